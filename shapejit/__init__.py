@@ -1,0 +1,55 @@
+"""shapejit: a dtype-complete reshape engine.
+
+>>> import numpy as np
+>>> import shapejit as sj
+>>> sj.onnx.reshape(np.zeros((2, 3, 4), np.float32), [0, -1]).shape
+(2, 12)
+"""
+
+from . import dtypes as dtypes
+from .dialects import onednn, onnx, openvino
+from .dtypes import DType, dtype
+from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .operations import (
+    ascontiguous,
+    broadcast_to,
+    expand_dims,
+    flip,
+    matrix_transpose,
+    pack,
+    permute_dims,
+    reshape,
+    squeeze,
+)
+from .request import Request
+from .resolver import resolve
+from .tensor import Tensor, asarray
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DType",
+    "DTypeError",
+    "FileFormatError",
+    "FormatError",
+    "Request",
+    "ReshapeError",
+    "ShapeJitError",
+    "Tensor",
+    "asarray",
+    "ascontiguous",
+    "broadcast_to",
+    "dtype",
+    "dtypes",
+    "expand_dims",
+    "flip",
+    "matrix_transpose",
+    "onednn",
+    "onnx",
+    "openvino",
+    "pack",
+    "permute_dims",
+    "reshape",
+    "resolve",
+    "squeeze",
+]

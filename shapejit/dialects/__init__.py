@@ -1,0 +1,1 @@
+"""One module a specification: its words translated into a Request."""

@@ -1,0 +1,87 @@
+"""oneDNN Graph StaticReshape and DynamicReshape (`special_zero`; f32, f16, bf16).
+
+DynamicReshape is named but not specified: it is StaticReshape with the shape as
+a run-time integer tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import request as requests
+from ..errors import DTypeError
+from ..operations import reshape_as
+from ..request import Request
+from ..tensor import Array, Tensor, dtype_of
+
+
+def request(shape: Any, *, special_zero: bool) -> Request:
+    """What both oneDNN reshapes mean by `shape` (sizes in elements).
+
+    With `special_zero` a 0 copies the source dim of the same index, without it
+    0 is literal; one -1 is inferred, which needs the other sizes not to be 0.
+
+    >>> request([0, -1], special_zero=False).dims
+    (0, -1)
+    """
+    return _request(shape, special_zero, "onednn.Reshape")
+
+
+def _request(shape: Any, special_zero: bool, name: str) -> Request:
+    if not isinstance(special_zero, bool | np.bool_):
+        raise DTypeError(f"special_zero of {name} is a bool, not {special_zero!r}")
+    who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
+    if isinstance(shape, Tensor):
+        shape = shape.numpy()
+    return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
+
+
+def static_reshape(
+    data: Array,
+    *,
+    shape: Sequence[int],
+    special_zero: bool,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """oneDNN Graph StaticReshape of an f32, f16 or bf16 ndarray or Tensor.
+
+    `shape` and `special_zero` are attributes, as in `request`; `copy` and `out`
+    as in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> static_reshape(np.zeros((2, 3), np.float32), shape=[0, 3, 1], special_zero=True).shape
+    (2, 3, 1)
+    """
+    name = "onednn.StaticReshape"
+    return _reshape(data, _request(shape, special_zero, name), name, copy, out)
+
+
+def dynamic_reshape(
+    data: Array,
+    shape: Any,
+    *,
+    special_zero: bool,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """oneDNN Graph DynamicReshape: `static_reshape` with the shape as a 1-D integer tensor.
+
+    >>> import numpy as np
+    >>> dynamic_reshape(np.zeros((2, 3), np.float32), np.array([3, 2]), special_zero=False).shape
+    (3, 2)
+    """
+    name = "onednn.DynamicReshape"
+    return _reshape(data, _request(shape, special_zero, name), name, copy, out)
+
+
+def _reshape(data: Array, asked: Request, name: str, copy: bool | None, out: Array | None) -> Array:
+    if not isinstance(data, np.ndarray | Tensor):
+        raise DTypeError(f"{name} takes an ndarray or a Tensor, not {type(data).__name__}")
+    kind = dtype_of(data)
+    if kind.onednn is None:
+        raise DTypeError(f"{name} takes f32, f16 and bf16, not {kind}")
+    return reshape_as(data, asked, copy, out)

@@ -1,0 +1,59 @@
+"""OpenVINO Reshape-1 (operation specification, opset 1: `special_zero`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import request as requests
+from ..errors import DTypeError
+from ..operations import reshape_as
+from ..request import Request
+from ..tensor import Array, Tensor, dtype_of
+
+_NAME = "openvino.Reshape-1"
+
+
+def request(shape: Any, *, special_zero: bool) -> Request:
+    """What OpenVINO Reshape-1 means by `shape` (sizes in elements).
+
+    With `special_zero` a 0 copies the source dim of the same index, and copied
+    dims cancel on both sides before -1 is worked out; without it 0 is literal.
+    `shape` is a sequence of ints or a 1-D array of any integer type.
+
+    >>> request([0, -1], special_zero=True).dims
+    (-2, -1)
+    """
+    if not isinstance(special_zero, bool | np.bool_):
+        raise DTypeError(f"special_zero of {_NAME} is a bool, not {special_zero!r}")
+    who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
+    if isinstance(shape, Tensor):
+        shape = shape.numpy()
+    return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
+
+
+def reshape(
+    data: Array,
+    shape: Any,
+    *,
+    special_zero: bool,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """OpenVINO Reshape-1 of an ndarray or Tensor of any OpenVINO element type.
+
+    `shape` and `special_zero` as in `request`; `copy` and `out` as in
+    `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> reshape(np.zeros((4, 0, 2), np.float32), [-1, 0], special_zero=True).shape
+    (8, 0)
+    """
+    asked = request(shape, special_zero=special_zero)
+    if not isinstance(data, np.ndarray | Tensor):
+        raise DTypeError(f"{_NAME} takes an ndarray or a Tensor, not {type(data).__name__}")
+    kind = dtype_of(data)
+    if kind.openvino is None:
+        raise DTypeError(f"{_NAME} has no element type for {kind}")
+    return reshape_as(data, asked, copy, out)

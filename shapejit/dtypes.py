@@ -1,0 +1,254 @@
+"""The dtype table: one row a dtype, with all its facts.
+
+Everything else (lookups in every vocabulary, storage types, lists) is derived
+from the rows, so that adding a dtype is adding one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .errors import DTypeError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One element type: its width in bits and its name in every system.
+
+    `numpy` is the NumPy or ml_dtypes dtype (None if there is none; ml_dtypes
+    keeps types below eight bits one byte an element), `onnx` the
+    TensorProto.DataType integer, `dlpack` the pair (code, bits); `openvino`,
+    `onednn`, `safetensors` and `gguf` are those systems' names. None where a
+    system has no such type. `bits` is 0 for strings, which have no fixed width.
+
+    >>> dtype("int4").bits, dtype("int4").onnx, dtype("int4").openvino
+    (4, 22, 'i4')
+    """
+
+    name: str
+    bits: int
+    kind: str
+    signed: bool
+    numpy: np.dtype[Any] | None
+    onnx: int | None = None
+    onnx_name: str | None = None
+    openvino: str | None = None
+    onednn: str | None = None
+    safetensors: str | None = None
+    gguf: str | None = None
+    gguf_code: int | None = None
+    dlpack: tuple[int, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"shapejit.dtype({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dtype, (self.name,)
+
+    @property
+    def packed(self) -> bool:
+        """Whether elements are narrower than a byte, so that several share one."""
+        return 0 < self.bits < 8
+
+    @property
+    def codes(self) -> np.dtype[Any]:
+        """The NumPy dtype of one element unpacked: `numpy`, or uint8 codes where there is none."""
+        return np.dtype(np.uint8) if self.numpy is None else self.numpy
+
+    def nbytes(self, count: int) -> int:
+        """Bytes of `count` packed elements.
+
+        >>> dtype("float6_e2m3fn").nbytes(5)
+        4
+        """
+        return (count * self.bits + 7) // 8
+
+
+# DLPack's type codes (dlpack.h 1.1, DLDataTypeCode).
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
+
+# ONNX TensorProto.DataType; OpenVINO element types; oneDNN Graph data types;
+# safetensors header names; GGUF (GGMLQuantizationType) names and codes.
+# fmt: off
+_ROWS = (
+    #     name             bits kind      signed onnx                    openvino    onednn  safetensors    gguf          dlpack
+    ("bool",                8, "bool",    False, (9, "BOOL"),            "boolean",  None,   "BOOL",        None,         (_BOOL, 8)),
+    ("int1",                1, "integer", True,  None,                   None,       None,   None,          None,         (_INT, 1)),
+    ("int2",                2, "integer", True,  (26, "INT2"),           None,       None,   None,          None,         (_INT, 2)),
+    ("int4",                4, "integer", True,  (22, "INT4"),           "i4",       None,   None,          None,         (_INT, 4)),
+    ("int8",                8, "integer", True,  (3, "INT8"),            "i8",       None,   "I8",          ("I8", 24),   (_INT, 8)),
+    ("int16",              16, "integer", True,  (5, "INT16"),           "i16",      None,   "I16",         ("I16", 25),  (_INT, 16)),
+    ("int32",              32, "integer", True,  (6, "INT32"),           "i32",      None,   "I32",         ("I32", 26),  (_INT, 32)),
+    ("int64",              64, "integer", True,  (7, "INT64"),           "i64",      None,   "I64",         ("I64", 27),  (_INT, 64)),
+    ("uint1",               1, "integer", False, None,                   "u1",       None,   None,          None,         (_UINT, 1)),
+    ("uint2",               2, "integer", False, (25, "UINT2"),          "u2",       None,   None,          None,         (_UINT, 2)),
+    ("uint3",               3, "integer", False, None,                   "u3",       None,   None,          None,         (_UINT, 3)),
+    ("uint4",               4, "integer", False, (21, "UINT4"),          "u4",       None,   None,          None,         (_UINT, 4)),
+    ("uint6",               6, "integer", False, None,                   "u6",       None,   None,          None,         (_UINT, 6)),
+    ("uint8",               8, "integer", False, (2, "UINT8"),           "u8",       None,   "U8",          None,         (_UINT, 8)),
+    ("uint16",             16, "integer", False, (4, "UINT16"),          "u16",      None,   "U16",         None,         (_UINT, 16)),
+    ("uint32",             32, "integer", False, (12, "UINT32"),         "u32",      None,   "U32",         None,         (_UINT, 32)),
+    ("uint64",             64, "integer", False, (13, "UINT64"),         "u64",      None,   "U64",         None,         (_UINT, 64)),
+    ("float4_e2m1fn",       4, "float",   True,  (23, "FLOAT4E2M1"),     "f4e2m1",   None,   "F4",          None,         (17, 4)),
+    ("nf4",                 4, "float",   True,  None,                   "nf4",      None,   None,          None,         None),
+    ("float6_e2m3fn",       6, "float",   True,  (27, "FLOAT6E2M3"),     None,       None,   "F6_E2M3",     None,         (15, 6)),
+    ("float6_e3m2fn",       6, "float",   True,  (28, "FLOAT6E3M2"),     None,       None,   "F6_E3M2",     None,         (16, 6)),
+    ("float8_e3m4",         8, "float",   True,  None,                   None,       None,   None,          None,         (7, 8)),
+    ("float8_e4m3",         8, "float",   True,  None,                   None,       None,   None,          None,         (8, 8)),
+    ("float8_e4m3b11fnuz",  8, "float",   True,  None,                   None,       None,   None,          None,         (9, 8)),
+    ("float8_e4m3fn",       8, "float",   True,  (17, "FLOAT8E4M3FN"),   "f8e4m3",   None,   "F8_E4M3",     None,         (10, 8)),
+    ("float8_e4m3fnuz",     8, "float",   True,  (18, "FLOAT8E4M3FNUZ"), None,       None,   "F8_E4M3FNUZ", None,         (11, 8)),
+    ("float8_e5m2",         8, "float",   True,  (19, "FLOAT8E5M2"),     "f8e5m2",   None,   "F8_E5M2",     None,         (12, 8)),
+    ("float8_e5m2fnuz",     8, "float",   True,  (20, "FLOAT8E5M2FNUZ"), None,       None,   "F8_E5M2FNUZ", None,         (13, 8)),
+    ("float8_e8m0fnu",      8, "float",   False, (24, "FLOAT8E8M0"),     "f8e8m0",   None,   "F8_E8M0",     None,         (14, 8)),
+    ("bfloat16",           16, "float",   True,  (16, "BFLOAT16"),       "bf16",     "bf16", "BF16",        ("BF16", 30), (_BFLOAT, 16)),
+    ("float16",            16, "float",   True,  (10, "FLOAT16"),        "f16",      "f16",  "F16",         ("F16", 1),   (_FLOAT, 16)),
+    ("float32",            32, "float",   True,  (1, "FLOAT"),           "f32",      "f32",  "F32",         ("F32", 0),   (_FLOAT, 32)),
+    ("float64",            64, "float",   True,  (11, "DOUBLE"),         "f64",      None,   "F64",         ("F64", 28),  (_FLOAT, 64)),
+    ("complex32",          32, "complex", True,  None,                   None,       None,   None,          None,         (_COMPLEX, 32)),
+    ("bcomplex32",         32, "complex", True,  None,                   None,       None,   None,          None,         None),
+    ("complex64",          64, "complex", True,  (14, "COMPLEX64"),      None,       None,   "C64",         None,         (_COMPLEX, 64)),
+    ("complex128",        128, "complex", True,  (15, "COMPLEX128"),     None,       None,   None,          None,         (_COMPLEX, 128)),
+    ("string",              0, "string",  False, (8, "STRING"),          "string",   None,   None,          None,         None),
+)
+# fmt: on
+
+
+def _numpy_type(name: str) -> np.dtype[Any] | None:
+    """What ml_dtypes or NumPy calls this dtype; strings are object arrays, as in onnx."""
+    if name == "string":
+        return np.dtype(object)
+    scalar = getattr(ml_dtypes, name, None)
+    if scalar is None:
+        scalar = {"bool": np.bool_}.get(name) or getattr(np, name, None)
+    return None if scalar is None else np.dtype(scalar)
+
+
+def _row(
+    name: str,
+    bits: int,
+    kind: str,
+    signed: bool,
+    onnx: tuple[int, str] | None,
+    openvino: str | None,
+    onednn: str | None,
+    safetensors: str | None,
+    gguf: tuple[str, int] | None,
+    dlpack: tuple[int, int] | None,
+) -> DType:
+    code, enum = onnx or (None, None)
+    ggml, ggml_code = gguf or (None, None)
+    # fmt: off
+    return DType(name, bits, kind, signed, _numpy_type(name), code, enum,
+                 openvino, onednn, safetensors, ggml, ggml_code, dlpack)
+    # fmt: on
+
+
+_TABLE = tuple(_row(*row) for row in _ROWS)
+
+# Every key under which each vocabulary knows a dtype: names and codes.
+_KEYS: dict[str, Callable[[DType], tuple[Any, ...]]] = {
+    "onnx": lambda d: (d.onnx, d.onnx_name),
+    "openvino": lambda d: (d.openvino,),
+    "onednn": lambda d: (d.onednn,),
+    "safetensors": lambda d: (d.safetensors,),
+    "gguf": lambda d: (d.gguf, d.gguf_code),
+    "dlpack": lambda d: (d.dlpack,),
+}
+_BY_WORD: dict[str, dict[Any, DType]] = {
+    vocabulary: {key: d for d in _TABLE for key in keys(d) if key is not None}
+    for vocabulary, keys in _KEYS.items()
+}
+_BY_NAME = {d.name: d for d in _TABLE}
+_BY_NUMPY = {d.numpy: d for d in _TABLE if d.numpy is not None}
+STRING = _BY_NAME["string"]
+
+
+def dtype(x: object, /, vocabulary: str | None = None) -> DType:
+    """The row of the dtype table for `x`.
+
+    Without `vocabulary`, `x` is a canonical name (ml_dtypes' and NumPy's), a
+    NumPy or ml_dtypes dtype or scalar type, or a DType. With `vocabulary`
+    (`"onnx"`, `"openvino"`, `"onednn"`, `"safetensors"`, `"gguf"`, `"dlpack"`)
+    it is that system's own name or code. Raises DTypeError where there is no
+    such type.
+
+    >>> dtype("bfloat16"), dtype("BF16", vocabulary="safetensors")
+    (shapejit.dtype('bfloat16'), shapejit.dtype('bfloat16'))
+    >>> dtype(16, vocabulary="onnx").name, dtype((4, 16), vocabulary="dlpack").name
+    ('bfloat16', 'bfloat16')
+    """
+    if vocabulary is not None:
+        return _by_word(x, vocabulary)
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, str):
+        if x in _BY_NAME:
+            return _BY_NAME[x]
+        raise DTypeError(f"{x!r} is no dtype of shapejit{_suggestion(x)}")
+    if isinstance(x, np.dtype):
+        return _by_numpy(x)
+    if isinstance(x, type):
+        try:
+            known = np.dtype(x)
+        except TypeError:
+            raise DTypeError(f"{x!r} is no dtype") from None
+        if known == np.dtype(object) and x is not object:
+            raise DTypeError(f"{x!r} is no dtype")
+        return _by_numpy(known)
+    raise DTypeError(f"a dtype is a name, a NumPy dtype or scalar type, or a DType, not {x!r}")
+
+
+@lru_cache(maxsize=256)
+def _by_numpy(x: np.dtype[Any]) -> DType:
+    if x.type in (np.str_, np.bytes_) or isinstance(x, np.dtypes.StringDType):
+        return STRING
+    known = _BY_NUMPY.get(x)
+    if known is not None:
+        return known
+    if not x.isnative and x.newbyteorder("=") in _BY_NUMPY:
+        raise DTypeError(
+            f"{x} has its bytes in the other order; make it native first: "
+            f"x.astype(x.dtype.newbyteorder('='))"
+        )
+    raise DTypeError(f"the NumPy dtype {x} is no dtype of shapejit")
+
+
+def _by_word(x: object, vocabulary: str) -> DType:
+    words = _BY_WORD.get(vocabulary)
+    if words is None:
+        known = ", ".join(map(repr, _BY_WORD))
+        raise DTypeError(f"{vocabulary!r} is no vocabulary; there are {known}")
+    # True == 1 and 1.0 == 1 would find FLOAT: a code is an int, nothing else.
+    if isinstance(x, str | int | tuple) and not isinstance(x, bool):
+        try:
+            found = words.get(x)
+        except TypeError:
+            found = None
+        if found is not None:
+            return found
+    raise DTypeError(f"{vocabulary} has no dtype {x!r} that shapejit knows")
+
+
+def _suggestion(name: str) -> str:
+    """Another system's word for a dtype, used without naming its vocabulary."""
+    found = [f"{v} calls {words[name]} so" for v, words in _BY_WORD.items() if name in words]
+    return f" ({found[0]}: pass vocabulary=)" if found else ""
+
+
+def all() -> tuple[DType, ...]:
+    """Every dtype, in the order of the table.
+
+    >>> len(all()) >= 38
+    True
+    """
+    return _TABLE

@@ -1,0 +1,147 @@
+"""Every exception of the package, its fields and its wording.
+
+The messages are composed when they are printed; raising one costs a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class ShapeJitError(Exception):
+    """The base of every error that shapejit raises itself."""
+
+
+class ReshapeError(ShapeJitError, ValueError):
+    """A shape, or an argument about shapes, that the asked operation does not allow.
+
+    `source` and `target` are the two shapes (sizes in elements; the target as
+    it was written, with its `0` and `-1`), `notes` what each token that
+    matters would have had to mean, `asked_by` the operation.
+
+    >>> print(ReshapeError("cannot reshape", (2, 3), (4, -1), ("dim 1: ...",), "array"))
+    cannot reshape (2, 3) into [4, -1]
+      dim 1: ...
+      asked by array
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        source: Sequence[int] | None = None,
+        target: Sequence[int] | None = None,
+        notes: Sequence[str] = (),
+        asked_by: str = "",
+    ) -> None:
+        super().__init__(reason, source, target, notes, asked_by)
+        self.reason = reason
+        self.source = source
+        self.target = target
+        self.notes = notes
+        self.asked_by = asked_by
+
+    def __str__(self) -> str:
+        head = self.reason
+        if self.source is not None:
+            head += f" {shape_text(self.source)}"
+        if self.target is not None:
+            head += f" into {list(self.target)}"
+        lines = [head, *(f"  {note}" for note in self.notes)]
+        if self.asked_by:
+            lines.append(f"  asked by {self.asked_by}")
+        return "\n".join(lines)
+
+
+class DTypeError(ShapeJitError, TypeError):
+    """A dtype that does not exist, or that the asked operation does not take."""
+
+
+class FormatError(ShapeJitError, ValueError):
+    """Bytes that do not fit the packing or the buffer they are said to be in."""
+
+
+class FileFormatError(ShapeJitError, ValueError):
+    """A file that does not hold what its format says.
+
+    `path` names the file, `tensor` the tensor (None where the fault is not in
+    one), `reason` the fault.
+
+    >>> print(FileFormatError("a.safetensors", "w", "its dtype 'F7' is unknown"))
+    a.safetensors: tensor 'w': its dtype 'F7' is unknown
+    """
+
+    def __init__(self, path: object, tensor: str | None, reason: str) -> None:
+        super().__init__(path, tensor, reason)
+        self.path = path
+        self.tensor = tensor
+        self.reason = reason
+
+    def __str__(self) -> str:
+        where = "" if self.tensor is None else f" tensor {self.tensor!r}:"
+        return f"{self.path}:{where} {self.reason}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """A shape as Python writes a tuple: `(2, 3)`, `(5,)`, `()`."""
+    return str(tuple(shape))
+
+
+def product_text(sizes: Sequence[int]) -> str:
+    """The factors of a product as a reader would write them."""
+    if not sizes:
+        return "1"
+    text = "*".join(map(str, sizes))
+    return text if len(sizes) == 1 else f"({text})"
+
+
+def copied(dim: int, size: int, zeros: bool) -> str:
+    """A zero that takes the size of the source dim of the same index."""
+    cancelled = ", cancelled on both sides" if zeros else ""
+    return f"dim {dim}:  0 copies source dim {dim} -> {size}{cancelled}"
+
+
+def nothing_to_copy(dim: int, rank: int) -> str:
+    """A copying zero at or beyond the source's rank."""
+    return f"dim {dim}:  0 would copy source dim {dim}, but the source has rank {rank}"
+
+
+def second_infer(dim: int) -> str:
+    """A second -1."""
+    return f"dim {dim}: -1 stands here a second time; at most one is allowed"
+
+
+def not_a_size(dim: int, token: int) -> str:
+    """A token that no dialect gives a meaning, or that int64 cannot hold."""
+    if token < 0:
+        return f"dim {dim}: {token} is no size; below zero only -1 has a meaning"
+    return f"dim {dim}: {token} does not fit int64"
+
+
+def negative_source(dim: int, size: int) -> str:
+    """A source size below zero or beyond int64."""
+    return f"source dim {dim}: {size} is no size"
+
+
+def overflow(what: str) -> str:
+    """A product of sizes beyond int64."""
+    return f"the non-zero sizes of the {what} multiply to more than int64 holds"
+
+
+def infer_undefined(dim: int, count: int) -> str:
+    """A -1 beside a size of zero."""
+    return f"dim {dim}: -1 is undefined where the other sizes multiply to 0 ({count} / 0)"
+
+
+def infer_not_whole(dim: int, count: int, known: Sequence[int], product: int) -> str:
+    """A -1 that would have to be a fraction."""
+    return f"dim {dim}: -1 would have to be {count} / {product_text(known)} = {count / product:g}"
+
+
+def counts_differ(source: int, target: int) -> str:
+    """Two shapes of different element counts."""
+    return f"the source has {elements(source)}, the target {target}"
+
+
+def elements(count: int) -> str:
+    """A number of elements in words."""
+    return f"{count} element" + ("s" if count != 1 else "")

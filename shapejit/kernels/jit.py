@@ -1,0 +1,66 @@
+"""The one spelling of the numba options, and a disk cache that never stands in the way."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from numba import config, njit
+from numba.core.caching import FunctionCache
+
+COMPILED = not config.DISABLE_JIT
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile at first use, without the GIL."""
+    return _compile(function, parallel=False)
+
+
+def parallel_kernel(function: Kernel) -> Kernel:
+    """Compile at first use with prange over numba's threads, without the GIL."""
+    return _compile(function, parallel=True)
+
+
+def _compile(function: Kernel, parallel: bool) -> Kernel:
+    compiled = njit(nogil=True, parallel=parallel, error_model="numpy", boundscheck=False)(function)
+    if COMPILED:
+        # RuntimeError: numba found no folder that it may write. Every process compiles then.
+        with suppress(RuntimeError):
+            compiled._cache = _Cache(function)
+    return cast(Kernel, compiled)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-checked
+    """numba's disk cache, stale when any kernel file changes, ignored when the disk fails.
+
+    numba stamps a cache with the file of the function alone, so that an edited
+    intrinsic in another file would leave old machine code in use.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        files = sorted(Path(__file__).parent.glob("*.py"))
+        self._cache_file._source_stamp = tuple(
+            (f.name, f.stat().st_mtime, f.stat().st_size) for f in files
+        )
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        return self._attempt(partial(super().load_overload, sig, target_context))
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self._attempt(partial(super().save_overload, sig, data))
+
+    def _attempt(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except Exception as fault:
+            # A full disk, a damaged or foreign file: the kernel can always be compiled.
+            self.disable()
+            warnings.warn(f"shapejit goes on without numba's disk cache: {fault}", stacklevel=2)
+            return None

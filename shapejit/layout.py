@@ -1,0 +1,220 @@
+"""Where the elements of an array lie: shape, strides and offset, counted in bits.
+
+A Layout knows nothing of buffers. Every view operation returns another Layout;
+`reshape` returns None where no view exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import ReshapeError, shape_text
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shape in elements; strides, offset and the element width `bits` in bits.
+
+    Equality means that the same elements lie at the same places: strides that
+    the shape cannot show (of dims of size 1, of arrays without elements) are
+    those of a row-major array.
+
+    >>> Layout.row_major((2, 3), 4)
+    Layout(shape=(2, 3), strides=(12, 4), offset=0, bits=4)
+    >>> Layout.row_major((2, 3), 4).permute((1, 0)).reshape((6,)) is None
+    True
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    bits: int
+
+    @staticmethod
+    def of(shape: Sequence[int], strides: Sequence[int], offset: int, bits: int) -> Layout:
+        """The canonical Layout of these facts."""
+        if 0 in shape:
+            return Layout.row_major(shape, bits)
+        canonical = list(strides)
+        step = bits
+        for i in reversed(range(len(canonical))):
+            if shape[i] == 1:
+                canonical[i] = step
+            step = canonical[i] * shape[i]
+        return Layout(tuple(shape), tuple(canonical), offset, bits)
+
+    @staticmethod
+    def row_major(shape: Sequence[int], bits: int) -> Layout:
+        """The Layout of a contiguous array that starts at the first bit."""
+        strides = []
+        step = bits
+        for size in reversed(shape):
+            strides.append(step)
+            step *= max(size, 1)
+        return Layout(tuple(shape), tuple(reversed(strides)), 0, bits)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        size = 1
+        for dim in self.shape:
+            size *= dim
+        return size
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow one another in row-major order without gaps."""
+        return self.strides == Layout.row_major(self.shape, self.bits).strides
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first bit that an element uses and the bit past the last one."""
+        if 0 in self.shape:
+            return self.offset, self.offset
+        low = high = self.offset
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            reach = (size - 1) * stride
+            low, high = (low + reach, high) if reach < 0 else (low, high + reach)
+        return low, high + self.bits
+
+    def permute(self, axes: Sequence[int]) -> Layout:
+        """Dim i of the result is dim axes[i] of this one."""
+        order = tuple(normal_axis(axis, self.ndim, "permute_dims") for axis in axes)
+        if sorted(order) != list(range(self.ndim)):
+            raise ReshapeError(
+                f"axes {tuple(axes)} are no permutation of the {self.ndim} dims of "
+                f"{shape_text(self.shape)}",
+                asked_by="permute_dims",
+            )
+        return Layout.of(
+            [self.shape[i] for i in order], [self.strides[i] for i in order], self.offset, self.bits
+        )
+
+    def flip(self, axes: Sequence[int] | None = None) -> Layout:
+        """The order of the elements reversed along `axes` (None: along all)."""
+        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
+        strides, offset = list(self.strides), self.offset
+        for i in dims:
+            offset += max(self.shape[i] - 1, 0) * strides[i]
+            strides[i] = -strides[i]
+        return Layout.of(self.shape, strides, offset, self.bits)
+
+    def narrow(self, axis: int, start: int, size: int, step: int) -> Layout:
+        """`size` elements along `axis`, from `start` in steps of `step` (all within the dim)."""
+        shape, strides, offset = list(self.shape), list(self.strides), self.offset
+        if size > 0:
+            offset += start * strides[axis]
+        shape[axis], strides[axis] = size, strides[axis] * step
+        return Layout.of(shape, strides, offset, self.bits)
+
+    def select(self, axis: int, index: int) -> Layout:
+        """The elements at `index` (within the dim) of `axis`, which is dropped."""
+        keep = [i for i in range(self.ndim) if i != axis]
+        return Layout.of(
+            [self.shape[i] for i in keep],
+            [self.strides[i] for i in keep],
+            self.offset + index * self.strides[axis],
+            self.bits,
+        )
+
+    def insert(self, axis: int) -> Layout:
+        """A new dim of size 1 before dim `axis`."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape.insert(axis, 1)
+        strides.insert(axis, 0)
+        return Layout.of(shape, strides, self.offset, self.bits)
+
+    def expand_dims(self, axis: int | Sequence[int]) -> Layout:
+        """New dims of size 1 at the places `axis` of the result."""
+        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+        layout = self
+        for at in sorted(normal_axes(axes, self.ndim + len(axes), "expand_dims")):
+            layout = layout.insert(at)
+        return layout
+
+    def squeeze(self, axis: int | Sequence[int]) -> Layout:
+        """Without the dims `axis`, which must be of size 1."""
+        axes = (axis,) if isinstance(axis, int) else tuple(axis)
+        drop = normal_axes(axes, self.ndim, "squeeze")
+        for i in drop:
+            if self.shape[i] != 1:
+                raise ReshapeError(
+                    f"dim {i} of {shape_text(self.shape)} has size {self.shape[i]}, not 1",
+                    asked_by="squeeze",
+                )
+        keep = [i for i in range(self.ndim) if i not in drop]
+        return Layout.of(
+            [self.shape[i] for i in keep], [self.strides[i] for i in keep], self.offset, self.bits
+        )
+
+    def broadcast_to(self, shape: Sequence[int]) -> Layout:
+        """Dims of size 1, and dims put in front, repeated by a stride of zero."""
+        lead = len(shape) - self.ndim
+        fits = lead >= 0 and all(
+            have in (1, want) for have, want in zip(self.shape, shape[max(lead, 0) :], strict=False)
+        )
+        if not fits or any(size < 0 for size in shape):
+            raise ReshapeError("cannot broadcast", self.shape, shape, asked_by="broadcast_to")
+        strides = [0] * lead + [
+            stride if have == want else 0
+            for have, want, stride in zip(self.shape, shape[lead:], self.strides, strict=True)
+        ]
+        return Layout.of(shape, strides, self.offset, self.bits)
+
+    def runs(self) -> list[tuple[int, int]]:
+        """(size, stride) of the longest evenly spaced runs, outermost first, without size-1 dims.
+
+        >>> Layout((2, 3, 4), (120, 40, 8), 0, 8).runs()
+        [(6, 40), (4, 8)]
+        """
+        merged: list[tuple[int, int]] = []
+        for size, stride in zip(self.shape, self.strides, strict=True):
+            if size == 1:
+                continue
+            if merged and merged[-1][1] == size * stride:
+                merged[-1] = (merged[-1][0] * size, stride)
+            else:
+                merged.append((size, stride))
+        return merged
+
+    def reshape(self, shape: Sequence[int]) -> Layout | None:
+        """The view of `shape` (of the same element count), or None: no view exists.
+
+        >>> Layout((4, 6), (96, 16), 0, 8).reshape((2, 2, 3, 2)).strides
+        (192, 96, 32, 16)
+        """
+        if 0 in shape:
+            return Layout.row_major(shape, self.bits)
+        runs = self.runs()
+        strides = []
+        left, stride = 1, self.bits
+        for size in reversed(shape):
+            if size > 1 and left == 1:
+                left, stride = runs.pop()
+            if left % size != 0:
+                return None
+            strides.append(stride)
+            left //= size
+            stride *= size
+        return Layout.of(shape, strides[::-1], self.offset, self.bits)
+
+
+def normal_axis(axis: int, ndim: int, asked_by: str) -> int:
+    """`axis` counted from the front; a negative one counts from the end."""
+    if not -ndim <= axis < ndim:
+        raise ReshapeError(f"axis {axis} is out of bounds for {ndim} dims", asked_by=asked_by)
+    return axis % ndim
+
+
+def normal_axes(axes: Sequence[int], ndim: int, asked_by: str) -> tuple[int, ...]:
+    """Several axes, each at most once."""
+    normal = tuple(normal_axis(axis, ndim, asked_by) for axis in axes)
+    if len(set(normal)) < len(normal):
+        raise ReshapeError(f"an axis stands twice in {tuple(axes)}", asked_by=asked_by)
+    return normal

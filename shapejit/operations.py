@@ -1,0 +1,349 @@
+"""The public shape operations, on ndarrays and Tensors alike; Tensor's methods are bound here."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine
+from .errors import DTypeError, ReshapeError, shape_text
+from .layout import Layout
+from .planner import Plan, plan
+from .request import Request, integers, request
+from .resolver import target_shape
+from .tensor import Array, Tensor, asarray, fixed_width, plain
+
+View = TypeVar("View")
+
+
+def reshape(
+    x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
+) -> Array:
+    """`x` with its elements, in row-major order, in another shape.
+
+    `shape` (elements) is taken as the Array API says (reshape, v2024.12): 0 is
+    a literal size, one -1 is inferred. The result is a view wherever one
+    exists; `copy=True` always copies, `copy=False` raises where it would have
+    to. `out` (same kind and dtype as `x`, the result's shape, C-contiguous, not
+    overlapping `x`) is filled and returned. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> reshape(np.arange(6), (2, -1))
+    array([[0, 1, 2],
+           [3, 4, 5]])
+    """
+    tokens = (shape,) if isinstance(shape, int) else integers(shape, "the target shape", "reshape")
+    return reshape_as(x, _array_request(tokens), copy, out)
+
+
+@lru_cache(maxsize=4096)
+def _array_request(tokens: tuple[int, ...]) -> Request:
+    return request(tokens, asked_by="reshape (Array API)")
+
+
+def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
+    """`x` as `request` says; what every dialect's reshape ends in."""
+    if isinstance(x, Tensor):
+        shape = target_shape(x.shape, request)
+        seen = _wanted(x.layout.reshape(shape), x, shape, request, copy, out)
+        return _copy_tensor(x, shape, out) if seen is None else x.with_layout(seen)
+    array = _array(x)
+    shape = target_shape(array.shape, request)
+    strides = _view_strides(array.shape, array.strides, array.itemsize, shape)
+    if _wanted(strides, array, shape, request, copy, out) is None:
+        return _copy_array(array, shape, out)
+    return array.reshape(shape)
+
+
+def _array(x: Any) -> NDArray[Any]:
+    """An ndarray, without its subclass; nothing else is converted silently."""
+    if not isinstance(x, np.ndarray):
+        raise DTypeError(
+            f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
+            f"wrap it with numpy.asarray or shapejit.asarray"
+        )
+    return plain(x)
+
+
+def _wanted(
+    view: View | None,
+    x: Any,
+    shape: tuple[int, ...],
+    request: Request,
+    copy: bool | None,
+    out: object,
+) -> View | None:
+    """The view, where `copy` and `out` ask for it; None for a copy."""
+    if copy is not False:
+        return view if copy is None and out is None else None
+    if out is not None:
+        raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
+    if view is None:
+        note = f"strides {x.strides} need a copy, which copy=False forbids"
+        raise ReshapeError("cannot view", x.shape, shape, (note,), request.asked_by)
+    return view
+
+
+@lru_cache(maxsize=4096)
+def _view_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, target: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The strides (bytes) of an ndarray's view of shape `target`, or None."""
+    seen = Layout.of(shape, strides, 0, itemsize).reshape(target)
+    return None if seen is None else seen.strides
+
+
+@lru_cache(maxsize=4096)
+def _array_plan(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Plan:
+    """The Plan that makes an ndarray contiguous."""
+    bits = 8 * itemsize
+    return plan(Layout.of(shape, [8 * s for s in strides], 0, bits), bits)
+
+
+def _copy_array(x: NDArray[Any], shape: tuple[int, ...], out: Any) -> NDArray[Any]:
+    """The elements of `x`, row-major, as `out` or a new array of `shape`."""
+    if out is None:
+        out = np.empty(shape, x.dtype)
+    else:
+        _check_array_out(x.dtype, shape, out)
+        _check_apart(x, out)
+    if x.dtype.hasobject or issubclass(x.dtype.type, np.flexible):
+        # References need counting and text may have no width: NumPy's way.
+        np.copyto(out.reshape(x.shape), x)
+    else:
+        engine.run(_array_plan(x.shape, x.strides, x.itemsize), x, out)
+    return cast("NDArray[Any]", out)
+
+
+def _check_array_out(dtype: np.dtype[Any], shape: tuple[int, ...], out: Any) -> None:
+    if not isinstance(out, np.ndarray):
+        raise DTypeError(f"out= must be an ndarray like the source, not {type(out).__name__}")
+    if out.dtype != dtype:
+        raise DTypeError(f"out= has dtype {out.dtype}, the result {dtype}")
+    if out.shape != shape:
+        raise ReshapeError(f"out= has shape {out.shape}, the result {shape_text(shape)}")
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ReshapeError("out= must be C-contiguous and writable")
+
+
+def _check_apart(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Refuse an out= that shares memory with the source, or where that is hard to tell."""
+    if not np.may_share_memory(x, out):
+        return
+    try:
+        overlap = np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]  # any int will do
+    except np.exceptions.TooHardError:
+        overlap = True
+    if overlap:
+        raise ReshapeError("out= overlaps the source")
+
+
+def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
+    """The elements of `t`, row-major, as `out` or a new Tensor of `shape`."""
+    if out is not None:
+        _check_tensor_out(t, shape, out)
+    if not t.dtype.packed:
+        array = _copy_array(t.numpy(), shape, None if out is None else out.numpy())
+        return asarray(array) if out is None else out
+    if out is None:
+        layout = Layout.row_major(shape, t.dtype.bits)
+        out = Tensor(np.empty(t.nbytes, np.uint8), t.dtype, layout)
+    first = out.offset // 8
+    engine.run(plan(t.layout, t.dtype.bits), t.buffer, out.buffer[first : first + t.nbytes])
+    return out
+
+
+def _check_tensor_out(t: Tensor, shape: tuple[int, ...], out: Any) -> None:
+    if not isinstance(out, Tensor):
+        raise DTypeError(f"out= must be a Tensor like the source, not {type(out).__name__}")
+    if out.dtype is not t.dtype:
+        raise DTypeError(f"out= has dtype {out.dtype}, the result {t.dtype}")
+    if out.shape != shape:
+        raise ReshapeError(f"out= has shape {out.shape}, the result {shape_text(shape)}")
+    if not (out.contiguous and out.buffer.flags.writeable):
+        raise ReshapeError("out= must be contiguous and over writable memory")
+    low, high = out.layout.span
+    if low % 8 or (high % 8 and high < 8 * out.buffer.size - 7):
+        raise ReshapeError("out= shares a byte with elements beside it")
+    _check_apart(_reach(t), _reach(out))
+
+
+def _reach(t: Tensor) -> NDArray[Any]:
+    """The bytes that a tensor's elements touch; exactly, where they are whole bytes."""
+    if not t.dtype.packed:
+        return t.numpy()
+    low, high = t.layout.span
+    return t.buffer[low // 8 : (high + 7) // 8]
+
+
+def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
+    """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
+
+    `out` is filled and returned, as in `reshape`.
+
+    >>> import numpy as np
+    >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
+    (16, 8)
+    """
+    if isinstance(x, Tensor):
+        if out is None and x.contiguous and x.offset % 8 == 0:
+            return x
+        return _copy_tensor(x, x.shape, out)
+    array = _array(x)
+    if out is None and array.flags.c_contiguous:
+        return array
+    return _copy_array(array, array.shape, out)
+
+
+def permute_dims(x: Array, axes: Sequence[int]) -> Array:
+    """The view whose dim i is dim `axes[i]` of `x` (Array API).
+
+    >>> import numpy as np
+    >>> permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
+    order = integers(axes, "axes", "permute_dims")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.permute(order))
+    return np.permute_dims(_array(x), order)
+
+
+def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
+    """The view with the order of the elements reversed along `axis` (None: along all).
+
+    >>> import numpy as np
+    >>> flip(np.arange(3))
+    array([2, 1, 0])
+    """
+    axes = None if axis is None else _axes(axis, "flip")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.flip(axes))
+    return np.flip(_array(x), axes)
+
+
+def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
+    """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
+
+    >>> import numpy as np
+    >>> broadcast_to(np.arange(3), (2, 3)).strides
+    (0, 8)
+    """
+    sizes = integers(shape, "the shape", "broadcast_to")
+    if not isinstance(x, Tensor):
+        return np.broadcast_to(_array(x), sizes)
+    seen = x.with_layout(x.layout.broadcast_to(sizes))
+    seen.buffer = seen.buffer.view()
+    seen.buffer.flags.writeable = False
+    return seen
+
+
+def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
+    """The view with new dims of size 1 at the places `axis` of the result.
+
+    >>> import numpy as np
+    >>> expand_dims(np.zeros((2, 3)), axis=1).shape
+    (2, 1, 3)
+    """
+    axes = _axes(axis, "expand_dims")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.expand_dims(axes))
+    return np.expand_dims(_array(x), axes)
+
+
+def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
+    """The view without the dims `axis`, which must be of size 1.
+
+    >>> import numpy as np
+    >>> squeeze(np.zeros((2, 1, 3)), axis=1).shape
+    (2, 3)
+    """
+    axes = _axes(axis, "squeeze")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.squeeze(axes))
+    return np.squeeze(_array(x), axes)
+
+
+def matrix_transpose(x: Array, /) -> Array:
+    """The view with the last two dims exchanged.
+
+    >>> import numpy as np
+    >>> matrix_transpose(np.zeros((5, 2, 3))).shape
+    (5, 3, 2)
+    """
+    if x.ndim < 2:
+        raise ReshapeError(f"matrix_transpose needs 2 dims, {shape_text(x.shape)} has {x.ndim}")
+    return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def _axes(axis: int | Sequence[int], asked_by: str) -> tuple[int, ...]:
+    if isinstance(axis, Sequence):
+        return integers(axis, "axis", asked_by)
+    return (operator.index(axis),)
+
+
+def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:
+    """A contiguous packed Tensor of an array with one byte an element.
+
+    `x` has an ml_dtypes sub-byte dtype, or holds uint8 codes of `dtype`. Bits
+    above an element's width are ignored, padding bits are zero.
+
+    >>> import numpy as np
+    >>> pack(np.array([1, 2, 3], np.uint8), "uint4").tobytes().hex()
+    '2103'
+    """
+    given = asarray(x)
+    kind = given.dtype if dtype is None else fixed_width(dtype)
+    if kind is not given.dtype:
+        if given.dtype.name != "uint8" or not kind.packed:
+            raise DTypeError(f"{given.dtype} elements are no codes of {kind}: pass uint8 codes")
+        bits = kind.bits
+        seen = given.layout
+        given = Tensor(given.buffer, kind, Layout.of(seen.shape, seen.strides, seen.offset, bits))
+    return ascontiguous(given)
+
+
+def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """One element a byte (or whole bytes) as a new ndarray, or in `out`.
+
+    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
+    array([1, 2, 3], dtype=uint4)
+    """
+    if not t.dtype.packed:
+        return _copy_array(t.numpy(), t.shape, out)
+    codes = t.dtype.codes
+    if out is None:
+        out = np.empty(t.shape, codes)
+    else:
+        _check_array_out(codes, t.shape, out)
+        _check_apart(_reach(t), out)
+    engine.run(plan(t.layout, 8), t.buffer, out)
+    return out
+
+
+def numpy(t: Tensor) -> NDArray[Any]:
+    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked."""
+    if t.dtype.packed:
+        return unpack(t)
+    strides = tuple(s // 8 for s in t.strides)
+    return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+
+
+def tobytes(t: Tensor) -> bytes:
+    """The packed elements in row-major order; padding bits are zero."""
+    if t.dtype.packed:
+        return _copy_tensor(t, t.shape, None).buffer.tobytes()
+    return ascontiguous(t.numpy()).tobytes()
+
+
+for _operation in (
+    ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, numpy, permute_dims,
+    reshape, squeeze, tobytes, unpack,
+):  # fmt: skip
+    setattr(Tensor, _operation.__name__, _operation)

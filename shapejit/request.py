@@ -1,0 +1,75 @@
+"""What a dialect asks of the resolver: a value without any arithmetic."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import DTypeError, ReshapeError
+
+INFER = -1
+COPY = -2
+INVALID = -3
+
+MAX_SIZE = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A target shape as the resolver understands it.
+
+    `dims` holds, per dim, a size in elements, `INFER` (the one -1), `COPY` (the
+    size of the source dim of the same index), or `INVALID` (no meaning in any
+    dialect). `cancel` is the policy for tensors without elements: False means a
+    -1 beside a zero is an error; True means that copied dims cancel on both
+    sides before -1 is worked out, and that 0 / 0 is 1. `tokens` is the shape as
+    it was written and `asked_by` the operation, both for errors only: requests
+    that mean the same compare equal.
+
+    >>> Request((2, INFER)) == Request((2, INFER), asked_by="onnx.Reshape-25")
+    True
+    """
+
+    dims: tuple[int, ...]
+    cancel: bool = False
+    tokens: tuple[int, ...] = field(default=(), compare=False)
+    asked_by: str = field(default="", compare=False)
+
+
+def request(
+    shape: Any, *, copy_zeros: bool = False, cancel: bool = False, asked_by: str
+) -> Request:
+    """The request for the tokens of `shape`, where a zero copies or is literal.
+
+    With the defaults it means what the Array API says: literal zeros, one -1.
+
+    >>> request([0, -1], copy_zeros=True, asked_by="doctest").dims
+    (-2, -1)
+    """
+    tokens = integers(shape, "the target shape", asked_by)
+    zero = COPY if copy_zeros else 0
+    dims = tuple(zero if t == 0 else int(t) if INFER <= t <= MAX_SIZE else INVALID for t in tokens)
+    return Request(dims, cancel, tokens, asked_by)
+
+
+def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """The ints of a sequence or of a 1-D integer array, with their values unchanged."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise ReshapeError(f"{what} must be 1-D, not {values.ndim}-D", asked_by=asked_by)
+        if not np.issubdtype(values.dtype, np.integer):
+            raise DTypeError(f"{what} must hold integers, not {values.dtype} ({asked_by})")
+        return tuple(values.tolist())
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes | bytearray):
+        raise DTypeError(
+            f"{what} must be a sequence of ints or a 1-D integer array, "
+            f"not {type(values).__name__} ({asked_by})"
+        )
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError:
+        raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None

@@ -1,0 +1,165 @@
+"""Source shape + Request -> target shape: the only place where sizes are multiplied.
+
+`resolve_dims` is plain arithmetic on ints, in the subset of Python that numba
+compiles, so that a batch of shapes runs the very same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+from functools import lru_cache
+
+from . import errors
+from .errors import DTypeError, ReshapeError
+from .request import COPY, INFER, MAX_SIZE, Request, integers
+
+OK = 0
+BAD_SOURCE = 1
+BAD_SIZE = 2
+SECOND_INFER = 3
+NOTHING_TO_COPY = 4
+SOURCE_OVERFLOW = 5
+TARGET_OVERFLOW = 6
+INFER_UNDEFINED = 7
+INFER_NOT_WHOLE = 8
+COUNTS_DIFFER = 9
+
+
+def resolve_dims(
+    source: Sequence[int], dims: Sequence[int], cancel: bool, target: MutableSequence[int]
+) -> tuple[int, int]:
+    """Write the target shape for `dims` into `target`; return (status, dim at fault).
+
+    Products run over the non-zero sizes only and zeros are counted beside them,
+    so that overflow does not depend on the order of the dims.
+    """
+    rank = len(source)
+    count, zeros = 1, 0
+    for i in range(rank):
+        size = source[i]
+        if size < 0:
+            return BAD_SOURCE, i
+        if size == 0:
+            zeros += 1
+        elif count > MAX_SIZE // size:
+            return SOURCE_OVERFLOW, i
+        else:
+            count *= size
+
+    known, known_zeros, infer = 1, 0, -1
+    for i in range(len(dims)):
+        size = dims[i]
+        if size == INFER:
+            if infer >= 0:
+                return SECOND_INFER, i
+            infer = i
+            target[i] = 1
+            continue
+        if size == COPY:
+            if i >= rank:
+                return NOTHING_TO_COPY, i
+            size = source[i]
+        elif size < 0:
+            return BAD_SIZE, i
+        target[i] = size
+        if size == 0:
+            known_zeros += 1
+        elif known > MAX_SIZE // size:
+            return TARGET_OVERFLOW, i
+        else:
+            known *= size
+
+    if infer < 0:
+        empty = zeros > 0 and known_zeros > 0
+        same = empty or (count == known and zeros == known_zeros)
+        return (OK, -1) if same else (COUNTS_DIFFER, -1)
+
+    if cancel:
+        # A copied dim stands on both sides: its zeros cancel. Its non-zero size may
+        # stay in both products, since (count * c) / (known * c) has the same quotient.
+        for i in range(len(dims)):
+            if dims[i] == COPY and source[i] == 0:
+                zeros -= 1
+                known_zeros -= 1
+        if known_zeros > 0 and zeros > 0:
+            return OK, -1
+    if known_zeros > 0:
+        return INFER_UNDEFINED, infer
+    if zeros > 0:
+        target[infer] = 0
+        return OK, -1
+    if count % known != 0:
+        return INFER_NOT_WHOLE, infer
+    target[infer] = count // known
+    return OK, -1
+
+
+@lru_cache(maxsize=4096)
+def target_shape(source: tuple[int, ...], request: Request) -> tuple[int, ...]:
+    """`resolve` for the shape of an array that exists."""
+    target = [0] * len(request.dims)
+    status, at = resolve_dims(source, request.dims, request.cancel, target)
+    if status != OK:
+        raise _explain(source, request, status, at)
+    return tuple(target)
+
+
+def resolve(source_shape: Sequence[int], request: Request) -> tuple[int, ...]:
+    """The shape (sizes in elements) that `request` means for a tensor of `source_shape`.
+
+    Requests come from a dialect: `shapejit.onnx.request`, `shapejit.openvino.request`,
+    `shapejit.onednn.request`. Raises ReshapeError, with both shapes and the tokens
+    that matter, where the dialect allows no such reshape.
+
+    >>> import shapejit as sj
+    >>> sj.resolve((2, 3, 4), sj.onnx.request([0, -1]))
+    (2, 12)
+    """
+    if not isinstance(request, Request):
+        raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
+    source = integers(source_shape, "the source shape", request.asked_by or "resolve")
+    for i, size in enumerate(source):
+        if not 0 <= size <= MAX_SIZE:
+            raise _explain(source, request, BAD_SOURCE, i)
+    return target_shape(source, request)
+
+
+def _explain(source: tuple[int, ...], request: Request, status: int, at: int) -> ReshapeError:
+    """The error for a status: every token that matters, worked out once, on failure only."""
+    dims = request.dims
+    tokens = request.tokens or tuple(0 if d == COPY else d for d in dims)
+    notes = [
+        errors.copied(i, source[i], request.cancel and INFER in dims and source[i] == 0)
+        for i, d in enumerate(dims)
+        if d == COPY and i < len(source) and status >= SOURCE_OVERFLOW
+    ]
+    sizes = [source[i] if d == COPY else d for i, d in enumerate(dims) if i < len(source) or d >= 0]
+    known = [s for s in sizes if s >= 0]
+    if status == BAD_SOURCE:
+        notes.append(errors.negative_source(at, source[at]))
+    elif status == BAD_SIZE:
+        notes.append(errors.not_a_size(at, tokens[at]))
+    elif status == SECOND_INFER:
+        notes.append(errors.second_infer(at))
+    elif status == NOTHING_TO_COPY:
+        notes.append(errors.nothing_to_copy(at, len(source)))
+    elif status in (SOURCE_OVERFLOW, TARGET_OVERFLOW):
+        notes.append(errors.overflow("source" if status == SOURCE_OVERFLOW else "target"))
+    elif status == INFER_UNDEFINED:
+        notes.append(errors.infer_undefined(at, _product(source)))
+    elif status == INFER_NOT_WHOLE:
+        keep = [i for i, d in enumerate(dims) if d == COPY and source[i] == 0]
+        count = _product([s for i, s in enumerate(source) if i not in keep])
+        known = [s for s in known if s != 0]
+        notes.append(errors.infer_not_whole(at, count, known, _product(known)))
+    else:
+        notes.append(errors.counts_differ(_product(source), _product(known)))
+    return ReshapeError("cannot reshape", source, tokens, tuple(notes), request.asked_by)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    """The exact product: Python's ints do not overflow."""
+    product = 1
+    for size in sizes:
+        product *= size
+    return product

@@ -1,0 +1,304 @@
+"""Tensor: a byte buffer, a dtype and a Layout. The one door in and out."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import EllipsisType
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dtypes import STRING, DType, dtype
+from .errors import DTypeError, FormatError, elements, shape_text
+from .layout import Layout
+from .request import integers
+
+Bytes = NDArray[np.uint8]
+Array = TypeVar("Array", NDArray[Any], "Tensor")
+Index = int | slice | EllipsisType | None
+
+
+class Tensor:
+    """An n-dimensional view of packed bytes.
+
+    `strides` and `offset` count bits from the start of `buffer`, the memory
+    itself. Elements narrower than a byte lie side by side, least significant
+    bits first, the whole tensor one stream (ONNX's bit order).
+
+    >>> t = Tensor.frombuffer(bytes([0x21, 0x43, 0x05]), "int4", (5,))
+    >>> t
+    Tensor([1, 2, 3, 4, 5], shape=(5,), dtype=int4, 4 bits each)
+    >>> t[::-2].strides, t[::-2].offset
+    ((-8,), 16)
+    """
+
+    __slots__ = ("__weakref__", "buffer", "dtype", "layout")
+    __array_ufunc__ = None  # NumPy's arithmetic would be on codes: refuse it
+
+    buffer: Bytes
+    dtype: DType
+    layout: Layout
+
+    # The shape operations of shapejit.operations, bound there once.
+    ascontiguous: Callable[..., Tensor]
+    broadcast_to: Callable[..., Tensor]
+    expand_dims: Callable[..., Tensor]
+    flip: Callable[..., Tensor]
+    matrix_transpose: Callable[..., Tensor]
+    permute_dims: Callable[..., Tensor]
+    reshape: Callable[..., Tensor]
+    squeeze: Callable[..., Tensor]
+    numpy: Callable[..., NDArray[Any]]
+    tobytes: Callable[[], bytes]
+    unpack: Callable[..., NDArray[Any]]
+
+    def __init__(self, buffer: Bytes, dtype: DType, layout: Layout) -> None:
+        self.buffer = buffer
+        self.dtype = dtype
+        self.layout = layout
+
+    @classmethod
+    def frombuffer(cls, buffer: Any, dtype: object, shape: Sequence[int]) -> Tensor:
+        """The packed bytes of any buffer as a Tensor, without copying them.
+
+        `buffer` holds exactly the bytes that `shape` (in elements) needs; a
+        read-only buffer gives a read-only Tensor. Raises FormatError where the
+        sizes differ, DTypeError for strings.
+
+        >>> Tensor.frombuffer(bytearray(4), "float6_e2m3fn", (5,)).nbytes
+        4
+        """
+        kind = fixed_width(dtype)
+        sizes = integers(shape, "the shape", "Tensor.frombuffer")
+        if any(size < 0 for size in sizes):
+            raise FormatError(f"{shape_text(sizes)} is no shape")
+        memory = _bytes_of(buffer)
+        layout = Layout.row_major(sizes, kind.bits)
+        need = kind.nbytes(layout.size)
+        if memory.size != need:
+            raise FormatError(
+                f"{elements(layout.size)} of {kind} in shape {shape_text(sizes)} are {need} bytes, "
+                f"but the buffer holds {memory.size}"
+            )
+        return cls(memory, kind, layout)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dims, in elements."""
+        return self.layout.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims."""
+        return self.layout.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.layout.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements packed (not of the buffer)."""
+        return self.dtype.nbytes(self.size)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bits from one element to the next, along each dim."""
+        return self.layout.strides
+
+    @property
+    def offset(self) -> int:
+        """Bits from the start of the buffer to the first element."""
+        return self.layout.offset
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements follow one another in row-major order without gaps."""
+        return self.layout.contiguous
+
+    @property
+    def T(self) -> Tensor:
+        """The view with both dims exchanged; for 2-D tensors only (Array API)."""
+        if self.ndim != 2:
+            raise ValueError(f".T is for 2 dims, not {self.ndim}; use permute_dims or .mT")
+        return self.with_layout(self.layout.permute((1, 0)))
+
+    @property
+    def mT(self) -> Tensor:
+        """The view with the last two dims exchanged."""
+        return self.matrix_transpose()
+
+    def with_layout(self, layout: Layout) -> Tensor:
+        """Another view of the same memory."""
+        return Tensor(self.buffer, self.dtype, layout)
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
+        """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
+        return self.with_layout(_sliced(self.layout, index if type(index) is tuple else (index,)))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dims has no len()")
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False and self.dtype.packed:
+            raise ValueError(f"{self.dtype} is packed: as an ndarray it must be copied")
+        if self.dtype.numpy is None:
+            raise DTypeError(
+                f"NumPy and ml_dtypes have no {self.dtype}; use unpack() for its codes"
+            )
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"{self.dtype} as {dtype} must be copied")
+            return array.astype(dtype)
+        return array.copy() if copy and not self.dtype.packed else array
+
+    def __repr__(self) -> str:
+        values = [str(self._value(i)) for i in range(min(self.size, 6))]
+        shown = ", ".join(values + ["..."] * (self.size > 6))
+        kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
+        return f"Tensor([{shown}], shape={self.shape}, {kind})"
+
+    def _value(self, index: int) -> Any:
+        """The element at a row-major index, read without any kernel."""
+        bit = self.offset
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            index, at = divmod(index, size)
+            bit += at * stride
+        first, shift = divmod(bit, 8)
+        raw = self.buffer[first : first + self.dtype.nbytes(1) + 1].tobytes()
+        code = int.from_bytes(raw, "little") >> shift & ((1 << self.dtype.bits) - 1)
+        codes = self.dtype.codes
+        return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
+
+
+def asarray(x: Any, /) -> Tensor:
+    """An ndarray as a Tensor over the same memory; a Tensor as it is.
+
+    ml_dtypes' sub-byte arrays keep one byte an element: their Tensor has
+    strides of 8 bits (`shapejit.pack` makes a packed one). Raises DTypeError
+    for strings, objects and dtypes outside the table.
+
+    >>> import numpy as np, ml_dtypes
+    >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
+    (16, 8)
+    """
+    if isinstance(x, Tensor):
+        return x
+    array = plain(np.asarray(x))
+    kind = fixed_width(array.dtype)
+    memory, layout = memory_of(array, kind.bits)
+    return Tensor(memory, kind, layout)
+
+
+def plain(x: NDArray[Any]) -> NDArray[Any]:
+    """The ndarray without its subclass; a masked array, whose mask would be lost, is refused."""
+    if type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise DTypeError("a masked array would lose its mask; pass x.data and x.mask by themselves")
+    return x.view(np.ndarray)
+
+
+def fixed_width(x: object) -> DType:
+    """The dtype, which must not be string."""
+    kind = dtype(x)
+    if kind is STRING:
+        raise DTypeError("strings have no fixed width: keep them in an ndarray")
+    return kind
+
+
+def dtype_of(x: NDArray[Any] | Tensor) -> DType:
+    """The dtype of an array; an object array is `string` if it holds str or bytes alone."""
+    if isinstance(x, Tensor):
+        return x.dtype
+    kind = dtype(x.dtype)
+    if x.dtype == object:
+        for value in x.flat:
+            if not isinstance(value, str | bytes):
+                raise DTypeError(f"an object array holds {type(value).__name__}, not only strings")
+    return kind
+
+
+def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
+    """The memory that an ndarray reaches, as bytes, and its Layout there.
+
+    `bits` is the width of an element, at most that of the ndarray's items.
+    """
+    strides = [8 * s for s in x.strides]
+    if x.flags.c_contiguous:
+        return x.reshape(-1).view(np.uint8), Layout.of(x.shape, strides, 0, bits)
+    reach = Layout.of(x.shape, strides, 0, 8 * x.itemsize)
+    low, high = reach.span
+    start = x.__array_interface__["data"][0] + low // 8
+    memory = np.asarray(_Memory(x, start, (high - low) // 8))
+    return memory, Layout.of(x.shape, strides, reach.offset - low, bits)
+
+
+class _Memory:
+    """A stretch of an ndarray's memory; keeps the ndarray alive."""
+
+    def __init__(self, owner: NDArray[Any], address: int, nbytes: int) -> None:
+        self.owner = owner
+        self.__array_interface__ = {
+            "data": (address, not owner.flags.writeable),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def _bytes_of(buffer: Any) -> Bytes:
+    if isinstance(buffer, np.ndarray):
+        if not buffer.flags.c_contiguous or buffer.dtype.hasobject:
+            raise FormatError("an ndarray of packed bytes must be C-contiguous and hold plain data")
+        return plain(buffer).reshape(-1).view(np.uint8)
+    try:
+        return np.frombuffer(buffer, np.uint8)
+    except (TypeError, AttributeError, BufferError, ValueError) as fault:
+        raise FormatError(f"{type(buffer).__name__} is no buffer of bytes: {fault}") from None
+
+
+def _sliced(layout: Layout, index: tuple[Any, ...]) -> Layout:
+    """Basic slicing by one index tuple."""
+    given = sum(i is not None and i is not Ellipsis for i in index)
+    rest = layout.ndim - given
+    gaps = sum(i is Ellipsis for i in index)
+    if rest < 0:
+        raise IndexError(f"{given} indices for {layout.ndim} dims")
+    if gaps > 1:
+        raise IndexError("an index may hold one Ellipsis")
+    if gaps == 0:
+        index = (*index, Ellipsis)
+    axis = 0
+    for i in index:
+        if i is Ellipsis:
+            axis += rest
+        elif i is None:
+            layout = layout.insert(axis)
+            axis += 1
+        elif isinstance(i, slice):
+            start, stop, step = i.indices(layout.shape[axis])
+            layout = layout.narrow(axis, start, len(range(start, stop, step)), step)
+            axis += 1
+        else:
+            layout = layout.select(axis, _position(i, layout.shape[axis], axis))
+    return layout
+
+
+def _position(index: Any, size: int, axis: int) -> int:
+    """An integer index counted from the front."""
+    if isinstance(index, bool | np.bool_):
+        raise IndexError("only basic slicing: ints, slices, None and Ellipsis")
+    try:
+        at = operator.index(index)
+    except TypeError:
+        raise IndexError("only basic slicing: ints, slices, None and Ellipsis") from None
+    if not -size <= at < size:
+        raise IndexError(f"index {at} is out of bounds for dim {axis} of size {size}")
+    return at % size
