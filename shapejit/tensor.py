@@ -190,7 +190,7 @@ def asarray(x: Any, /) -> Tensor:
     """
     if isinstance(x, Tensor):
         return x
-    array = plain(np.asarray(x))
+    array = plain(x if isinstance(x, np.ndarray) else np.asarray(x))
     kind = fixed_width(array.dtype)
     memory, layout = memory_of(array, kind.bits)
     return Tensor(memory, kind, layout)

@@ -1,0 +1,22 @@
+"""Which loops the tests run: every size through compiled kernels, serial or parallel."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shapejit import operations, planner
+
+
+def _clear() -> None:
+    planner.plan.cache_clear()
+    operations._array_plan.cache_clear()
+
+
+@pytest.fixture(params=["serial", "parallel"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """No size is small enough for NumPy's copy, and every copy is serial or parallel."""
+    monkeypatch.setattr(planner, "NUMPY_BELOW", 0)
+    monkeypatch.setattr(planner, "PARALLEL_FROM", 0 if request.param == "parallel" else 2**63)
+    _clear()
+    yield request.param
+    _clear()

@@ -1,0 +1,92 @@
+"""The rooms of the house: who may import whom, and what importing the package costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shapejit
+
+ROOT = Path(shapejit.__file__).parent
+
+# A module may import only what stands above it.
+ROOMS = [
+    ["errors"],
+    ["dtypes"],
+    ["request"],
+    ["resolver"],
+    ["layout"],
+    ["tensor"],
+    ["planner"],
+    ["kernels"],
+    ["engine"],
+    ["operations"],
+    ["dialects"],
+    ["files"],
+    ["conversion"],
+    ["bench", "demo"],
+    ["adapters"],
+    ["__main__"],
+]
+FLOOR = {name: level for level, names in enumerate(ROOMS) for name in names}
+
+
+def modules():
+    return [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
+
+
+def room(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported(path):
+    """The rooms of shapejit that a module imports, at the top or inside a function."""
+    package = ["shapejit", *path.relative_to(ROOT).parts[:-1]]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            parts = [*base, *(node.module or "").split(".")]
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "shapejit":
+                    yield alias.name.split(".")[1] if "." in alias.name else ""
+            continue
+        else:
+            continue
+        parts = [p for p in parts if p]
+        if parts[:1] == ["shapejit"]:
+            yield from parts[1:2] or names
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_upwards(path):
+    here = room(path)
+    assert here in FLOOR, f"{here} is no room of the house"
+    for other in imported(path):
+        if other in FLOOR and other != here:
+            assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"
+
+
+def test_every_room_has_a_name():
+    for path in modules():
+        for word in ("util", "helper", "common", "misc"):
+            assert word not in path.stem
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "pass",
+        "sj.resolve((2, 3), sj.onnx.request([3, -1]))",
+        "sj.reshape(numpy.zeros((2, 3)), (3, 2))",
+        "sj.reshape(sj.asarray(numpy.zeros((2, 3))).T, (3, 2, 1))",
+        "sj.onnx.reshape(numpy.zeros((2, 3)), [0, -1, 1])",
+        "sj.ascontiguous(numpy.zeros((2, 3)).T)",
+    ],
+)
+def test_views_and_small_copies_do_not_import_numba(use):
+    code = f"import sys, numpy, shapejit as sj; {use}; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,169 @@
+"""Threads, forks, threading layers and cache folders, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit import engine, planner
+
+LAYERS = ["omp", "workqueue", "tbb"]
+
+PRELUDE = """
+import multiprocessing, sys, threading
+import numpy as np, shapejit as sj
+from shapejit import engine, planner
+planner.NUMPY_BELOW, planner.PARALLEL_FROM = 0, 1
+x = np.arange(300 * 200 * 3, dtype=np.float32).reshape(300, 200, 3)
+t = sj.pack(np.arange(90_001, dtype=np.uint8) % 16, "int4")
+VIEWS = [x.transpose(1, 0, 2), x.T, x[::-1, ::2], sj.flip(t), t[1:]]
+def oracle(view):
+    return view.tobytes() if isinstance(view, np.ndarray) else sj.pack(view.unpack()).tobytes()
+EXPECTED = [oracle(view) for view in VIEWS]
+def copy(_=None):
+    for _ in range(5):
+        for view, expected in zip(VIEWS, EXPECTED):
+            assert sj.reshape(view, -1, copy=True).tobytes() == expected
+"""
+
+ACTIONS = {
+    "threads": """
+faults = []
+def work():
+    try: copy()
+    except BaseException as fault: faults.append(fault)
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+assert not faults, faults
+""",
+    "fork": """
+copy()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pool.map(copy, range(4), chunksize=1)
+copy()
+""",
+    "fork before the first use": """
+child = multiprocessing.get_context("fork").Process(target=copy)
+child.start(); child.join()
+assert child.exitcode == 0
+copy()
+""",
+    "fork while another thread copies": """
+stop = threading.Event()
+def work():
+    while not stop.is_set(): copy()
+copy()
+thread = threading.Thread(target=work); thread.start()
+try:
+    for _ in range(5):
+        child = multiprocessing.get_context("fork").Process(target=copy)
+        child.start(); child.join(60)
+        assert child.exitcode == 0, child.exitcode
+finally:
+    stop.set(); thread.join()
+""",
+}
+
+
+def python(code, **environment):
+    """Run code in a fresh interpreter; its exit code and output."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+
+
+def offered(layer):
+    """Whether numba can start the layer on this machine."""
+    code = (
+        "import numba, numpy\n"
+        "@numba.njit(parallel=True)\n"
+        "def f(a):\n"
+        "    for i in numba.prange(a.size): a[i] = i\n"
+        f"f(numpy.zeros(4)); assert numba.threading_layer() == {layer!r}"
+    )
+    return python(code, NUMBA_THREADING_LAYER=layer).returncode == 0
+
+
+@pytest.fixture(scope="module", params=LAYERS)
+def layer(request):
+    if not offered(request.param):
+        pytest.skip(f"numba cannot start its {request.param} layer here")
+    return request.param
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_threading_layer(layer, action):
+    done = python(PRELUDE + ACTIONS[action], NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("folder", ["/dev/null/cache", "read-only"])
+def test_a_cache_folder_that_cannot_be_written(folder, tmp_path):
+    if folder == "read-only":
+        if os.geteuid() == 0:
+            pytest.skip("root may write to any folder")
+        tmp_path.chmod(0o500)
+        folder = str(tmp_path)
+    done = python(PRELUDE + "copy()", NUMBA_CACHE_DIR=folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_cache_that_fails_midway_is_left_alone(tmp_path):
+    """The folder is fine when a kernel is defined and gone or damaged when it is compiled."""
+    broken = (
+        "import os, shutil, pathlib, warnings\n"
+        "import shapejit.kernels.copies, shapejit.kernels.bits\n"
+        f"cache = pathlib.Path({str(tmp_path)!r})\n"
+        "for d in list(cache.iterdir()): shutil.rmtree(d); d.write_text('in the way')\n"
+    )
+    code = PRELUDE + broken + "warnings.simplefilter('ignore'); copy()"
+    done = python(code, NUMBA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_damaged_cache_is_compiled_anew(tmp_path):
+    assert python(PRELUDE + "copy()", NUMBA_CACHE_DIR=str(tmp_path)).returncode == 0
+    files = list(tmp_path.rglob("*.nb[ic]"))
+    assert files
+    for file in files:
+        file.write_bytes(b"damaged")
+    done = python(PRELUDE + "copy()", NUMBA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "without numba's disk cache" in done.stderr
+
+
+def test_numba_num_threads_is_respected(monkeypatch):
+    import numba
+
+    seen = []
+    parallel = engine._parallel
+    monkeypatch.setattr(engine, "_parallel", lambda *a: (seen.append(a[-1]), parallel(*a)))
+    x = np.zeros((1000, 1000), np.float32).T
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        sj.ascontiguous(x)
+    finally:
+        numba.set_num_threads(before)
+    sj.ascontiguous(x)
+    assert seen == [1, before]
+
+
+def test_whoever_finds_the_threads_taken_runs_alone(monkeypatch):
+    x = np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000).T
+    assert x.nbytes >= planner.PARALLEL_FROM
+    monkeypatch.setattr(engine, "_parallel", None)  # calling it would fail
+    result = []
+    with engine._region:
+        thread = threading.Thread(target=lambda: result.append(sj.ascontiguous(x)))
+        thread.start()
+        thread.join()
+    assert result[0].tobytes() == x.tobytes()

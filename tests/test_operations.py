@@ -1,0 +1,336 @@
+from itertools import permutations
+from math import prod
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from views import arrays, codes_of, packed_bytes
+
+import shapejit as sj
+from shapejit.operations import _array_plan
+from shapejit.planner import Strategy
+
+WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
+PACKED = [d for d in sj.dtypes.all() if d.packed]
+
+
+def every_code(dtype):
+    """All codes of an 8- or 16-bit dtype, else random ones, as (64, 4, ...) elements."""
+    if dtype.bits == 8:
+        raw = np.arange(256, dtype=np.uint8)
+    elif dtype.bits == 16:
+        raw = np.arange(65536, dtype=np.uint16)
+    else:
+        raw = np.random.default_rng(0).integers(0, 256, 256 * dtype.bits // 8, np.uint8)
+    return raw.view(dtype.numpy).reshape(16, 4, -1)
+
+
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+def test_every_code_survives_every_way(dtype, kernels):
+    x = every_code(dtype)
+    raw = x.view(f"V{x.itemsize}")
+    for view in (
+        lambda a: a,
+        lambda a: a.transpose(2, 0, 1),
+        lambda a: a[::-1, :, ::-2],
+        lambda a: np.broadcast_to(a, (2, *a.shape)),
+        lambda a: a[3:, 1:2],
+    ):
+        expected = view(raw).tobytes()
+        for same in (
+            sj.reshape(view(x), -1),
+            sj.reshape(view(x), -1, copy=True),
+            sj.ascontiguous(view(x)),
+            sj.reshape(sj.asarray(view(x)), (-1, 1)),
+            sj.asarray(view(x)),
+        ):
+            assert same.tobytes() == expected
+            assert same.dtype == x.dtype if isinstance(same, np.ndarray) else same.dtype is dtype
+
+
+@given(x=arrays(st.sampled_from(["u1", "<u2", "<u4", "<u8", "<c16", "V3", "V12", "U2"])))
+def test_numpy_and_tensor_agree_on_reshape(x):
+    target = (-1, 2) if x.size % 2 == 0 and x.size else (x.size,)
+    expected = x.reshape(target)
+    assert sj.reshape(x, target).tobytes() == expected.tobytes()
+    if x.dtype.char not in "VU":
+        t = sj.reshape(sj.asarray(x), target)
+        assert (t.shape, t.tobytes()) == (expected.shape, expected.tobytes())
+
+
+@given(x=arrays(st.just("u4"), max_rank=4), data=st.data())
+def test_views_exactly_where_numpy_has_one(x, data):
+    target = tuple(data.draw(st.permutations([d for d in x.shape if d != 1])))
+    try:
+        expected = x.reshape(target, copy=False)
+    except ValueError:
+        with pytest.raises(sj.ReshapeError, match="copy=False"):
+            sj.reshape(x, target, copy=False)
+        assert not np.shares_memory(sj.reshape(x, target), x)
+        assert not np.shares_memory(sj.reshape(sj.asarray(x), target).buffer, x)
+        return
+    for copy in (None, False):
+        got = sj.reshape(x, target, copy=copy)
+        assert got.__array_interface__ == expected.__array_interface__
+        t = sj.reshape(sj.asarray(x), target, copy=copy)
+        assert t.numpy().__array_interface__["data"] == expected.__array_interface__["data"]
+        assert t.tobytes() == expected.tobytes()
+    assert x.size == 0 or not np.shares_memory(sj.reshape(x, target, copy=True), x)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_packed_views_and_copies(data, kernels):
+    dtype = data.draw(st.sampled_from(PACKED))
+    shape = tuple(data.draw(st.lists(st.integers(0, 7), max_size=4)))
+    memory = np.random.default_rng(1).integers(0, 256, dtype.nbytes(prod(shape)), np.uint8)
+    t = sj.Tensor.frombuffer(memory, dtype, shape)
+    for _ in range(data.draw(st.integers(0, 6))):
+        codes = codes_of(t)
+        if t.ndim == 0:
+            break
+        axes = data.draw(st.permutations(range(t.ndim)))
+        axis = data.draw(st.integers(0, t.ndim - 1))
+        step = data.draw(st.sampled_from([1, 2, -1, -3]))
+        index = (slice(None),) * axis + (slice(None, None, step),)
+        t, codes = data.draw(
+            st.sampled_from(
+                [
+                    (t.permute_dims(axes), codes.transpose(axes)),
+                    (t[index], codes[index]),
+                    (t.flip(axis=axis), np.flip(codes, axis)),
+                    (t.reshape((-1,)), codes.reshape(-1)) if t.size else (t, codes),
+                    (t.expand_dims(axis), np.expand_dims(codes, axis)),
+                    (t.broadcast_to((2, *t.shape)), np.broadcast_to(codes, (2, *t.shape))),
+                ]
+            )
+        )
+        assert np.array_equal(codes_of(t), codes)
+        if t.size > 4000:
+            break
+    codes = codes_of(t)
+    expected = packed_bytes(codes, dtype.bits)
+    assert t.tobytes() == expected
+    assert sj.reshape(t, (-1,) if t.size else (0,)).tobytes() == expected
+    assert np.array_equal(t.unpack().view(np.uint8), codes)
+    out = sj.Tensor.frombuffer(np.full(t.nbytes, 255, np.uint8), dtype, t.shape)
+    assert sj.ascontiguous(t, out=out) is out
+    assert out.buffer.tobytes() == expected
+
+
+def test_packed_reshape_moves_no_byte():
+    t = sj.Tensor.frombuffer(bytes(range(53)), "int4", (5, 7, 3))
+    for shape in ((105,), (3, 35), (7, 15), (1, 105, 1), (3, 5, 7)):
+        seen = sj.reshape(t, shape, copy=False)
+        assert seen.shape == shape
+        assert np.shares_memory(seen.buffer, t.buffer)
+
+
+@pytest.mark.parametrize("strings", [object, "U4", "S4", np.dtypes.StringDType()], ids=str)
+def test_strings_take_numpys_way(strings):
+    x = np.array([["a", "bb"], ["ccc", ""], ["dd", "e"]]).astype(strings)
+    for copy in (None, True):
+        got = sj.reshape(x.T, (3, 2), copy=copy)
+        assert got.dtype == x.dtype
+        assert got.tolist() == x.T.reshape(3, 2).tolist()
+    out = np.empty((6,), x.dtype)
+    assert sj.reshape(x.T, -1, out=out) is out
+    assert out.tolist() == x.T.ravel().tolist()
+
+
+def test_objects_keep_their_references():
+    values = [object() for _ in range(6)]
+    got = sj.reshape(np.array(values, object).reshape(2, 3).T, 6, copy=True)
+    del values
+    assert len({id(v) for v in got}) == 6
+
+
+@pytest.mark.parametrize("dtype", ["M8[ns]", ">f4", "V7", [("a", "u1"), ("b", "f8")], "g"])
+def test_other_numpy_dtypes_keep_their_bits(dtype, kernels):
+    x = np.zeros((6, 5), dtype)
+    x.view(np.uint8)[...] = np.random.default_rng(0).integers(0, 256, x.view(np.uint8).shape)
+    got = sj.reshape(x.T[::-1], -1)
+    assert got.dtype == x.dtype
+    assert got.tobytes() == x.T[::-1].tobytes()
+
+
+def test_rank_64_and_scalars_and_empties(kernels):
+    x = np.arange(8.0).reshape((2,) * 3 + (1,) * 61)
+    for given_ in (x, sj.asarray(x)):
+        assert sj.reshape(given_, (8,)).tobytes() == x.tobytes()
+        back = sj.reshape(sj.reshape(given_, 8), (1,) * 61 + (2,) * 3, copy=True)
+        assert back.shape == (1,) * 61 + (2,) * 3
+        flipped = sj.permute_dims(given_, tuple(range(63, -1, -1)))
+        assert sj.reshape(flipped, -1).tobytes() == x.T.tobytes()
+    scalar = np.full((), 3, np.float32)
+    assert sj.reshape(scalar, (1, 1), copy=True).tolist() == [[3]]
+    assert sj.reshape(np.ones((1, 1)), (), copy=True).shape == ()
+    for copy in (None, True, False):
+        assert sj.reshape(np.zeros((0, 3)).T, (5, 0, 2), copy=copy).shape == (5, 0, 2)
+        packed = sj.Tensor.frombuffer(b"", "int4", (0, 3))
+        assert sj.reshape(packed, (7, 0), copy=copy).shape == (7, 0)
+
+
+def test_out():
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    out = np.zeros((6, 4), np.float32)
+    assert sj.reshape(x.T, (6, 4), out=out) is out
+    assert np.array_equal(out, x.T)
+    assert sj.reshape(x, (6, 4), out=out) is out
+    assert np.array_equal(out, x.reshape(6, 4))
+    t, target = sj.asarray(x), sj.asarray(out)
+    assert sj.reshape(t.T, (6, 4), out=target) is target
+    assert np.array_equal(out, x.T)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda x: np.empty((4, 6), np.float32), sj.ReshapeError),
+        (lambda x: np.empty((6, 4), np.int32), sj.DTypeError),
+        (lambda x: np.empty((4, 6), np.float32).T, sj.ReshapeError),
+        (lambda x: sj.asarray(np.empty((6, 4), np.float32)), sj.DTypeError),
+        (lambda x: np.broadcast_to(np.float32(0), (6, 4)), sj.ReshapeError),
+        (lambda x: x.reshape(6, 4), sj.ReshapeError),
+        (lambda x: [[0.0] * 4] * 6, sj.DTypeError),
+    ],
+)
+def test_out_refused_and_untouched(make, error):
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    before = x.copy()
+    out = make(x)
+    with pytest.raises(error):
+        sj.reshape(x, (6, 4), out=out)
+    assert np.array_equal(x, before)
+
+
+def test_out_between_the_elements_of_the_source():
+    memory = np.arange(48, dtype=np.int32).reshape(4, 12)
+    out = memory[1].reshape(6, 2)
+    expected = memory[::2].reshape(-1)[:12].reshape(6, 2).copy()
+    sj.reshape(memory[::2].reshape(-1)[:12], (6, 2), out=out)
+    assert np.array_equal(out, expected)
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        sj.reshape(memory[:, 3], (4, 1), out=memory[0, :4].reshape(4, 1))
+
+
+def test_packed_out_refused():
+    def fresh(n):
+        return sj.Tensor.frombuffer(bytearray(n), "int4", (2 * n,))
+
+    t = fresh(3)[:3]
+    for out in (
+        sj.Tensor.frombuffer(bytes(2), "int4", (4,))[:3],
+        fresh(3)[:3],
+        fresh(3)[1:4],
+        sj.Tensor.frombuffer(bytearray(2), "uint4", (3,)),
+        fresh(2),
+        np.zeros(3, ml_dtypes.int4),
+    ):
+        with pytest.raises(sj.ShapeJitError):
+            sj.ascontiguous(t, out=out)
+    shared = bytearray(4)
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        sj.ascontiguous(
+            sj.Tensor.frombuffer(shared, "int4", (8,))[::-1],
+            out=sj.Tensor.frombuffer(shared, "int4", (8,)),
+        )
+
+
+def test_unpack_into():
+    t = sj.Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (2, 2))
+    out = np.zeros((2, 2), ml_dtypes.int4)
+    assert t.unpack(out) is out
+    assert out.astype(int).tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(sj.DTypeError):
+        t.unpack(np.zeros((2, 2), np.int8))
+    with pytest.raises(sj.ReshapeError):
+        t.unpack(np.zeros((4,), ml_dtypes.int4))
+
+
+def test_copy_false_and_out_exclude_each_other():
+    with pytest.raises(sj.ReshapeError, match="exclude"):
+        sj.reshape(np.zeros(4), (2, 2), copy=False, out=np.zeros((2, 2)))
+
+
+def test_view_operations_are_numpys():
+    x = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
+    t = sj.asarray(x)
+    pairs = [(f, f(x), f(t)) for f in VIEWS]
+    for f, array, seen in pairs:
+        assert isinstance(array, np.ndarray)
+        assert isinstance(seen, sj.Tensor)
+        assert np.shares_memory(array, x), f
+        assert np.shares_memory(seen.buffer, x), f
+        assert (seen.shape, seen.tobytes()) == (array.shape, array.tobytes())
+
+
+VIEWS = [
+    *(lambda a, p=p: sj.permute_dims(a, p) for p in permutations(range(3))),
+    lambda a: sj.permute_dims(a, (-1, 0, 1)),
+    lambda a: sj.flip(a),
+    lambda a: sj.flip(a, axis=1),
+    lambda a: sj.flip(a, axis=(0, -1)),
+    lambda a: sj.broadcast_to(a, (5, 2, 3, 4)),
+    lambda a: sj.expand_dims(a, axis=1),
+    lambda a: sj.expand_dims(a, (0, -1)),
+    lambda a: sj.squeeze(sj.expand_dims(a, 2), 2),
+    lambda a: sj.matrix_transpose(a),
+    lambda a: sj.ascontiguous(a),
+]
+
+
+def test_broadcast_views_are_read_only():
+    assert not sj.broadcast_to(np.zeros(3), (2, 3)).flags.writeable
+    t = sj.asarray(np.zeros(3))
+    assert not t.broadcast_to((2, 3)).numpy().flags.writeable
+    assert t.buffer.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: sj.permute_dims(a, (0, 0)),
+        lambda a: sj.permute_dims(a, (0, 5)),
+        lambda a: sj.permute_dims(a, 1.5),
+        lambda a: sj.flip(a, axis=7),
+        lambda a: sj.squeeze(a, 0),
+        lambda a: sj.expand_dims(a, 9),
+        lambda a: sj.broadcast_to(a, (3,)),
+        lambda a: sj.reshape(a, "12"),
+        lambda a: sj.reshape(a, None),
+        lambda a: sj.reshape(a, (2.0, 3)),
+        lambda a: sj.reshape(a, {2, 3}),
+        lambda a: sj.reshape(a, np.zeros((2, 1), int)),
+        lambda a: sj.reshape(a, (2**40, 2**40)),
+        lambda a: sj.reshape(a, (2**70,)),
+    ],
+)
+def test_bad_arguments(call):
+    x = np.zeros((2, 3))
+    for given_ in (x, sj.asarray(x)):
+        with pytest.raises((ValueError, TypeError)):
+            call(given_)
+
+
+@pytest.mark.parametrize("x", [[1, 2], 3, None, "ab", np.float32(1), memoryview(b"ab")], ids=repr)
+def test_other_kinds_are_refused(x):
+    with pytest.raises(sj.DTypeError, match="expected"):
+        sj.reshape(x, (2, 1))
+
+
+def test_subclasses():
+    with pytest.raises(sj.DTypeError, match="mask"):
+        sj.reshape(np.ma.masked_array([1, 2], [True, False]), (2, 1))
+    got = sj.reshape(np.zeros((2, 2)).view(np.recarray), (1, 2, 2))
+    assert type(got) is np.ndarray
+
+
+def test_small_copies_are_numpys_and_large_ones_are_ours():
+    small = np.zeros((8, 8), np.float32).T
+    large = np.zeros((512, 512), np.float32).T
+    assert _array_plan(small.shape, small.strides, 4).strategy is Strategy.NUMPY
+    assert _array_plan(large.shape, large.strides, 4).strategy is Strategy.TILES
+    assert sj.ascontiguous(small).flags.c_contiguous
