@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,10 +71,13 @@ finally:
 
 
 def python(code, **environment):
-    """Run code in a fresh interpreter; its exit code and output."""
+    """Run code in a fresh interpreter; its exit code and output.
+
+    The tbb wheel puts its library where only this environment's own folder is searched.
+    """
     return subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        env={**os.environ, **environment},
+        env={**os.environ, "LD_LIBRARY_PATH": str(Path(sys.prefix, "lib")), **environment},
         capture_output=True,
         text=True,
         timeout=180,

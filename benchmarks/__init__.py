@@ -1,0 +1,1 @@
+"""asv benchmarks, one module a noun of the package. Cases are only ever appended."""

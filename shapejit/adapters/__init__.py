@@ -1,0 +1,1 @@
+"""Doors to other libraries: one leaf module each, which the core never imports."""

@@ -1,0 +1,259 @@
+"""ONNX Reshape and Shape (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
+
+The evaluator finds an operator in `new_ops` by the name of its class alone, so
+there is one class an operator, not one a version: it takes the row in force at
+the opset of the model, function or subgraph that its node stands in.
+
+>>> graph = onnx.parser.parse_graph("g (float[2,3,4] x) => (int64[N] y) { y = Shape(x) }")
+>>> evaluator = ReferenceEvaluator(onnx.helper.make_model(graph), new_ops=OPS)
+>>> evaluator.run(None, {"x": np.zeros((2, 3, 4), np.float32)})
+[array([2, 3, 4])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dialects import onnx as dialect
+from ..errors import DTypeError, ReshapeError, ShapeJitError
+
+try:
+    import onnx
+    from onnx.backend import base
+    from onnx.reference import ReferenceEvaluator
+    from onnx.reference.op_run import OpRun
+except ImportError as missing:
+    raise ImportError(
+        "shapejit.adapters.onnx_backend needs onnx: pip install 'shapejit[onnx]'", name="onnx"
+    ) from missing
+
+
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Let shapejit's errors through: OpRun.run wraps a DTypeError, as any TypeError, in its own."""
+    try:
+        yield
+    except DTypeError:
+        raise
+    except TypeError as fault:
+        cause = fault.__cause__
+        while cause is not None and not isinstance(cause, ShapeJitError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None
+
+
+class _Operator(OpRun):  # type: ignore[misc]
+    """A node of the operator that the class is named after, in the version in force there."""
+
+    op_domain = ""
+    function: Callable[..., NDArray[Any]]
+
+    def __init__(self, onnx_node: Any, run_params: dict[str, Any], schema: Any = None) -> None:
+        opset = run_params["opsets"][onnx_node.domain]
+        self.version = dialect.version(type(self).__name__, opset)
+        # OpRun would take the newest schema, whose defaults older versions do not have.
+        if schema is None:
+            schema = onnx.defs.get_schema(self.version.operator, self.version.since, self.op_domain)
+        super().__init__(onnx_node, run_params, schema)
+
+    def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        with _own_errors():
+            outputs: tuple[Any, ...] = super().run(*args, **kwargs)
+            return outputs
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[NDArray[Any]]:
+        for name in attributes:
+            if name not in self._schema.attributes:
+                raise ReshapeError(f"{self.version} has no attribute {name}")
+        if len(inputs) != self._schema.max_input:
+            raise ReshapeError(
+                f"{self.version} has {self._schema.max_input} inputs, not {len(inputs)}"
+            )
+        # What only the schema knows, Reshape-1's consumed_inputs, has no meaning left.
+        known = {name: attributes[name] for name in attributes if name in self.version.attributes}
+        return (self.function(*inputs, **known, opset=self.version.since),)
+
+
+class Reshape(_Operator):
+    """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
+
+    The output has the data's dtype and, wherever a view exists, its memory.
+    Reshape-1, which onnx's own evaluator lacks, takes the attribute `shape`.
+    Raises what `shapejit.onnx.reshape` raises, and ReshapeError for inputs or
+    attributes that the version does not have.
+
+    >>> Reshape.eval(np.zeros((2, 3, 4), np.float32), np.array([0, -1])).shape
+    (2, 12)
+    """
+
+    function = staticmethod(dialect.reshape)
+
+
+class Shape(_Operator):
+    """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
+
+    The output is the 1-D int64 array of the sizes (elements) of dims [start,
+    end). Raises what `shapejit.onnx.shape` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> Shape.eval(np.zeros((2, 3, 4), np.float32), start=1)
+    array([3, 4])
+    """
+
+    function = staticmethod(dialect.shape)
+
+
+# What `ReferenceEvaluator(model, new_ops=OPS)` takes, for models of every opset.
+OPS = (Reshape, Shape)
+
+
+class Evaluator(ReferenceEvaluator):  # type: ignore[misc]
+    """onnx's ReferenceEvaluator with Reshape and Shape by shapejit everywhere in a model.
+
+    `ReferenceEvaluator(model, new_ops=OPS)` uses them in the graph and its
+    subgraphs, but does not hand `new_ops` on to functions (the model's own, and
+    those that schemas define); this class does. Arguments are those of
+    ReferenceEvaluator; `new_ops` come before `OPS`. `run` raises shapejit's
+    errors as they are, however deep the node.
+
+    >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
+    >>> Evaluator(node).run(None, {"x": np.zeros((2, 3), np.float32)})
+    [array([2, 3])]
+    """
+
+    def __init__(
+        self,
+        proto: Any,
+        opsets: dict[str, int] | None = None,
+        functions: Any = None,
+        verbose: int = 0,
+        new_ops: Sequence[type[Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        # onnx builds the evaluators of functions as type(self)(function, ...) without new_ops.
+        super().__init__(proto, opsets, functions, verbose, [*(new_ops or ()), *OPS], **options)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs for `(output_names, feed_inputs)`, as ReferenceEvaluator.run says."""
+        with _own_errors():
+            return super().run(*args, **kwargs)
+
+
+class BackendRep(base.BackendRep):  # type: ignore[misc]
+    """A model ready to run, as `Backend.prepare` returns it.
+
+    >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
+    >>> BackendRep(Evaluator(node)).run([np.zeros((2, 3), np.float32)])
+    (array([2, 3]),)
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The model's outputs, in its order; they may share memory with the inputs.
+
+        `inputs` is a mapping from names, a sequence in the order of the graph's
+        inputs (all of them, or those without an initializer), or one ndarray.
+        Raises ValueError for another number of inputs, and whatever the
+        operators raise.
+        """
+        return tuple(self.evaluator.run(None, self._feeds(inputs)))
+
+    def _feeds(self, inputs: Any) -> dict[str, Any]:
+        if isinstance(inputs, Mapping):
+            return dict(inputs)
+        values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
+        names = self.evaluator.input_names
+        # Up to IR version 3 initializers had to be listed among the inputs.
+        needed = [name for name in names if name not in self.evaluator.rt_inits_]
+        for given in (names, needed):
+            if len(values) == len(given):
+                return dict(zip(given, values, strict=True))
+        raise ValueError(f"the model takes {len(needed)} inputs ({needed}), not {len(values)}")
+
+
+class Backend(base.Backend):  # type: ignore[misc]
+    """An `onnx.backend.base.Backend` on the CPU: onnx's evaluator, Reshape and Shape by shapejit.
+
+    >>> Backend.run_node(onnx.helper.make_node("Shape", ["x"], ["y"]), [np.zeros((2, 3))])
+    (array([2, 3]),)
+    >>> Backend.supports_device("CPU"), Backend.supports_device("CUDA")
+    (True, False)
+    """
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether models run on `device`: only on `"CPU"` (`"CPU:0"`)."""
+        return device.partition(":")[0] == "CPU"
+
+    @classmethod
+    def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether `prepare` takes the model: it is valid, and each of its operators is known."""
+        try:
+            cls.prepare(model, device, **kwargs)
+        except Exception:  # onnx refuses a model with anything from ValidationError to TypeError
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
+        """A ModelProto checked (onnx.checker) and ready to run; options are ignored.
+
+        Raises ValueError for a device that is not the CPU, and onnx's own errors
+        for a model that is not valid or has operators that its evaluator lacks.
+        """
+        cls._check_device(device)
+        super().prepare(model, device, **kwargs)
+        return BackendRep(Evaluator(model))
+
+    @classmethod
+    def run_model(
+        cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """The outputs of a model: `prepare`, then `BackendRep.run`."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: Any,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Any = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """The outputs of one NodeProto, at the opset `opset_version` (default: onnx's newest).
+
+        `inputs` as in `BackendRep.run`, in the order of the node's inputs.
+        Raises ValueError for a device that is not the CPU, onnx's own errors
+        for a node that is not valid, and whatever the operator raises.
+
+        >>> node = onnx.helper.make_node("Reshape", ["x"], ["y"], shape=[0, -1])
+        >>> Backend.run_node(node, np.zeros((2, 3, 4), np.float32), opset_version=1)[0].shape
+        (2, 12)
+        """
+        cls._check_device(device)
+        super().run_node(node, inputs, device, outputs_info, **kwargs)
+        opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
+        # An evaluator of a bare node would take the newest opset, whatever is asked for.
+        placeholders = onnx.helper.make_empty_tensor_value_info
+        graph = onnx.helper.make_graph(
+            [node],
+            node.op_type,
+            [placeholders(name) for name in node.input if name],
+            [placeholders(name) for name in node.output if name],
+        )
+        return BackendRep(Evaluator(graph, {node.domain: 1, "": opset})).run(inputs)
+
+    @classmethod
+    def _check_device(cls, device: str) -> None:
+        if not cls.supports_device(device):
+            raise ValueError(f"shapejit's ONNX backend runs on the CPU, not on {device!r}")

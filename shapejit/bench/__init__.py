@@ -1,0 +1,1 @@
+"""The benchmark cases as tables, and the side-by-side measurement."""

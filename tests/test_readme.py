@@ -1,0 +1,38 @@
+"""Every command of the README runs; its Python snippets run as doctests."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("shapejit ")])
+def test_commands(command, tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    tensors = {
+        "layers.0.q_proj.weight": np.arange(4 * 16 * 64, dtype=np.float32).reshape(64, 64),
+        "embed": np.arange(64, dtype=np.float32).reshape(4, 16),
+    }
+    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_continuous_integration_installs_and_tests_as_the_readme_says():
+    script = (ROOT / ".ci" / "run").read_text()
+    install, test = (c for c in COMMANDS if c.startswith("python3 -m venv"))
+    assert install.endswith(".venv/bin/pip install . && .venv/bin/shapejit demo")
+    for step in ("pip install --quiet --disable-pip-version-check -e '.[test]'", "-m pytest"):
+        assert step in script
+    assert "pip install -e '.[test]'" in test
+    assert test.endswith("-m pytest")
