@@ -170,6 +170,7 @@ _BY_WORD: dict[str, dict[Any, DType]] = {
 }
 _BY_NAME = {d.name: d for d in _TABLE}
 _BY_NUMPY = {d.numpy: d for d in _TABLE if d.numpy is not None}
+_PYTHON_TYPES = (bool, int, float, complex, str, bytes, object)
 STRING = _BY_NAME["string"]
 
 
@@ -198,12 +199,13 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     if isinstance(x, np.dtype):
         return _by_numpy(x)
     if isinstance(x, type):
+        # NumPy would make objects of any class, and asks ctypes' for fields they may lack.
+        if not issubclass(x, np.generic) and x not in _PYTHON_TYPES:
+            raise DTypeError(f"{x!r} is no dtype")
         try:
             known = np.dtype(x)
         except TypeError:
             raise DTypeError(f"{x!r} is no dtype") from None
-        if known == np.dtype(object) and x is not object:
-            raise DTypeError(f"{x!r} is no dtype")
         return _by_numpy(known)
     raise DTypeError(f"a dtype is a name, a NumPy dtype or scalar type, or a DType, not {x!r}")
 
@@ -229,11 +231,9 @@ def _by_word(x: object, vocabulary: str) -> DType:
         known = ", ".join(map(repr, _BY_WORD))
         raise DTypeError(f"{vocabulary!r} is no vocabulary; there are {known}")
     # True == 1 and 1.0 == 1 would find FLOAT: a code is an int, nothing else.
-    if isinstance(x, str | int | tuple) and not isinstance(x, bool):
-        try:
-            found = words.get(x)
-        except TypeError:
-            found = None
+    parts = x if isinstance(x, tuple) else (x,)
+    if not any(isinstance(p, bool) or not isinstance(p, str | int) for p in parts):
+        found = words.get(x)
         if found is not None:
             return found
     raise DTypeError(f"{vocabulary} has no dtype {x!r} that shapejit knows")

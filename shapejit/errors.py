@@ -134,7 +134,10 @@ def infer_undefined(dim: int, count: int) -> str:
 
 def infer_not_whole(dim: int, count: int, known: Sequence[int], product: int) -> str:
     """A -1 that would have to be a fraction."""
-    return f"dim {dim}: -1 would have to be {count} / {product_text(known)} = {count / product:g}"
+    quotient = f"{count / product:g}"
+    if float(quotient).is_integer():  # rounded to look whole: 1000001 / 2
+        quotient = f"{count // product} remainder {count % product}"
+    return f"dim {dim}: -1 would have to be {count} / {product_text(known)} = {quotient}"
 
 
 def counts_differ(source: int, target: int) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from .errors import ReshapeError, shape_text
+from .request import MAX_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Layout:
         fits = lead >= 0 and all(
             have in (1, want) for have, want in zip(self.shape, shape[max(lead, 0) :], strict=False)
         )
-        if not fits or any(size < 0 for size in shape):
+        if not fits or any(size < 0 for size in shape) or overflows(shape):
             raise ReshapeError("cannot broadcast", self.shape, shape, asked_by="broadcast_to")
         strides = [0] * lead + [
             stride if have == want else 0
@@ -203,6 +205,11 @@ class Layout:
             left //= size
             stride *= size
         return Layout.of(shape, strides[::-1], self.offset, self.bits)
+
+
+def overflows(shape: Sequence[int]) -> bool:
+    """Whether the non-zero sizes multiply to more than int64 holds."""
+    return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
 def normal_axis(axis: int, ndim: int, asked_by: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import engine
 from .errors import DTypeError, ReshapeError, shape_text
-from .layout import Layout
+from .layout import Layout, normal_axes
 from .planner import Plan, plan
 from .request import Request, integers, request
 from .resolver import target_shape
@@ -37,7 +36,8 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    tokens = (shape,) if isinstance(shape, int) else integers(shape, "the target shape", "reshape")
+    one = isinstance(shape, int | np.integer)
+    tokens = integers((shape,) if one else shape, "the target shape", "reshape")
     return reshape_as(x, _array_request(tokens), copy, out)
 
 
@@ -60,6 +60,11 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     return array.reshape(shape)
 
 
+def _checked(x: Array) -> Array:
+    """An ndarray or a Tensor, and nothing else."""
+    return x if isinstance(x, Tensor) else _array(x)
+
+
 def _array(x: Any) -> NDArray[Any]:
     """An ndarray, without its subclass; nothing else is converted silently."""
     if not isinstance(x, np.ndarray):
@@ -79,8 +84,12 @@ def _wanted(
     out: object,
 ) -> View | None:
     """The view, where `copy` and `out` ask for it; None for a copy."""
+    if copy is None:
+        return view if out is None else None
+    if copy is True:
+        return None
     if copy is not False:
-        return view if copy is None and out is None else None
+        raise DTypeError(f"copy is None, True or False, not {copy!r}")
     if out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
     if view is None:
@@ -207,10 +216,11 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     >>> permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
+    x = _checked(x)
     order = integers(axes, "axes", "permute_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.permute(order))
-    return np.permute_dims(_array(x), order)
+    return np.permute_dims(x, normal_axes(order, x.ndim, "permute_dims"))
 
 
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
@@ -220,10 +230,11 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     >>> flip(np.arange(3))
     array([2, 1, 0])
     """
-    axes = None if axis is None else _axes(axis, "flip")
+    x = _checked(x)
+    axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.flip(axes))
-    return np.flip(_array(x), axes)
+    return np.flip(x, axes)
 
 
 def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
@@ -249,10 +260,12 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     >>> expand_dims(np.zeros((2, 3)), axis=1).shape
     (2, 1, 3)
     """
-    axes = _axes(axis, "expand_dims")
+    x = _checked(x)
+    given = _axes(axis, None, "expand_dims")
+    axes = normal_axes(given, x.ndim + len(given), "expand_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.expand_dims(axes))
-    return np.expand_dims(_array(x), axes)
+    return np.expand_dims(x, axes)
 
 
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
@@ -262,10 +275,11 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     >>> squeeze(np.zeros((2, 1, 3)), axis=1).shape
     (2, 3)
     """
-    axes = _axes(axis, "squeeze")
+    x = _checked(x)
+    axes = _axes(axis, x.ndim, "squeeze")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.squeeze(axes))
-    return np.squeeze(_array(x), axes)
+    return np.squeeze(x, axes)
 
 
 def matrix_transpose(x: Array, /) -> Array:
@@ -275,15 +289,16 @@ def matrix_transpose(x: Array, /) -> Array:
     >>> matrix_transpose(np.zeros((5, 2, 3))).shape
     (5, 3, 2)
     """
+    x = _checked(x)
     if x.ndim < 2:
         raise ReshapeError(f"matrix_transpose needs 2 dims, {shape_text(x.shape)} has {x.ndim}")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-def _axes(axis: int | Sequence[int], asked_by: str) -> tuple[int, ...]:
-    if isinstance(axis, Sequence):
-        return integers(axis, "axis", asked_by)
-    return (operator.index(axis),)
+def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
+    """One axis or several, counted from the front where `ndim` is given."""
+    axes = integers(axis if isinstance(axis, Sequence) else (axis,), "axis", asked_by)
+    return axes if ndim is None else normal_axes(axes, ndim, asked_by)
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:

@@ -16,6 +16,11 @@ COPY = -2
 INVALID = -3
 
 MAX_SIZE = 2**63 - 1
+MAX_RANK = 1024  # NumPy stops at 64; a lazy range or a stride-0 array must not fill the memory
+
+# Not np.integer, of which timedelta64 is one.
+_INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
+_BYTES = str | bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +66,25 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise ReshapeError(f"{what} must be 1-D, not {values.ndim}-D", asked_by=asked_by)
-        if not np.issubdtype(values.dtype, np.integer):
+        if values.dtype.type not in _INTEGERS:
             raise DTypeError(f"{what} must hold integers, not {values.dtype} ({asked_by})")
-        return tuple(values.tolist())
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes | bytearray):
+        if isinstance(values, np.ma.MaskedArray):
+            raise DTypeError(f"{what} must not be a masked array ({asked_by})")
+    elif not isinstance(values, Sequence) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"
         )
     try:
-        return tuple(map(operator.index, values))
+        rank = len(values)
+    except OverflowError:
+        rank = MAX_RANK + 1
+    if rank > MAX_RANK:
+        raise ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
+    if isinstance(values, np.ndarray):
+        return tuple(values.tolist())
+    try:
+        # A bool or an enum would be shown and cached in place of the int that it equals.
+        return tuple([v if type(v) is int else int(operator.index(v)) for v in values])
     except TypeError:
         raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None

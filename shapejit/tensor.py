@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .dtypes import STRING, DType, dtype
 from .errors import DTypeError, FormatError, elements, shape_text
-from .layout import Layout
+from .layout import Layout, overflows
 from .request import integers
 
 Bytes = NDArray[np.uint8]
@@ -72,7 +72,7 @@ class Tensor:
         """
         kind = fixed_width(dtype)
         sizes = integers(shape, "the shape", "Tensor.frombuffer")
-        if any(size < 0 for size in sizes):
+        if any(size < 0 for size in sizes) or overflows(sizes):
             raise FormatError(f"{shape_text(sizes)} is no shape")
         memory = _bytes_of(buffer)
         layout = Layout.row_major(sizes, kind.bits)
@@ -209,7 +209,7 @@ def fixed_width(x: object) -> DType:
     """The dtype, which must not be string."""
     kind = dtype(x)
     if kind is STRING:
-        raise DTypeError("strings have no fixed width: keep them in an ndarray")
+        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
     return kind
 
 

@@ -3,8 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from shapejit import operations, planner
+
+# A first call compiles: time says nothing about an example.
+settings.register_profile("shapejit", deadline=None)
+settings.load_profile("shapejit")
 
 
 def _clear() -> None:

@@ -156,6 +156,11 @@ def test_other_numpy_dtypes_keep_their_bits(dtype, kernels):
     assert got.tobytes() == x.T[::-1].tobytes()
 
 
+def test_one_int_is_a_shape():
+    for one in (6, np.int64(6), -1):
+        assert sj.reshape(np.zeros((2, 3)), one).shape == (6,)
+
+
 def test_rank_64_and_scalars_and_empties(kernels):
     x = np.arange(8.0).reshape((2,) * 3 + (1,) * 61)
     for given_ in (x, sj.asarray(x)):
@@ -306,6 +311,13 @@ def test_broadcast_views_are_read_only():
         lambda a: sj.reshape(a, np.zeros((2, 1), int)),
         lambda a: sj.reshape(a, (2**40, 2**40)),
         lambda a: sj.reshape(a, (2**70,)),
+        lambda a: sj.reshape(a, (3, 2), copy=2),
+        lambda a: sj.flip(a, axis=2**70),
+        lambda a: sj.expand_dims(a, [2**70]),
+        lambda a: sj.squeeze(a, -(2**70)),
+        lambda a: sj.permute_dims(a, (2**70, 0)),
+        lambda a: sj.broadcast_to(a, (2**31, 2**31, 2, 3)),
+        lambda a: sj.matrix_transpose([1, 2]),
     ],
 )
 def test_bad_arguments(call):

@@ -35,7 +35,7 @@ def _request(shape: Any, special_zero: bool, name: str) -> Request:
         raise DTypeError(f"special_zero of {name} is a bool, not {special_zero!r}")
     who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
     if isinstance(shape, Tensor):
-        shape = shape.numpy()
+        shape = np.asarray(shape)
     return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
 
 

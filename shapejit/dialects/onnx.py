@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from .. import request as requests
 from ..dtypes import DType
-from ..errors import DTypeError, ReshapeError
+from ..errors import DTypeError, ReshapeError, negative_source
 from ..operations import reshape_as
-from ..request import Request, integers
+from ..request import MAX_SIZE, Request, integers
 from ..tensor import Array, Tensor, dtype_of
 
 _ALL_UP_TO_OPSET_5 = (
@@ -25,27 +25,27 @@ _ALL_UP_TO_OPSET_5 = (
 )
 _FLOAT8 = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
 
-# (since opset, what T gains, what attributes it gains)
+# (since opset, what T gains, its attributes)
 _RESHAPE = (
     (1, "float16 float32 float64", "shape"),
     (5, _ALL_UP_TO_OPSET_5, ""),
     (13, "bfloat16", ""),
     (14, "", "allowzero"),
-    (19, _FLOAT8, ""),
-    (21, "int4 uint4", ""),
-    (23, "float4_e2m1fn", ""),
-    (24, "float8_e8m0fnu", ""),
-    (25, "int2 uint2", ""),
+    (19, _FLOAT8, "allowzero"),
+    (21, "int4 uint4", "allowzero"),
+    (23, "float4_e2m1fn", "allowzero"),
+    (24, "float8_e8m0fnu", "allowzero"),
+    (25, "int2 uint2", "allowzero"),
 )
 _SHAPE = (
     (1, "float16 float32 float64 " + _ALL_UP_TO_OPSET_5, ""),
     (13, "bfloat16", ""),
     (15, "", "start end"),
-    (19, _FLOAT8, ""),
-    (21, "int4 uint4", ""),
-    (23, "float4_e2m1fn", ""),
-    (24, "float8_e8m0fnu", ""),
-    (25, "int2 uint2", ""),
+    (19, _FLOAT8, "start end"),
+    (21, "int4 uint4", "start end"),
+    (23, "float4_e2m1fn", "start end"),
+    (24, "float8_e8m0fnu", "start end"),
+    (25, "int2 uint2", "start end"),
 )
 
 
@@ -70,14 +70,12 @@ class Version(NamedTuple):
 
 
 def _versions(operator: str, rows: Sequence[tuple[int, str, str]]) -> tuple[Version, ...]:
-    """The rows added up."""
+    """The rows, their types added up."""
     versions = []
     types: frozenset[str] = frozenset()
-    attributes: frozenset[str] = frozenset()
-    for since, more_types, more_attributes in rows:
+    for since, more_types, attributes in rows:
         types |= set(more_types.split())
-        attributes |= set(more_attributes.split())
-        versions.append(Version(operator, since, types, attributes))
+        versions.append(Version(operator, since, types, frozenset(attributes.split())))
     return tuple(versions)
 
 
@@ -85,7 +83,7 @@ RESHAPE = _versions("Reshape", _RESHAPE)
 SHAPE = _versions("Shape", _SHAPE)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but name no opset
 def version(operator: str, opset: int) -> Version:
     """The version of `"Reshape"` or `"Shape"` in force at an opset (1 or later).
 
@@ -129,7 +127,7 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
 def _int64(shape: Any, who: str) -> Any:
     """The shape tensor, whose only type in every version is int64."""
     if isinstance(shape, Tensor):
-        shape = shape.numpy()
+        shape = np.asarray(shape)
     if isinstance(shape, np.ndarray) and shape.dtype != np.int64:
         raise DTypeError(f"the shape tensor of {who} must be int64, not {shape.dtype}")
     return shape
@@ -160,12 +158,16 @@ def reshape(
 
 
 def shape(
-    data: NDArray[Any] | Tensor, *, start: int = 0, end: int | None = None, opset: int = 25
+    data: NDArray[Any] | Tensor,
+    *,
+    start: int | None = 0,
+    end: int | None = None,
+    opset: int = 25,
 ) -> NDArray[np.int64]:
     """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25): the sizes of dims [start, end) as int64.
 
     Negative `start` and `end` (opset 15 on) count from the end; both are then
-    clamped to [0, rank].
+    clamped to [0, rank]. None is an attribute left out. Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> shape(np.zeros((2, 3, 4), np.float32), start=-2)
@@ -176,7 +178,11 @@ def shape(
 
 
 def shape_of(
-    source_shape: Sequence[int], *, start: int = 0, end: int | None = None, opset: int = 25
+    source_shape: Sequence[int],
+    *,
+    start: int | None = 0,
+    end: int | None = None,
+    opset: int = 25,
 ) -> NDArray[np.int64]:
     """`shape` for a shape without data.
 
@@ -185,15 +191,18 @@ def shape_of(
     """
     row = version("Shape", opset)
     sizes = integers(source_shape, "the source shape", str(row))
+    for i, size in enumerate(sizes):
+        if not 0 <= size <= MAX_SIZE:
+            raise ReshapeError("no shape:", sizes, None, (negative_source(i, size),), str(row))
     for name, value in (("start", start), ("end", end)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
             raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
-    if (start != 0 or end is not None) and "start" not in row.attributes:
+    if (start or end is not None) and "start" not in row.attributes:
         raise ReshapeError(f"{row} has no attributes start and end; opset 15 brought them")
     rank = len(sizes)
-    first = _clamped(start, rank)
+    first = 0 if start is None else _clamped(start, rank)
     last = rank if end is None else _clamped(end, rank)
     return np.array(sizes[first:last] if first < last else (), np.int64)
 

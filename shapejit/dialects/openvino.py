@@ -29,7 +29,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
         raise DTypeError(f"special_zero of {_NAME} is a bool, not {special_zero!r}")
     who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
     if isinstance(shape, Tensor):
-        shape = shape.numpy()
+        shape = np.asarray(shape)
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
 
