@@ -36,8 +36,9 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    one = isinstance(shape, int | np.integer)
-    tokens = integers((shape,) if one else shape, "the target shape", "reshape")
+    if isinstance(shape, int | np.integer):
+        shape = (shape,)
+    tokens = integers(shape, "the target shape", "reshape")
     return reshape_as(x, _array_request(tokens), copy, out)
 
 

@@ -63,6 +63,21 @@ def request(
 
 def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     """The ints of a sequence or of a 1-D integer array, with their values unchanged."""
+    # Asking whether something is a Sequence costs more than a whole view: not for these two.
+    if type(values) is not tuple and type(values) is not list:
+        _check_kind(values, what, asked_by)
+        values = values.tolist() if isinstance(values, np.ndarray) else values
+    elif len(values) > MAX_RANK:
+        raise _too_long(what, asked_by)
+    try:
+        # A bool or an enum would be shown and cached in place of the int that it equals.
+        return tuple([v if type(v) is int else int(operator.index(v)) for v in values])
+    except TypeError:
+        raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None
+
+
+def _check_kind(values: Any, what: str, asked_by: str) -> None:
+    """Refuse whatever is no sequence and no 1-D integer array, or too long to be a shape."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
             raise ReshapeError(f"{what} must be 1-D, not {values.ndim}-D", asked_by=asked_by)
@@ -77,14 +92,11 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
         )
     try:
         rank = len(values)
-    except OverflowError:
+    except OverflowError:  # range(10**30)
         rank = MAX_RANK + 1
     if rank > MAX_RANK:
-        raise ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
-    if isinstance(values, np.ndarray):
-        return tuple(values.tolist())
-    try:
-        # A bool or an enum would be shown and cached in place of the int that it equals.
-        return tuple([v if type(v) is int else int(operator.index(v)) for v in values])
-    except TypeError:
-        raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None
+        raise _too_long(what, asked_by)
+
+
+def _too_long(what: str, asked_by: str) -> ReshapeError:
+    return ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)

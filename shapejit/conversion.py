@@ -1,0 +1,233 @@
+"""Rules for the tensors of a checkpoint: planned and checked for every tensor, then written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .dialects import onednn, onnx, openvino
+from .errors import DTypeError, ReshapeError
+from .files import safetensors
+from .files.safetensors import Checkpoint, New, Path
+from .layout import Layout
+from .operations import reshape
+from .tensor import Tensor
+
+Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
+
+
+class Spec(NamedTuple):
+    """A specification that `--spec` can name: its flag, and its reshape under that flag."""
+
+    flag: str | None
+    reshape: Callable[[Tensor, tuple[int, ...], bool], Tensor]
+
+
+SPECS = {
+    "array": Spec(None, lambda t, shape, _: reshape(t, shape)),
+    "onnx": Spec("allowzero", lambda t, shape, flag: onnx.reshape(t, shape, allowzero=int(flag))),
+    "openvino": Spec(
+        "special_zero", lambda t, shape, flag: openvino.reshape(t, shape, special_zero=flag)
+    ),
+    "onednn": Spec(
+        "special_zero",
+        lambda t, shape, flag: onednn.static_reshape(t, shape=shape, special_zero=flag),
+    ),
+}
+
+
+def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool = False) -> Dialect:
+    """What a specification means by reshaping a Tensor to a shape, as a function of both.
+
+    `spec` is one of `SPECS`; a flag that is not the specification's own raises
+    ReshapeError.
+
+    >>> t = Tensor.frombuffer(bytes(24), "uint8", (2, 3, 4))
+    >>> dialect("onnx")(t, (0, -1)).shape
+    (2, 12)
+    """
+    if spec not in SPECS:
+        raise ReshapeError(f"{spec!r} is no specification; there are {', '.join(SPECS)}")
+    own, function = SPECS[spec]
+    flags = {"special_zero": special_zero, "allowzero": allowzero}
+    for name, value in flags.items():
+        if value and name != own:
+            option = name.replace("_", "-")
+            raise ReshapeError(f"--{option} is no attribute of --spec {spec}")
+    flag = own is not None and flags[own]
+    return lambda tensor, shape: function(tensor, shape, flag)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What is done to every tensor whose whole name `pattern` matches.
+
+    `option` is `"reshape"` or `"permute"`; `values` the shape as it was written,
+    or the axes.
+    """
+
+    option: str
+    pattern: re.Pattern[str]
+    values: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"--{self.option} {self.pattern.pattern}={','.join(map(str, self.values))}"
+
+
+def rule(option: str, text: str) -> Rule:
+    """The rule `REGEX=INTS`, split at the last `=`; no ints mean shape () or no axes.
+
+    >>> rule("reshape", r".*\\.weight=12,64,-1").values
+    (12, 64, -1)
+    """
+    pattern, split, values = text.rpartition("=")
+    if not split:
+        raise ReshapeError(f"--{option} {text!r} is not of the form REGEX=INTS: it has no '='")
+    ints = values.split(",") if values.strip() else []
+    for token in ints:
+        # More digits than int64 has mean nothing, and int() may refuse to read them.
+        if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
+            raise ReshapeError(f"--{option} {text!r}: {token!r} is no integer")
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as fault:
+        raise ReshapeError(
+            f"--{option} {text!r}: {pattern!r} is no regular expression: {fault}"
+        ) from None
+    return Rule(option, compiled, tuple(map(int, ints)))
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """One tensor's way from the source to the destination.
+
+    `stages` are the Layouts under which its bytes are seen in turn: the first
+    over the source's memory, each other over the row-major copy of the one
+    before. What is written is the last one in row-major order; a reshape at the
+    end never copies, since it leaves that order as it is.
+    """
+
+    name: str
+    source: Tensor
+    shape: tuple[int, ...]
+    stages: tuple[Layout, ...]
+    rules: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether bytes change places; otherwise only the header changes, if anything does."""
+        return not self.stages[-1].contiguous
+
+    def result(self) -> Tensor:
+        """The Tensor whose elements, in row-major order, are the new ones."""
+        tensor = self.source.with_layout(self.stages[0])
+        for layout in self.stages[1:]:
+            tensor = tensor.ascontiguous().with_layout(layout)
+        return tensor
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conversion did: counts of tensors, bytes of tensor data, seconds of wall clock."""
+
+    tensors: int
+    changed: int
+    moved: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+    @property
+    def gb_per_s(self) -> float:
+        """10^9 bytes read and written a second, the sync to disk included."""
+        return (self.bytes_read + self.bytes_written) / max(self.seconds, 1e-9) / 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """A checkpoint and what becomes of each tensor; nothing is written yet."""
+
+    checkpoint: Checkpoint
+    changes: tuple[Change, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tensor data that will be written."""
+        return self.checkpoint.nbytes
+
+    def write(self, path: Path, progress: Callable[[int], object] | None = None) -> Report:
+        """Write the converted checkpoint, as `files.safetensors.write` does."""
+        start = time.perf_counter()
+        new = [New(c.name, c.source.dtype, c.shape, c.result) for c in self.changes]
+        safetensors.write(path, new, self.checkpoint.metadata, progress)
+        return Report(
+            tensors=len(self.changes),
+            changed=sum(c.rules > 0 for c in self.changes),
+            moved=sum(c.moves for c in self.changes),
+            bytes_read=self.nbytes,
+            bytes_written=self.nbytes,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Conversion:
+    """What `rules`, in their order, do to each tensor; reads no data.
+
+    Raises ReshapeError or DTypeError, with the file, the tensor and the rule,
+    for a rule that does not fit, and for one that matches no tensor.
+    """
+    for r in rules:
+        if not any(map(r.pattern.fullmatch, checkpoint.tensors)):
+            raise ReshapeError(f"{checkpoint.path}: no tensor has a name that {r} matches")
+    changes = []
+    for name, tensor in checkpoint.tensors.items():
+        own = [r for r in rules if r.pattern.fullmatch(name)]
+        stages = _stages(tensor, own, reshape, f"{checkpoint.path}: tensor {name!r}")
+        changes.append(Change(name, tensor, *stages, len(own)))
+    return Conversion(checkpoint, tuple(changes))
+
+
+def _stages(
+    tensor: Tensor, rules: Sequence[Rule], reshape: Dialect, where: str
+) -> tuple[tuple[int, ...], tuple[Layout, ...]]:
+    """The final shape, and the `stages` of a Change."""
+    stages: list[Layout] = []
+    layout = tensor.layout
+    for r in rules:
+        with _named(where, r):
+            if r.option == "permute":
+                layout = layout.permute(r.values)
+                continue
+            # Row-major, so that the dialect checks dtype and shape and returns a view
+            # of memory that nobody reads.
+            shape = reshape(_row_major(tensor, layout.shape), r.values).shape
+            seen = layout.reshape(shape)
+            if seen is None:
+                stages.append(layout)
+                seen = Layout.row_major(shape, layout.bits)
+            layout = seen
+    if not (stages and layout.contiguous):
+        stages.append(layout)
+    return layout.shape, tuple(stages)
+
+
+def _row_major(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return tensor.with_layout(Layout.row_major(shape, tensor.dtype.bits))
+
+
+@contextmanager
+def _named(where: str, r: Rule) -> Iterator[None]:
+    """Errors that name the tensor and the rule beside the reason."""
+    try:
+        yield
+    except ReshapeError as fault:
+        asked_by = ", ".join(filter(None, (fault.asked_by, str(r))))
+        raise ReshapeError(
+            f"{where}: {fault.reason}", fault.source, fault.target, fault.notes, asked_by
+        ) from None
+    except DTypeError as fault:
+        raise DTypeError(f"{where}: {fault} ({r})") from None

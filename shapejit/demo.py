@@ -1,0 +1,199 @@
+"""The command that needs no input: convert a small checkpoint, prove every bit, show the speed.
+
+Attention weights are split into heads and transposed, caches of heads are
+merged, in four dtypes, by the code that `shapejit convert` runs. NumPy and
+ml_dtypes do the same their own way, for the proof and beside the clock.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import conversion
+from .conversion import Change, Conversion, Report
+from .dtypes import DType, dtype
+from .files import safetensors
+from .files.safetensors import Checkpoint, New
+from .tensor import Bytes, Tensor
+
+_HEADS, _HEAD = 16, 64
+_BYTES = 4 * 1024 * 1024  # of each tensor
+_ROUNDS = 7
+_DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
+
+
+class _Job(NamedTuple):
+    """What is done to the tensors whose names begin with `name`, told twice.
+
+    `rules` are the command line's words; `by_numpy` puts the elements of an
+    ndarray in the same order. `source` and `target` give the shapes for a count
+    of elements.
+    """
+
+    name: str
+    rules: tuple[tuple[str, str], ...]
+    by_numpy: Callable[[NDArray[Any]], NDArray[Any]]
+    source: Callable[[int], tuple[int, ...]]
+    target: Callable[[int], tuple[int, ...]]
+
+
+_JOBS = (
+    _Job(
+        "split",
+        (("reshape", rf"split\..*={_HEADS},{_HEAD},-1"), ("permute", r"split\..*=0,2,1")),
+        lambda x: x.reshape(_HEADS, _HEAD, -1).transpose(0, 2, 1),
+        lambda count: (_HEADS * _HEAD, count // (_HEADS * _HEAD)),
+        lambda count: (_HEADS, count // (_HEADS * _HEAD), _HEAD),
+    ),
+    _Job(
+        "merge",
+        (("permute", r"merge\..*=1,0,2"), ("reshape", r"merge\..*=0,-1")),
+        lambda x: x.transpose(1, 0, 2),
+        lambda count: (_HEADS, count // (_HEADS * _HEAD), _HEAD),
+        lambda count: (count // (_HEADS * _HEAD), _HEADS * _HEAD),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor: what was done, whether every bit is right, and both speeds.
+
+    Speeds are 10^9 bytes read and written a second, from memory to memory: the
+    median of several rounds, in which shapejit and NumPy take turns.
+    """
+
+    name: str
+    dtype: str
+    source_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    nbytes: int
+    same: bool
+    gb_per_s: float
+    numpy_gb_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as NumPy."""
+        return self.gb_per_s / self.numpy_gb_per_s
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found: a row a tensor, and the file's conversion.
+
+    `first_seconds` is the first conversion, with the compilation of the kernels
+    that numba's cache did not hold yet; `report` the second one.
+    """
+
+    rows: tuple[Row, ...]
+    rules: tuple[str, ...]
+    first_seconds: float
+    report: Report
+
+    @property
+    def same(self) -> bool:
+        """Whether every tensor equals NumPy's, bit for bit."""
+        return all(row.same for row in self.rows)
+
+
+def run(progress: Callable[[str], object] | None = None) -> Demo:
+    """Make, convert, prove and time; files live in a temporary folder only.
+
+    `progress` is called with a word on what comes next.
+    """
+    tell = progress or (lambda _: None)
+    with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
+        source, target = (os.path.join(folder, f"{n}.safetensors") for n in ("source", "target"))
+        tell("making a checkpoint")
+        written = _checkpoint()
+        safetensors.write(source, [New.of(*item) for item in written.items()], {"made": "demo"})
+        rules = [conversion.rule(*words) for job in _JOBS for words in job.rules]
+        plan = conversion.plan(safetensors.read(source), rules, conversion.dialect("onnx"))
+        tell("converting, compiling on the first run")
+        first = plan.write(target)
+        report = plan.write(target)
+        result = safetensors.read(target)
+        rows = []
+        for change in plan.changes:
+            tell(f"proving and timing {change.name}")
+            rows.append(_row(change, written[change.name], result))
+        return Demo(tuple(rows), _words(plan, rules), first.seconds, report)
+
+
+def _words(plan: Conversion, rules: list[conversion.Rule]) -> tuple[str, ...]:
+    """The command line that would have done it."""
+    return ("--spec onnx", *map(str, rules))
+
+
+def _checkpoint() -> dict[str, Tensor]:
+    """Tensors of random bits, so that every code of every dtype occurs, NaN included."""
+    random = np.random.default_rng(5)
+    tensors = {}
+    for job in _JOBS:
+        for kind in map(dtype, _DTYPES):
+            shape = job.source(8 * _BYTES // kind.bits)
+            data = random.integers(0, 256, _BYTES, np.uint8)
+            tensors[f"{job.name}.{kind}"] = Tensor.frombuffer(data, kind, shape)
+    return tensors
+
+
+def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
+    """Prove one tensor of the file against NumPy, and time both ways in memory."""
+    job = next(j for j in _JOBS if change.name.startswith(j.name))
+    kind, got = change.source.dtype, result.tensors[change.name]
+    wanted, mine = np.empty(written.nbytes, np.uint8), np.empty(written.nbytes, np.uint8)
+    seen = change.result()
+    out = Tensor.frombuffer(mine, kind, seen.shape)
+
+    def by_shapejit() -> None:
+        seen.ascontiguous(out=out)
+
+    def by_numpy() -> None:
+        _by_numpy(job, kind, written.buffer, written.shape, wanted)
+
+    seconds = _interleaved(by_shapejit, by_numpy)
+    same = (
+        (got.dtype, got.shape) == (kind, job.target(written.size))
+        and np.array_equal(got.buffer, wanted)
+        and np.array_equal(mine, wanted)
+    )
+    moved = 2 * written.nbytes / 1e9
+    speeds = moved / seconds[0], moved / seconds[1]
+    return Row(change.name, kind.name, written.shape, got.shape, written.nbytes, same, *speeds)
+
+
+def _by_numpy(job: _Job, kind: DType, raw: Bytes, shape: tuple[int, ...], out: Bytes) -> None:
+    """NumPy's way: elements narrower than a byte are unpacked, moved, and packed again."""
+    assert kind.numpy is not None
+    if not kind.packed:
+        moved = job.by_numpy(raw.view(kind.numpy).reshape(shape))
+        np.copyto(out.view(kind.numpy).reshape(moved.shape), moved)
+        return
+    codes = np.empty((raw.size, 2), np.uint8)
+    np.bitwise_and(raw, 15, out=codes[:, 0])
+    np.right_shift(raw, 4, out=codes[:, 1])
+    values = codes.view(kind.numpy).reshape(shape)
+    pairs = np.ascontiguousarray(job.by_numpy(values)).view(np.uint8).reshape(-1, 2)
+    np.bitwise_or(pairs[:, 0], pairs[:, 1] << 4, out=out)
+
+
+def _interleaved(*functions: Callable[[], None]) -> list[float]:
+    """Median seconds of each, taking turns, after one call that is not counted."""
+    times: list[list[float]] = [[] for _ in functions]
+    for counted in range(_ROUNDS + 1):
+        for function, own in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function()
+            if counted:
+                own.append(time.perf_counter() - start)
+    return [median(own) for own in times]

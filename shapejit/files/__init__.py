@@ -1,0 +1,1 @@
+"""One module a file format: bytes on disk <-> Tensor."""

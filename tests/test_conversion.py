@@ -1,0 +1,308 @@
+"""Rules: what they say, what they do to a checkpoint, what is refused before it is written."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shapejit as sj
+from shapejit import conversion
+from shapejit.files import safetensors
+from shapejit.files.safetensors import New
+
+KINDS = [kind for kind in sj.dtypes.all() if kind.safetensors]
+
+
+def checkpoint(path, tensors, metadata=None):
+    safetensors.write(path, [New.of(*item) for item in tensors.items()], metadata)
+    return safetensors.read(path)
+
+
+def numbered(kind, shape):
+    """A tensor whose codes tell its elements apart as far as its bits allow."""
+    kind = sj.dtype(kind)
+    raw = np.random.default_rng(len(shape)).integers(
+        0, 256, kind.nbytes(int(np.prod(shape, dtype=int))), np.uint8
+    )
+    return sj.Tensor.frombuffer(raw, kind, shape)
+
+
+def elements_of(t):
+    """One item an element, of any dtype, as NumPy can move it: codes or raw bytes."""
+    if t.dtype.packed:
+        return t.unpack().view(np.uint8)
+    return np.frombuffer(t.tobytes(), f"V{t.dtype.bits // 8}").reshape(t.shape)
+
+
+def plan(found, *words, **spec):
+    rules = [conversion.rule(*pair) for pair in words]
+    return conversion.plan(found, rules, conversion.dialect(**spec))
+
+
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "values"),
+    [
+        ("a=1,2", "a", (1, 2)),
+        ("a=", "a", ()),
+        ("a= ", "a", ()),
+        ("a= 1, -1", "a", (1, -1)),
+        (r"a=b=\d=3", r"a=b=\d", (3,)),
+        ("(?=a).*=0", "(?=a).*", (0,)),
+        ("=7", "", (7,)),
+        ("a=-0", "a", (0,)),
+        ("a=9223372036854775807", "a", (2**63 - 1,)),
+    ],
+)
+def test_a_rule_is_split_at_the_last_equals_sign(text, pattern, values):
+    r = conversion.rule("reshape", text)
+    assert (r.pattern.pattern, r.values) == (pattern, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a", "has no '='"),
+        ("", "has no '='"),
+        ("(=1", "'\\(' is no regular expression: missing \\)"),
+        ("a{2,1}=1", "no regular expression"),
+        ("a{99999999999}=1", "no regular expression"),
+        ("(" * 5000 + "=1", "no regular expression"),
+        ("a=x", "'x' is no integer"),
+        ("a=1,,2", "'' is no integer"),
+        ("a=1,", "'' is no integer"),
+        ("a=1.0", "'1.0' is no integer"),
+        ("a=1_0", "'1_0' is no integer"),
+        ("a=٣", "is no integer"),
+        ("a=--1", "is no integer"),
+        ("a=" + "9" * 5000, "is no integer"),
+    ],
+)
+def test_a_bad_rule_is_refused(text, words):
+    with pytest.raises(sj.ReshapeError, match=words):
+        conversion.rule("permute", text)
+
+
+# What rules do
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_every_dtype_moves_as_numpy_moves_it(kind, tmp_path):
+    t = numbered(kind, (12, 5, 8))
+    found = checkpoint(tmp_path / "a", {"x": t, "kept": t})
+    made = plan(found, ("reshape", "x=3,4,5,8"), ("permute", "x=2,0,3,1"), ("reshape", "x=5,-1"))
+    report = made.write(tmp_path / "b")
+    result = safetensors.read(tmp_path / "b")
+    wanted = elements_of(t).reshape(3, 4, 5, 8).transpose(2, 0, 3, 1).reshape(5, -1)
+    assert result.tensors["x"].shape == (5, 96)
+    assert elements_of(result.tensors["x"]).tobytes() == wanted.tobytes()
+    assert result.tensors["kept"].tobytes() == t.tobytes()
+    assert (report.tensors, report.changed, report.moved) == (2, 1, 1)
+    assert report.bytes_read == report.bytes_written == 2 * t.nbytes
+
+
+def test_without_rules_the_file_is_the_same(tmp_path):
+    tensors = {f"{i}": numbered(kind, (8, 3)) for i, kind in enumerate(KINDS)}
+    found = checkpoint(tmp_path / "a", tensors, {"b": "1", "a": "2"})
+    report = plan(found).write(tmp_path / "b")
+    assert (report.changed, report.moved) == (0, 0)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_metadata_are_kept(tmp_path):
+    found = checkpoint(tmp_path / "a", {"x": numbered("int8", (6,))}, {"z": "é", "a": ""})
+    plan(found, ("reshape", "x=2,3")).write(tmp_path / "b")
+    assert list(safetensors.read(tmp_path / "b").metadata.items()) == [("z", "é"), ("a", "")]
+
+
+def test_rules_apply_in_order_to_every_name_that_matches_as_a_whole(tmp_path):
+    shapes = {"a.weight": (6,), "a.weight.more": (6,), "b.weight": (6,), "A.weight": (6,)}
+    found = checkpoint(tmp_path / "a", {n: numbered("uint8", s) for n, s in shapes.items()})
+    made = plan(
+        found,
+        ("reshape", r"[ab]\.weight=2,3"),
+        ("permute", r"a\.weight=1,0"),
+        ("reshape", r".\.weight=1,-1,1"),
+        ("permute", r"b.*|nothing=2,1,0"),
+    )
+    assert {c.name: (c.shape, c.rules) for c in made.changes} == {
+        "a.weight": ((1, 6, 1), 3),
+        "a.weight.more": ((6,), 0),
+        "b.weight": ((1, 6, 1), 3),
+        "A.weight": ((1, 6, 1), 1),
+    }
+    made.write(tmp_path / "b")
+    result = safetensors.read(tmp_path / "b").tensors
+    source = elements_of(found.tensors["a.weight"])
+    assert elements_of(result["a.weight"]).tobytes() == source.reshape(2, 3).T.tobytes()
+
+
+def test_scalars_and_empty_tensors(tmp_path):
+    tensors = {"one": numbered("float32", (1, 1)), "none": numbered("bfloat16", (4, 0, 2))}
+    found = checkpoint(tmp_path / "a", tensors)
+    made = plan(
+        found,
+        ("reshape", "one="),
+        ("permute", "one="),
+        ("permute", "none=1,0,2"),
+        ("reshape", "none=0,7"),
+    )
+    made.write(tmp_path / "b")
+    result = safetensors.read(tmp_path / "b").tensors
+    assert (result["one"].shape, result["none"].shape) == ((), (0, 7))
+    assert result["one"].tobytes() == tensors["one"].tobytes()
+
+
+def test_only_what_must_be_copied_in_between_is(tmp_path):
+    found = checkpoint(tmp_path / "a", {"x": numbered("int16", (4, 6))})
+
+    def stages(*words):
+        (change,) = plan(found, *words).changes
+        return len(change.stages), change.moves
+
+    assert stages(("reshape", "x=2,2,6")) == (1, False)
+    assert stages(("permute", "x=1,0"), ("permute", "x=-1,0")) == (1, False)
+    assert stages(("permute", "x=1,0"), ("reshape", "x=2,3,4")) == (1, True)
+    # At the end, even a reshape that has no view costs nothing.
+    assert stages(("permute", "x=1,0"), ("reshape", "x=-1"), ("reshape", "x=8,3")) == (1, True)
+    assert stages(("permute", "x=1,0"), ("reshape", "x=8,3"), ("permute", "x=1,0")) == (2, True)
+
+
+@st.composite
+def chains(draw):
+    """A shape, and rules for a tensor of that shape with the same steps for NumPy."""
+    sizes = st.sampled_from([(4, 6), (2, 3, 4), (24,), (2, 2, 2, 3), (1, 24, 1), (6, 4)])
+    steps = draw(st.lists(st.one_of(sizes, st.just("permute")), max_size=6))
+    return draw(sizes), steps, draw(st.randoms(use_true_random=False))
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains(), st.sampled_from(["float4_e2m1fn", "uint8", "bfloat16", "float6_e2m3fn"]))
+def test_chains_of_rules_are_numpys(tmp_path_factory, chain, kind):
+    shape, steps, random = chain
+    folder = tmp_path_factory.mktemp("chain")
+    t = numbered(kind, shape)
+    wanted, words = elements_of(t), []
+    for step in steps:
+        if step == "permute":
+            axes = random.sample(range(wanted.ndim), wanted.ndim)
+            wanted = wanted.transpose(axes)
+            words.append(("permute", "x=" + ",".join(map(str, axes))))
+        else:
+            wanted = wanted.reshape(step)
+            words.append(("reshape", "x=" + ",".join(map(str, step))))
+    plan(checkpoint(folder / "a", {"x": t}), *words).write(folder / "b")
+    result = safetensors.read(folder / "b").tensors["x"]
+    assert result.shape == wanted.shape
+    assert elements_of(result).tobytes() == wanted.tobytes()
+
+
+# Specifications
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "target", "result"),
+    [
+        ({"spec": "array"}, (2, 3, 4), "0,-1", None),
+        ({"spec": "array"}, (0, 3), "3,0", (3, 0)),
+        ({"spec": "onnx"}, (2, 3, 4), "0,-1", (2, 12)),
+        ({"spec": "onnx"}, (0, 3), "3,0", None),
+        ({"spec": "onnx", "allowzero": True}, (0, 3), "3,0", (3, 0)),
+        ({"spec": "onnx", "allowzero": True}, (2, 3, 4), "0,-1", None),
+        ({"spec": "openvino"}, (2, 3, 4), "0,-1", None),
+        ({"spec": "openvino", "special_zero": True}, (2, 3, 4), "0,-1", (2, 12)),
+        ({"spec": "openvino", "special_zero": True}, (4, 0, 2), "-1,0", (8, 0)),
+        ({"spec": "onednn"}, (0, 3), "3,0", (3, 0)),
+        ({"spec": "onednn", "special_zero": True}, (2, 3, 4), "0,0,-1,1", (2, 3, 4, 1)),
+        ({"spec": "onednn", "special_zero": True}, (4, 0, 2), "-1,0", None),
+    ],
+)
+def test_each_specification_has_its_own_zero(spec, shape, target, result, tmp_path):
+    found = checkpoint(tmp_path / "a", {"x": numbered("float32", shape)})
+    if result is None:
+        with pytest.raises(sj.ReshapeError, match="a: tensor 'x': cannot reshape"):
+            plan(found, ("reshape", f"x={target}"), **spec)
+    else:
+        (change,) = plan(found, ("reshape", f"x={target}"), **spec).changes
+        assert change.shape == result
+
+
+@pytest.mark.parametrize(
+    ("spec", "kinds", "refused"),
+    [
+        ("array", KINDS, ()),
+        ("onnx", KINDS, ("float6_e2m3fn", "float6_e3m2fn")),
+        ("openvino", KINDS, [k.name for k in KINDS if k.openvino is None]),
+        ("onednn", KINDS, [k.name for k in KINDS if k.onednn is None]),
+    ],
+)
+def test_each_specification_takes_the_dtypes_that_it_lists(spec, kinds, refused, tmp_path):
+    assert spec == "array" or refused
+    for kind in kinds:
+        found = checkpoint(tmp_path / "a", {"x": numbered(kind, (8,)), "y": numbered(kind, (8,))})
+        # Only a reshape is the specification's, and only for the tensors that it names.
+        words = ("permute", "y=0"), ("reshape", "x=2,4")
+        if kind.name in refused:
+            with pytest.raises(sj.DTypeError, match=rf"a: tensor 'x': .*{kind}.*--reshape x=2,4"):
+                plan(found, *words, spec=spec)
+        else:
+            assert plan(found, *words, spec=spec).changes[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"spec": "array", "special_zero": True}, "--special-zero is no attribute of --spec array"),
+        ({"spec": "array", "allowzero": True}, "--allowzero is no attribute"),
+        ({"spec": "onnx", "special_zero": True}, "--special-zero is no attribute of --spec onnx"),
+        ({"spec": "openvino", "allowzero": True}, "--allowzero is no attribute"),
+        ({"spec": "onednn", "allowzero": True}, "--allowzero is no attribute of --spec onednn"),
+        ({"spec": "tf"}, "'tf' is no specification; there are array, onnx, openvino, onednn"),
+    ],
+)
+def test_flags_belong_to_their_specification(spec, words):
+    with pytest.raises(sj.ReshapeError, match=words):
+        conversion.dialect(**spec)
+
+
+# Refused before anything is written
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([("reshape", "x=4")], r"a: tensor 'x': cannot reshape (2, 3) into [4]"),
+        ([("reshape", "x=-1,-1")], "-1 stands here a second time"),
+        ([("reshape", "x=-2,3")], "-2 is no size"),
+        ([("reshape", "x=9999999999999999999")], "does not fit int64"),
+        ([("reshape", "x=")], "tensor 'x': cannot reshape (2, 3) into []"),
+        ([("permute", "x=0")], "a: tensor 'x': axes (0,) are no permutation of the 2 dims"),
+        ([("permute", "x=0,2")], "tensor 'x': axis 2 is out of bounds"),
+        ([("permute", "x=0,0")], "no permutation"),
+        ([("permute", "x=")], "no permutation"),
+        ([("reshape", "x=6"), ("permute", "x=0,1")], "tensor 'x': axis 1 is out of bounds"),
+        ([("reshape", "z=6")], "a: no tensor has a name that --reshape z=6 matches"),
+        ([("reshape", "xx|=6")], "no tensor has a name"),
+    ],
+)
+def test_a_rule_that_does_not_fit_names_file_tensor_and_rule(words, text, tmp_path):
+    found = checkpoint(
+        tmp_path / "a", {"x": numbered("uint8", (2, 3)), "y": numbered("int8", (6,))}
+    )
+    with pytest.raises(sj.ReshapeError) as caught:
+        plan(found, ("reshape", "y=6"), *words)
+    assert text in str(caught.value)
+    option, rest = words[-1]
+    assert f"--{option} {rest}" in str(caught.value)
+
+
+def test_more_dims_than_the_format_takes(tmp_path):
+    made = plan(
+        checkpoint(tmp_path / "a", {"x": numbered("int8", (1,))}),
+        ("reshape", "x=" + ",".join("1" * 65)),
+    )
+    with pytest.raises(sj.FileFormatError, match="b: tensor 'x': its shape has 65 dims"):
+        made.write(tmp_path / "b")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,86 @@
+"""The demo: right bits, and an exit code that says so."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from shapejit import conversion, demo
+from shapejit.__main__ import main
+from shapejit.tensor import Tensor
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Small tensors, few rounds: the proof does not depend on the size."""
+    monkeypatch.setattr(demo, "_BYTES", 64 * 1024)
+    monkeypatch.setattr(demo, "_ROUNDS", 2)
+
+
+def test_every_bit_is_right(capsys):
+    assert main(["demo"]) == 0
+    out, err = capsys.readouterr()
+    assert "Every tensor equals NumPy's, bit for bit." in out
+    assert out.count(" yes ") == 8
+    for kind in ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn"):
+        assert f"split.{kind}" in out
+        assert f"merge.{kind}" in out
+        assert kind in err  # progress
+
+
+def test_json(capsys):
+    assert main(["demo", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["same"] is True
+    assert found["convert"]["moved"] == len(found["tensors"]) == 8
+    row = found["tensors"][0]
+    assert row["ratio"] == pytest.approx(row["gb_per_s"] / row["numpy_gb_per_s"])
+
+
+def test_one_wrong_bit_is_found(capsys, monkeypatch):
+    result = conversion.Change.result
+
+    def wrong(change):
+        tensor = result(change)
+        if change.name == "split.float4_e2m1fn":
+            buffer = tensor.buffer.copy()
+            buffer[1000] ^= 16
+            tensor = Tensor(buffer, tensor.dtype, tensor.layout)
+        return tensor
+
+    monkeypatch.setattr(conversion.Change, "result", wrong)
+    assert main(["demo"]) == 1
+    out, _ = capsys.readouterr()
+    assert "NOT every tensor equals" in out
+    assert out.count(" NO ") == 1
+
+
+def test_a_wrong_shape_is_found(monkeypatch):
+    split, merge = demo._JOBS
+    rules = (("permute", r"merge\..*=1,0,2"), ("reshape", r"merge\..*=-1,0,1"))
+    monkeypatch.setattr(demo, "_JOBS", (split, merge._replace(rules=rules)))
+    assert {row.name.split(".")[0]: row.same for row in demo.run().rows} == {
+        "split": True,
+        "merge": False,
+    }
+
+
+def test_nothing_stays_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(demo.tempfile, "tempdir", None)
+    assert demo.run().same
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_core_is_enough():
+    """No package of the extras is imported, safetensors included."""
+    extras = "safetensors onnx onnxruntime openvino torch gguf onnx_ir hypothesis pytest"
+    code = (
+        "import sys\n"
+        f"for name in {extras.split()!r}: sys.modules[name] = None\n"
+        "from shapejit import demo; from shapejit.__main__ import main\n"
+        "demo._BYTES, demo._ROUNDS = 65536, 1\n"
+        "sys.exit(main(['demo']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

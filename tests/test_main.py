@@ -1,0 +1,324 @@
+"""The command line: exit codes, what goes to stdout and stderr, and what is left on disk."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit.__main__ import main
+from shapejit.files import safetensors
+from shapejit.files.safetensors import New
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with `in.safetensors`, whose tensors are x (2, 3, 4), y (6,) and packed p (8, 6)."""
+    raw = np.arange(24, dtype=np.float32)
+    tensors = [
+        New.of("x.weight", sj.Tensor.frombuffer(raw, "float32", (2, 3, 4))),
+        New.of("y", sj.Tensor.frombuffer(raw[:6].astype(np.int8), "int8", (6,))),
+        New.of("p", sj.Tensor.frombuffer(raw.astype(np.uint8), "float4_e2m1fn", (8, 6))),
+    ]
+    safetensors.write(tmp_path / "in.safetensors", tensors, {"format": "pt", "note": "line\nbreak"})
+    return tmp_path
+
+
+def run(*arguments, code=0, capsys):
+    """Run a command in this process; return stdout, stderr."""
+    assert main([str(a) for a in arguments]) == code
+    return capsys.readouterr()
+
+
+def refused(*arguments, words, capsys):
+    """A command that ends with 2, nothing on stdout, and its error alone on stderr."""
+    out, err = run(*arguments, code=2, capsys=capsys)
+    assert out == ""
+    assert err.startswith("shapejit: error: ")
+    assert "Traceback" not in err
+    assert words in err
+    return err
+
+
+def shell(*arguments, **options):
+    command = [sys.executable, "-m", "shapejit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+
+
+# convert
+
+
+def test_convert(folder, capsys):
+    out, err = run(
+        "convert", folder / "in.safetensors", folder / "out.safetensors",
+        "--reshape", r".*\.weight=6,4", "--permute", "x.*=1,0", "--permute", "p=1,0",
+        capsys=capsys,
+    )  # fmt: skip
+    assert "3 tensors, 2 changed, 2 of them moved" in out
+    assert "GB/s" in out
+    assert "convert" in err
+    assert out.count("\n") == 1
+    found = safetensors.read(folder / "out.safetensors")
+    source = safetensors.read(folder / "in.safetensors")
+    wanted = np.arange(24, dtype=np.float32).reshape(6, 4).T
+    np.testing.assert_array_equal(found.tensors["x.weight"].numpy(), wanted)
+    codes = source.tensors["p"].unpack().T
+    moved = found.tensors["p"].unpack()
+    np.testing.assert_array_equal(moved.view(np.uint8), codes.astype(moved.dtype).view(np.uint8))
+    assert found.metadata == source.metadata
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_convert_json(folder, capsys):
+    out, _ = run(
+        "convert", folder / "in.safetensors", folder / "out", "--reshape", "y=2,3", "--json",
+        capsys=capsys,
+    )  # fmt: skip
+    found = json.loads(out)
+    assert found["destination"] == str(folder / "out")
+    assert (found["tensors"], found["changed"], found["moved"]) == (3, 1, 0)
+    assert found["bytes_read"] == found["bytes_written"] == 126
+    assert found["gb_per_s"] > 0
+    assert found["seconds"] > 0
+
+
+def test_rules_of_both_kinds_apply_in_the_order_given(folder, capsys):
+    source = folder / "in.safetensors"
+    for name, words in {
+        "a": ("--permute", "x.*=2,1,0", "--reshape", "x.*=12,2"),
+        "b": ("--reshape", "x.*=12,2", "--permute", "x.*=1,0"),
+    }.items():
+        run("convert", source, folder / name, *words, capsys=capsys)
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = {n: safetensors.read(folder / n).tensors["x.weight"].numpy() for n in "ab"}
+    np.testing.assert_array_equal(found["a"], x.transpose(2, 1, 0).reshape(12, 2))
+    np.testing.assert_array_equal(found["b"], x.reshape(12, 2).T)
+
+
+def test_the_destination_may_be_the_source(folder, capsys):
+    path = folder / "in.safetensors"
+    before = safetensors.read(path)
+    run("convert", path, path, "--permute", "x.*=2,1,0", "--permute", "p=1,0", capsys=capsys)
+    after = safetensors.read(path)
+    # The map of the old file lives on.
+    assert before.tensors["x.weight"].shape == (2, 3, 4)
+    np.testing.assert_array_equal(
+        after.tensors["x.weight"].numpy(), before.tensors["x.weight"].numpy().transpose(2, 1, 0)
+    )
+    assert list(folder.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        (("--spec", "onnx", "--reshape", "x.*=0,-1"), (2, 12)),
+        (("--reshape", "x.*=0,-1", "--spec", "openvino", "--special-zero"), (2, 12)),
+        (("--spec", "onednn", "--special-zero", "--reshape", "x.*=0,0,-1,1"), (2, 3, 4, 1)),
+        (("--spec=onnx", "--allowzero", "--reshape=x.*=-1"), (24,)),
+    ],
+)
+def test_specifications(words, shape, folder, capsys):
+    run("convert", folder / "in.safetensors", folder / "out", *words, capsys=capsys)
+    assert safetensors.read(folder / "out").tensors["x.weight"].shape == shape
+
+
+BAD = [
+    (("--reshape", "x.*=5,-1"), "tensor 'x.weight': cannot reshape (2, 3, 4) into [5, -1]"),
+    (("--reshape", "x.*=0,-1"), "cannot reshape (2, 3, 4) into [0, -1]"),
+    (("--reshape", "y=6", "--permute", "x.*=0,1"), "tensor 'x.weight': axes (0, 1)"),
+    (("--reshape", "x=24"), "no tensor has a name that --reshape x=24 matches"),
+    (("--reshape", "x.*"), "has no '='"),
+    (("--permute", "(=0"), "no regular expression"),
+    (("--permute", "y=a"), "'a' is no integer"),
+    (("--reshape", "y=" + "9" * 5000), "is no integer"),
+    (("--spec", "onednn", "--reshape", "y=2,3"), "StaticReshape takes f32, f16 and bf16, not int8"),
+    (("--special-zero",), "--special-zero is no attribute of --spec array"),
+    (("--spec", "onnx", "--special-zero"), "--special-zero is no attribute of --spec onnx"),
+    (("--spec", "openvino", "--allowzero"), "--allowzero is no attribute of --spec openvino"),
+    (("--spec", "torch"), "'torch' is no specification"),
+    (("--reshape",), "expected one argument"),
+    (("--resh", "y=6"), "unrecognized arguments"),
+    (("more",), "unrecognized arguments: more"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), BAD, ids=lambda x: x if isinstance(x, str) else "")
+def test_bad_rules_leave_the_destination_untouched(words, text, folder, capsys):
+    out = folder / "out"
+    out.write_bytes(b"old")
+    refused("convert", folder / "in.safetensors", out, *words, words=text, capsys=capsys)
+    assert out.read_bytes() == b"old"
+    assert sorted(p.name for p in folder.iterdir()) == ["in.safetensors", "out"]
+
+
+def test_bad_paths(folder, capsys):
+    source, out = folder / "in.safetensors", folder / "out"
+    for come, go, words in (
+        (folder / "none", out, "none: No such file or directory"),
+        (folder, out, f"{folder}: it is no regular file"),
+        (source, folder, f"{folder}: it is no regular file"),
+        (source, folder / "none" / "out", "none/out: No such file or directory"),
+        (source, source / "out", "in.safetensors/out: Not a directory"),
+        (source, "/dev/null", "/dev/null: it is no regular file"),
+        (source, folder / ("n" * 300), "File name too long"),
+    ):
+        refused("convert", come, go, words=words, capsys=capsys)
+    assert list(folder.iterdir()) == [source]
+
+
+def test_a_broken_source(folder, capsys):
+    bad = folder / "bad.safetensors"
+    bad.write_bytes((folder / "in.safetensors").read_bytes()[:-1])
+    words = f"{bad}: tensor 'p': its data end at byte 126, but the file has 125 bytes of data"
+    refused("convert", bad, folder / "out", words=words, capsys=capsys)
+    refused("inspect", bad, words=words, capsys=capsys)
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"), [(OSError(28, "No space left on device"), 2), (KeyboardInterrupt(), 130)]
+)
+def test_a_failure_amid_writing(fault, code, folder, capsys, monkeypatch):
+    out = folder / "out"
+    out.write_bytes(b"old")
+    write, calls = os.write, []
+
+    def fail_later(descriptor, data):
+        calls.append(len(data))
+        if len(calls) == 3:
+            raise fault
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", fail_later)
+    _, err = run("convert", folder / "in.safetensors", out, code=code, capsys=capsys)
+    monkeypatch.undo()
+    words = "interrupted" if code == 130 else f"{out}: No space left on device"
+    assert f"shapejit: error: {words}" in err
+    assert out.read_bytes() == b"old"
+    assert sorted(p.name for p in folder.iterdir()) == ["in.safetensors", "out"]
+
+
+def test_a_disk_without_room(folder):
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+
+    out = folder / "out"
+    done = shell("convert", folder / "in.safetensors", out, preexec_fn=little_room)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1].endswith(f"shapejit: error: {out}: File too large")
+    assert [p.name for p in folder.iterdir()] == ["in.safetensors"]
+
+
+# inspect, dtypes, and the rest
+
+
+def test_inspect(folder, capsys):
+    out, err = run("inspect", folder / "in.safetensors", capsys=capsys)
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0].split() == ["name", "dtype", "shape", "bytes", "begin", "end"]
+    assert lines[1].split() == ["x.weight", "float32", "[2,3,4]", "96", "0", "96"]
+    assert lines[3].split() == ["p", "float4_e2m1fn", "[8,6]", "24", "102", "126"]
+    assert "note: 'line\\nbreak'" in lines
+    assert lines[-1] == "3 tensors, 126 bytes"
+
+
+def test_inspect_json(folder, capsys):
+    found = json.loads(run("inspect", folder / "in.safetensors", "--json", capsys=capsys)[0])
+    assert found["nbytes"] == 126
+    assert found["metadata"] == {"format": "pt", "note": "line\nbreak"}
+    assert found["tensors"][1] == {
+        "name": "y",
+        "dtype": "int8",
+        "shape": [6],
+        "nbytes": 6,
+        "offsets": [96, 102],
+    }
+
+
+def test_inspect_a_file_without_tensors(tmp_path, capsys):
+    safetensors.write(tmp_path / "a", [])
+    assert run("inspect", tmp_path / "a", capsys=capsys)[0].endswith("0 tensors, 0 bytes\n")
+
+
+def test_names_that_a_terminal_cannot_show(tmp_path):
+    t = sj.Tensor.frombuffer(b"1", "uint8", ())
+    safetensors.write(tmp_path / "a", [New.of("é", t), New.of("\x1b[2J\n", t)], {"ü": "ö"})
+    done = shell("inspect", tmp_path / "a", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\xe9" in done.stdout
+    assert "'\\x1b[2J\\n'" in done.stdout
+
+
+def test_dtypes(capsys):
+    out, err = run("dtypes", capsys=capsys)
+    assert err == ""
+    assert len(out.splitlines()) == len(sj.dtypes.all()) + 1
+    found = json.loads(run("dtypes", "--json", capsys=capsys)[0])
+    assert [row["name"] for row in found] == [kind.name for kind in sj.dtypes.all()]
+    row = next(row for row in found if row["name"] == "bfloat16")
+    assert row["bits"] == 16
+    assert (row["onnx"], row["safetensors"], row["dlpack"]) == (16, "BF16", [4, 16])
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "required: COMMAND"),
+        (("none",), "invalid choice: 'none'"),
+        (("inspect",), "required: FILE"),
+        (("convert", "a"), "required: DST"),
+        (("dtypes", "--nothing"), "unrecognized arguments: --nothing"),
+    ],
+)
+def test_bad_arguments(words, text, capsys):
+    refused(*words, words=text, capsys=capsys)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("convert", "--help"), ("--version",)])
+def test_help_and_version(words, capsys):
+    out, err = run(*words, capsys=capsys)
+    assert err == ""
+    assert "shapejit" in out
+    assert words != ("--version",) or out == f"shapejit {sj.__version__}\n"
+
+
+def test_as_a_module(folder):
+    done = shell("inspect", folder / "in.safetensors")
+    assert (done.returncode, done.stderr) == (0, "")
+    done = shell("inspect", folder / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"shapejit: error: {folder / 'none'}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("dtypes",), ("inspect", "in.safetensors")])
+def test_commands_that_move_nothing_import_no_numba(words, folder):
+    code = (
+        "import sys; from shapejit.__main__ import main\n"
+        f"assert main({list(words)!r}) == 0; sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=folder, stdout=-3).returncode == 0
+
+
+def test_a_reader_that_goes_away(folder):
+    command = f"{sys.executable} -m shapejit dtypes --json"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.strip() in ("0", str(128 + signal.SIGPIPE))
+
+
+def test_a_stdout_that_is_full():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "shapejit", "dtypes"], stdout=full, stderr=-1, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "shapejit: error: No space left on device\n"
