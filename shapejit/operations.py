@@ -51,12 +51,12 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     """`x` as `request` says; what every dialect's reshape ends in."""
     if isinstance(x, Tensor):
         shape = target_shape(x.shape, request)
-        seen = _wanted(x.layout.reshape(shape), x, shape, request, copy, out)
+        seen = _wanted(x.layout.reshape(shape), x, request, copy, out)
         return _copy_tensor(x, shape, out) if seen is None else x.with_layout(seen)
     array = _array(x)
     shape = target_shape(array.shape, request)
     strides = _view_strides(array.shape, array.strides, array.itemsize, shape)
-    if _wanted(strides, array, shape, request, copy, out) is None:
+    if _wanted(strides, array, request, copy, out) is None:
         return _copy_array(array, shape, out)
     return array.reshape(shape)
 
@@ -79,7 +79,6 @@ def _array(x: Any) -> NDArray[Any]:
 def _wanted(
     view: View | None,
     x: Any,
-    shape: tuple[int, ...],
     request: Request,
     copy: bool | None,
     out: object,
@@ -95,7 +94,7 @@ def _wanted(
         raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
     if view is None:
         note = f"strides {x.strides} need a copy, which copy=False forbids"
-        raise ReshapeError("cannot view", x.shape, shape, (note,), request.asked_by)
+        raise ReshapeError("cannot view", x.shape, request.tokens, (note,), request.asked_by)
     return view
 
 
