@@ -95,3 +95,10 @@ def _parallel(plan: Plan, source: int, target: int, threads: int) -> None:
     else:
         shape = (plan.count, plan.bit_offset, plan.width, plan.unit)
         bits.bits_parallel(source, target, plan.table, at, *shape)
+
+
+def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
+    """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
+    from .kernels import copies
+
+    copies.run_parallel(_address(source), _address(target), source.nbytes, threads)
