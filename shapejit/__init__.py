@@ -21,7 +21,6 @@ from .operations import (
     reshape,
     squeeze,
 )
-from .request import Request
 from .resolver import resolve
 from .tensor import Tensor, asarray
 
@@ -32,7 +31,6 @@ __all__ = [
     "DTypeError",
     "FileFormatError",
     "FormatError",
-    "Request",
     "ReshapeError",
     "ShapeJitError",
     "Tensor",

@@ -232,7 +232,7 @@ def _by_word(x: object, vocabulary: str) -> DType:
         raise DTypeError(f"{vocabulary!r} is no vocabulary; there are {known}")
     # True == 1 and 1.0 == 1 would find FLOAT: a code is an int, nothing else.
     parts = x if isinstance(x, tuple) else (x,)
-    if not any(isinstance(p, bool) or not isinstance(p, str | int) for p in parts):
+    if not any(isinstance(p, bool) or not isinstance(p, str | int | np.integer) for p in parts):
         found = words.get(x)
         if found is not None:
             return found

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .planner import Plan, Strategy
+from .planner import PAGE, PIECE, Loop, Plan, Strategy
 
 # One parallel region at a time: numba's workqueue layer aborts the process when
 # two threads enter at once. Whoever finds it taken runs the serial kernel.
 _region = threading.Lock()
+
+# Held while numba is imported and while a kernel is compiled or loaded, and around a
+# fork: a child that inherits numba's locks from a thread it does not have would hang.
+_cold = threading.RLock()
+_warm: set[tuple[object, ...]] = set()
+
+_stages = threading.local()
 _forked = False
 
 
@@ -21,22 +30,25 @@ def _after_fork() -> None:
     """OpenMP ends a forked child that enters a parallel region: children stay serial."""
     global _forked
     _forked = True
+    _cold.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(
+        before=_cold.acquire, after_in_parent=_cold.release, after_in_child=_after_fork
+    )
 
 
-def run(plan: Plan, source: NDArray[Any], target: NDArray[Any]) -> None:
+def run(plan: Plan, source: NDArray[Any], target: NDArray[Any], fresh: bool = False) -> None:
     """Fill `target`, contiguous memory of exactly the plan's bytes, from `source`.
 
+    A `fresh` target was never touched: the kernel's zeros are still in the caches
+    when the elements come, so that streaming past them would cost.
     The plan's strides and offset count from the first element of `source`: the
     strided ndarray itself, or the bytes of a Tensor's buffer.
     """
-    if plan.strategy is Strategy.NUMPY:
-        np.copyto(target.reshape(source.shape), source)
-    elif plan.strategy is not Strategy.NOTHING:
-        _launch(plan, _address(source), _address(target))
+    if plan.strategy is not Strategy.NOTHING:
+        _launch(plan, _address(source), _address(target), fresh)
         if plan.padding:
             target.reshape(-1).view(np.uint8)[-1] &= 0xFF >> plan.padding
 
@@ -45,15 +57,121 @@ def _address(x: NDArray[Any]) -> int:
     return int(x.__array_interface__["data"][0])
 
 
-def _launch(plan: Plan, source: int, target: int) -> None:
+def _launch(plan: Plan, source: int, target: int, fresh: bool) -> None:
     """Run the compiled loop, in parallel if the plan says so and the threads are free."""
+    if not plan.kept:
+        with _cold:
+            plan.kept.update(_prepared(plan))
+    work: _Work = plan.kept["work"]
+    places = (source + plan.offset, target + plan.target_offset)
+    stage = 0 if fresh else work.stage
     if plan.parallel and not _forked and _region.acquire(blocking=False):
         try:
-            _parallel(plan, source, target, _threads())
+            _first(_parallel, work.parallel, plan, work, places, stage)
         finally:
             _region.release()
     else:
-        _serial(plan, source, target)
+        _first(_serial, work.serial, plan, work, places, stage)
+
+
+def _first(
+    way: Callable[..., None],
+    kernel: Callable[..., None],
+    plan: Plan,
+    work: _Work,
+    places: tuple[int, int],
+    stage: int,
+) -> None:
+    """Run one way, alone if the kernel has not run for these types yet."""
+    key = (kernel, *map(type, work.tags), *work.counts)
+    if key in _warm:
+        way(plan, work, places, stage)
+        return
+    with _cold:
+        way(plan, work, places, stage)
+        _warm.add(key)
+
+
+def _parallel(plan: Plan, work: _Work, places: tuple[int, int], stage: int) -> None:
+    threads = _threads()
+    # A row of scratch for each thread, a cache line apart.
+    at = np.empty((threads, len(plan.table) + 8), np.int64)
+    own = _stage(stage, threads) if stage else 0
+    work.parallel(*places, plan.table, at, plan.count, *work.facts, own, stage, *work.tags)
+
+
+def _serial(plan: Plan, work: _Work, places: tuple[int, int], stage: int) -> None:
+    at = np.empty(len(plan.table), np.int64)
+    own = _stage(stage, 1) if stage else 0
+    work.serial(*places, plan.table, at, 0, plan.count, *work.facts, own, *work.tags)
+
+
+class _Work(NamedTuple):
+    """What a kernel takes beside addresses, loops and shares; `stage` bytes for each thread.
+
+    `counts` are the lengths of the tuples among the tags: types of their own.
+    """
+
+    serial: Callable[..., None]
+    parallel: Callable[..., None]
+    facts: tuple[Any, ...]
+    stage: int
+    tags: tuple[Any, ...]
+    counts: tuple[int, ...]
+
+
+def _prepared(plan: Plan) -> dict[str, _Work]:
+    """The kernels of a plan and their arguments, found once."""
+    from .kernels import bits, copies, memory
+
+    width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
+    module: ModuleType = copies
+    stage = plan.stage_bytes if plan.streaming else 0
+    gathered = copies.STAGE_BYTES if plan.streaming else 0
+    facts: tuple[Any, ...] = (plan.tile, plan.offsets)
+    tags: tuple[Any, ...] = (width,)
+    match plan.strategy:
+        case Strategy.ONE_RUN:
+            name, facts, stage, tags = "run", (plan.nbytes,), int(plan.streaming), ()
+        case Strategy.ROWS:
+            name, facts = "rows", (plan.width,)
+            stage = gathered
+        case Strategy.TILES:
+            name = "tiles"
+            tags = (width, _pieces(plan.tile[0, 0] * plan.width))
+        case Strategy.RUN_TILES:
+            name, tags = "run_tiles", (plan.width, width)
+        case Strategy.INTERLEAVE:
+            name, stage = "interleave_rows", gathered
+            tags = (memory.COUNTS[plan.step], width, _even_pieces(plan.columns, plan.width))
+        case Strategy.PICK:
+            name, stage = "pick_rows", gathered
+            back = memory.WIDTHS[2 if plan.step < 0 else 1]
+            steps = memory.COUNTS[abs(plan.step)]
+            tags = (steps, back, width, _even_pieces(plan.rows, plan.width))
+        case Strategy.GATHER:
+            name, stage = "gather", gathered
+        case _:
+            module, name, stage, tags = bits, "bits", 0, ()
+            facts = (plan.elements, plan.bit_offset, plan.width, plan.unit)
+    stage = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
+    serial, parallel = getattr(module, name), getattr(module, f"{name}_parallel")
+    counts = tuple(len(tag) for tag in tags if isinstance(tag, tuple))
+    return {"work": _Work(serial, parallel, facts, stage, tags, counts)}
+
+
+def _pieces(nbytes: int) -> Any:
+    """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
+    from .kernels import memory
+
+    pieces = min(memory.VECTOR, int(nbytes)) // PIECE
+    return memory.WIDTHS[1 << (pieces.bit_length() - 1)]
+
+
+def _even_pieces(dims: tuple[Loop, ...], width: int) -> Any:
+    """The same for vectors that must not run over the last dim's end, if there are more."""
+    nbytes = dims[-1].size * width
+    return _pieces(nbytes if len(dims) == 1 else nbytes & -nbytes)
 
 
 def _threads() -> int:
@@ -62,43 +180,22 @@ def _threads() -> int:
     return int(numba.get_num_threads())
 
 
-def _serial(plan: Plan, source: int, target: int) -> None:
-    from .kernels import bits, copies, memory
+def _stage(step: int, count: int) -> int:
+    """The address, on a page, of `count` stages of `step` bytes; this thread's own memory.
 
-    at = np.empty(len(plan.table), np.int64)
-    source += plan.offset
-    if plan.strategy is Strategy.ONE_RUN:
-        copies.run(source, target, plan.nbytes)
-    elif plan.strategy is Strategy.ROWS:
-        copies.rows(source, target, plan.table, at, 0, plan.count, plan.width)
-    elif plan.strategy is Strategy.TILES:
-        width = memory.WIDTHS[plan.width]
-        copies.tiles(source, target, plan.table, at, 0, plan.count, plan.tile, width)
-    else:
-        shape = (plan.count, plan.bit_offset, plan.width, plan.unit)
-        bits.bits(source, target, plan.table, at, 0, (plan.count + 7) // 8, *shape)
-
-
-def _parallel(plan: Plan, source: int, target: int, threads: int) -> None:
-    from .kernels import bits, copies, memory
-
-    # A row of scratch for each thread, a cache line apart.
-    at = np.empty((threads, len(plan.table) + 8), np.int64)
-    source += plan.offset
-    if plan.strategy is Strategy.ONE_RUN:
-        copies.run_parallel(source, target, plan.nbytes, threads)
-    elif plan.strategy is Strategy.ROWS:
-        copies.rows_parallel(source, target, plan.table, at, plan.count, plan.width)
-    elif plan.strategy is Strategy.TILES:
-        width = memory.WIDTHS[plan.width]
-        copies.tiles_parallel(source, target, plan.table, at, plan.count, plan.tile, width)
-    else:
-        shape = (plan.count, plan.bit_offset, plan.width, plan.unit)
-        bits.bits_parallel(source, target, plan.table, at, *shape)
+    A page before them is free: short blocks reach back.
+    """
+    have = getattr(_stages, "memory", None)
+    if have is None or have.size < step * count + 2 * PAGE:
+        have = _stages.memory = np.empty(step * count + 2 * PAGE, np.uint8)
+    return -(-_address(have) // PAGE) * PAGE + PAGE
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
     """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
     from .kernels import copies
 
-    copies.run_parallel(_address(source), _address(target), source.nbytes, threads)
+    loops, at = np.empty((0, 3), np.int64), np.empty((threads, 1), np.int64)
+    pages = -(-source.nbytes // PAGE)
+    facts = (loops, at, pages, source.nbytes, 0, 0)
+    copies.run_parallel(_address(source), _address(target), *facts)

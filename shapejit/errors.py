@@ -9,7 +9,11 @@ from collections.abc import Sequence
 
 
 class ShapeJitError(Exception):
-    """The base of every error that shapejit raises itself."""
+    """The base of every error that shapejit raises itself.
+
+    >>> issubclass(ReshapeError, ShapeJitError), issubclass(ReshapeError, ValueError)
+    (True, True)
+    """
 
 
 class ReshapeError(ShapeJitError, ValueError):
@@ -53,11 +57,27 @@ class ReshapeError(ShapeJitError, ValueError):
 
 
 class DTypeError(ShapeJitError, TypeError):
-    """A dtype that does not exist, or that the asked operation does not take."""
+    """A dtype that does not exist, or that the asked operation does not take.
+
+    >>> issubclass(DTypeError, TypeError)
+    True
+    """
+
+
+class OutOfBoundsError(ReshapeError, IndexError):
+    """An index beyond a dim, or one that is no basic slicing.
+
+    >>> issubclass(OutOfBoundsError, IndexError)
+    True
+    """
 
 
 class FormatError(ShapeJitError, ValueError):
-    """Bytes that do not fit the packing or the buffer they are said to be in."""
+    """Bytes that do not fit the packing or the buffer they are said to be in.
+
+    >>> issubclass(FormatError, ValueError)
+    True
+    """
 
 
 class FileFormatError(ShapeJitError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from . import engine
 from .errors import DTypeError, ReshapeError, shape_text
 from .layout import Layout, normal_axes
-from .planner import Plan, plan
+from .planner import Plan, Strategy, plan
 from .request import Request, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, plain
 
 View = TypeVar("View")
+CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
+NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 
 def reshape(
@@ -36,13 +38,13 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    if isinstance(shape, int | np.integer):
+    if type(shape) is not tuple and isinstance(shape, int | np.integer):
         shape = (shape,)
     tokens = integers(shape, "the target shape", "reshape")
     return reshape_as(x, _array_request(tokens), copy, out)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=CACHED)
 def _array_request(tokens: tuple[int, ...]) -> Request:
     return request(tokens, asked_by="reshape (Array API)")
 
@@ -53,12 +55,22 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
         shape = target_shape(x.shape, request)
         seen = _wanted(x.layout.reshape(shape), x, request, copy, out)
         return _copy_tensor(x, shape, out) if seen is None else x.with_layout(seen)
-    array = _array(x)
-    shape = target_shape(array.shape, request)
-    strides = _view_strides(array.shape, array.strides, array.itemsize, shape)
-    if _wanted(strides, array, request, copy, out) is None:
+    array = x if type(x) is np.ndarray else _array(x)
+    shape, view = _route(array.shape, array.strides, array.itemsize, request)
+    if copy is None and out is None:
+        return array.reshape(shape) if view else _copy_array(array, shape, None)
+    if _wanted(view or None, array, request, copy, out) is None:
         return _copy_array(array, shape, out)
     return array.reshape(shape)
+
+
+@lru_cache(maxsize=CACHED)
+def _route(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, request: Request
+) -> tuple[tuple[int, ...], bool]:
+    """The target shape of an ndarray, and whether it is a view."""
+    target = target_shape(shape, request)
+    return target, Layout.of(shape, strides, 0, itemsize).reshape(target) is not None
 
 
 def _checked(x: Array) -> Array:
@@ -98,40 +110,39 @@ def _wanted(
     return view
 
 
-@lru_cache(maxsize=4096)
-def _view_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, target: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """The strides (bytes) of an ndarray's view of shape `target`, or None."""
-    seen = Layout.of(shape, strides, 0, itemsize).reshape(target)
-    return None if seen is None else seen.strides
-
-
-@lru_cache(maxsize=4096)
-def _array_plan(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Plan:
+@lru_cache(maxsize=CACHED)
+def _array_plan(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Plan:
     """The Plan that makes an ndarray contiguous."""
-    bits = 8 * itemsize
+    if dtype.hasobject or issubclass(dtype.type, np.flexible):
+        # References need counting and text may have no width: NumPy's way.
+        return Plan(NUMPY, 0)
+    bits = 8 * dtype.itemsize
     return plan(Layout.of(shape, [8 * s for s in strides], 0, bits), bits)
 
 
 def _copy_array(x: NDArray[Any], shape: tuple[int, ...], out: Any) -> NDArray[Any]:
     """The elements of `x`, row-major, as `out` or a new array of `shape`."""
-    if out is None:
-        out = np.empty(shape, x.dtype)
-    else:
-        _check_array_out(x.dtype, shape, out)
+    dtype = x.dtype
+    target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
+    if out is not None:
+        _check_array_out(dtype, shape, out)
         _check_apart(x, out)
-    if x.dtype.hasobject or issubclass(x.dtype.type, np.flexible):
-        # References need counting and text may have no width: NumPy's way.
-        np.copyto(out.reshape(x.shape), x)
+    made = _array_plan(x.shape, x.strides, dtype)
+    if made.strategy is NUMPY:
+        np.copyto(target if shape == x.shape else target.reshape(x.shape), x)
     else:
-        engine.run(_array_plan(x.shape, x.strides, x.itemsize), x, out)
-    return cast("NDArray[Any]", out)
+        engine.run(made, x, target, fresh=out is None)
+    return target
 
 
 def _check_array_out(dtype: np.dtype[Any], shape: tuple[int, ...], out: Any) -> None:
+    # Of one kind, aligned, contiguous and writable: what nearly every out= is.
+    if type(out) is np.ndarray and out.dtype is dtype and out.shape == shape and out.flags.carray:
+        return
     if not isinstance(out, np.ndarray):
         raise DTypeError(f"out= must be an ndarray like the source, not {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
     if out.dtype != dtype:
         raise DTypeError(f"out= has dtype {out.dtype}, the result {dtype}")
     if out.shape != shape:
@@ -142,6 +153,11 @@ def _check_array_out(dtype: np.dtype[Any], shape: tuple[int, ...], out: Any) -> 
 
 def _check_apart(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Refuse an out= that shares memory with the source, or where that is hard to tell."""
+    one = x if x.base is None else x.base
+    other = out if out.base is None else out.base
+    # Two arrays that own their memory: quicker to see than bounds to compare.
+    if one is not other and _owns(one) and _owns(other):
+        return
     if not np.may_share_memory(x, out):
         return
     try:
@@ -150,6 +166,10 @@ def _check_apart(x: NDArray[Any], out: NDArray[Any]) -> None:
         overlap = True
     if overlap:
         raise ReshapeError("out= overlaps the source")
+
+
+def _owns(memory: object) -> bool:
+    return type(memory) is np.ndarray and memory.flags.owndata
 
 
 def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
@@ -203,7 +223,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
         if out is None and x.contiguous and x.offset % 8 == 0:
             return x
         return _copy_tensor(x, x.shape, out)
-    array = _array(x)
+    array = x if type(x) is np.ndarray else _array(x)
     if out is None and array.flags.c_contiguous:
         return array
     return _copy_array(array, array.shape, out)
@@ -319,7 +339,8 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:
         bits = kind.bits
         seen = given.layout
         given = Tensor(given.buffer, kind, Layout.of(seen.shape, seen.strides, seen.offset, bits))
-    return ascontiguous(given)
+    # Never the caller's own byte, whose high bits may be dirty.
+    return _copy_tensor(given, given.shape, None) if kind.packed else ascontiguous(given)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -343,7 +364,12 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
 
 
 def numpy(t: Tensor) -> NDArray[Any]:
-    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked."""
+    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
+    array([[1, 2],
+           [3, 4]], dtype=uint4)
+    """
     if t.dtype.packed:
         return unpack(t)
     strides = tuple(s // 8 for s in t.strides)
@@ -351,7 +377,11 @@ def numpy(t: Tensor) -> NDArray[Any]:
 
 
 def tobytes(t: Tensor) -> bytes:
-    """The packed elements in row-major order; padding bits are zero."""
+    """The packed elements in row-major order; padding bits are zero.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
+    '2103'
+    """
     if t.dtype.packed:
         return _copy_tensor(t, t.shape, None).buffer.tobytes()
     return ascontiguous(t.numpy()).tobytes()

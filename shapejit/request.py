@@ -20,6 +20,7 @@ MAX_RANK = 1024  # NumPy stops at 64; a lazy range or a stride-0 array must not 
 
 # Not np.integer, of which timedelta64 is one.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
+_INT = {int}
 _BYTES = str | bytes | bytearray | memoryview
 
 
@@ -43,6 +44,14 @@ class Request:
     cancel: bool = False
     tokens: tuple[int, ...] = field(default=(), compare=False)
     asked_by: str = field(default="", compare=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # A request is looked up with every call: its hash is worked out once.
+        object.__setattr__(self, "_hash", hash((self.dims, self.cancel)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 def request(
@@ -69,6 +78,8 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
         values = values.tolist() if isinstance(values, np.ndarray) else values
     elif len(values) > MAX_RANK:
         raise _too_long(what, asked_by)
+    if set(map(type, values)) <= _INT:
+        return tuple(values)
     try:
         # A bool or an enum would be shown and cached in place of the int that it equals.
         return tuple([v if type(v) is int else int(operator.index(v)) for v in values])

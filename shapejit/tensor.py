@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtypes import STRING, DType, dtype
-from .errors import DTypeError, FormatError, elements, shape_text
+from .errors import DTypeError, FormatError, OutOfBoundsError, elements, shape_text
 from .layout import Layout, overflows
 from .request import integers
 
@@ -86,49 +86,85 @@ class Tensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the dims, in elements."""
+        """Sizes of the dims, in elements.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).shape
+        (2, 3)
+        """
         return self.layout.shape
 
     @property
     def ndim(self) -> int:
-        """The number of dims."""
+        """The number of dims.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).ndim
+        2
+        """
         return self.layout.ndim
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).size
+        6
+        """
         return self.layout.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements packed (not of the buffer)."""
+        """Bytes of the elements packed (not of the buffer).
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).nbytes
+        3
+        """
         return self.dtype.nbytes(self.size)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bits from one element to the next, along each dim."""
+        """Bits from one element to the next, along each dim.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).strides
+        (12, 4)
+        """
         return self.layout.strides
 
     @property
     def offset(self) -> int:
-        """Bits from the start of the buffer to the first element."""
+        """Bits from the start of the buffer to the first element.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3))[1].offset
+        12
+        """
         return self.layout.offset
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements follow one another in row-major order without gaps."""
+        """Whether the elements follow one another in row-major order without gaps.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.contiguous
+        False
+        """
         return self.layout.contiguous
 
     @property
     def T(self) -> Tensor:
-        """The view with both dims exchanged; for 2-D tensors only (Array API)."""
+        """The view with both dims exchanged; for 2-D tensors only (Array API).
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.shape
+        (3, 2)
+        """
         if self.ndim != 2:
             raise ValueError(f".T is for 2 dims, not {self.ndim}; use permute_dims or .mT")
         return self.with_layout(self.layout.permute((1, 0)))
 
     @property
     def mT(self) -> Tensor:
-        """The view with the last two dims exchanged."""
+        """The view with the last two dims exchanged.
+
+        >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).mT.strides
+        (4, 12)
+        """
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
@@ -138,6 +174,14 @@ class Tensor:
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
         """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
         return self.with_layout(_sliced(self.layout, index if type(index) is tuple else (index,)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Only the bytes that the elements reach travel, and a read-only view stays one."""
+        low, high = self.layout.span
+        first, end = low // 8, (high + 7) // 8
+        layout = Layout(self.shape, self.strides, self.offset - 8 * first, self.dtype.bits)
+        memory = self.buffer[first:end]
+        return _restored, (memory, self.dtype, layout, memory.flags.writeable)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -175,6 +219,14 @@ class Tensor:
         code = int.from_bytes(raw, "little") >> shift & ((1 << self.dtype.bits) - 1)
         codes = self.dtype.codes
         return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
+
+
+def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> Tensor:
+    """A Tensor from its pickle."""
+    if not writeable:
+        memory = memory.view()
+        memory.flags.writeable = False
+    return Tensor(memory, dtype, layout)
 
 
 def asarray(x: Any, /) -> Tensor:
@@ -270,9 +322,9 @@ def _sliced(layout: Layout, index: tuple[Any, ...]) -> Layout:
     rest = layout.ndim - given
     gaps = sum(i is Ellipsis for i in index)
     if rest < 0:
-        raise IndexError(f"{given} indices for {layout.ndim} dims")
+        raise OutOfBoundsError(f"{given} indices for {layout.ndim} dims")
     if gaps > 1:
-        raise IndexError("an index may hold one Ellipsis")
+        raise OutOfBoundsError("an index may hold one Ellipsis")
     if gaps == 0:
         index = (*index, Ellipsis)
     axis = 0
@@ -294,11 +346,11 @@ def _sliced(layout: Layout, index: tuple[Any, ...]) -> Layout:
 def _position(index: Any, size: int, axis: int) -> int:
     """An integer index counted from the front."""
     if isinstance(index, bool | np.bool_):
-        raise IndexError("only basic slicing: ints, slices, None and Ellipsis")
+        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis")
     try:
         at = operator.index(index)
     except TypeError:
-        raise IndexError("only basic slicing: ints, slices, None and Ellipsis") from None
+        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis") from None
     if not -size <= at < size:
-        raise IndexError(f"index {at} is out of bounds for dim {axis} of size {size}")
+        raise OutOfBoundsError(f"index {at} is out of bounds for dim {axis} of size {size}")
     return at % size

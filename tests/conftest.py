@@ -17,11 +17,12 @@ def _clear() -> None:
     operations._array_plan.cache_clear()
 
 
-@pytest.fixture(params=["serial", "parallel"])
+@pytest.fixture(params=["serial", "parallel", "streamed"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """No size is small enough for NumPy's copy, and every copy is serial or parallel."""
     monkeypatch.setattr(planner, "NUMPY_BELOW", 0)
-    monkeypatch.setattr(planner, "PARALLEL_FROM", 0 if request.param == "parallel" else 2**63)
+    monkeypatch.setattr(planner, "PARALLEL_FROM", 2**63 if request.param == "serial" else 0)
+    monkeypatch.setattr(planner, "STREAM_FROM", 0 if request.param == "streamed" else 2**63)
     _clear()
     yield request.param
     _clear()

@@ -47,6 +47,16 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     pool.map(copy, range(4), chunksize=1)
 copy()
 """,
+    "fork while another thread copies for the first time": """
+import os, time
+thread = threading.Thread(target=copy); thread.start()
+for wait in (0.0, 0.05, 0.2):
+    time.sleep(wait)
+    child = multiprocessing.get_context("fork").Process(target=copy)
+    child.start(); child.join(100)
+    assert child.exitcode == 0, child.exitcode
+thread.join()
+""",
     "fork before the first use": """
 child = multiprocessing.get_context("fork").Process(target=copy)
 child.start(); child.join()
@@ -109,6 +119,13 @@ def test_every_threading_layer(layer, action):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+def test_a_fork_waits_for_the_compiler(tmp_path):
+    """With an empty cache the other thread compiles for seconds while this one forks."""
+    action = ACTIONS["fork while another thread copies for the first time"]
+    done = python(PRELUDE + action, NUMBA_CACHE_DIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("folder", ["/dev/null/cache", "read-only"])
 def test_a_cache_folder_that_cannot_be_written(folder, tmp_path):
     if folder == "read-only":
@@ -148,8 +165,8 @@ def test_numba_num_threads_is_respected(monkeypatch):
     import numba
 
     seen = []
-    parallel = engine._parallel
-    monkeypatch.setattr(engine, "_parallel", lambda *a: (seen.append(a[-1]), parallel(*a)))
+    threads = engine._threads
+    monkeypatch.setattr(engine, "_threads", lambda: (seen.append(threads()), seen[-1])[1])
     x = np.zeros((1000, 1000), np.float32).T
     before = numba.get_num_threads()
     try:

@@ -11,9 +11,9 @@ from views import arrays
 import shapejit as sj
 from shapejit.kernels.jit import COMPILED
 from shapejit.operations import _array_plan
-from shapejit.planner import TILE, Strategy
+from shapejit.planner import Strategy
 
-EDGES = [1, 2, 3, TILE - 1, TILE, TILE + 1, 2 * TILE + 3]
+EDGES = [1, 2, 3, 4, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 130, 515]
 WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -28,9 +28,9 @@ def test_any_view(x, kernels):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("rows", EDGES if COMPILED else [3, TILE + 1])
+@pytest.mark.parametrize("rows", EDGES if COMPILED else [3, 65])
 def test_tiles_at_every_edge(width, rows, kernels):
-    for columns in EDGES if COMPILED else [TILE + 1]:
+    for columns in EDGES if COMPILED else [65]:
         raw = np.random.default_rng(0).integers(0, 256, rows * columns * width + 3, np.uint8)
         x = np.ndarray((rows, columns), WIDTHS[width], raw.data, 3)
         for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x.T[::2]):
@@ -59,7 +59,12 @@ def test_nothing_outside_the_target_is_written(kernels):
     ("view", "strategy", "name"),
     [
         (np.zeros((600, 500), np.float32).T, Strategy.TILES, "tiles"),
-        (np.zeros((600, 500, 3), np.float32).transpose(1, 0, 2), Strategy.ROWS, "rows"),
+        (np.zeros((600, 500, 3), np.float32).transpose(1, 0, 2), Strategy.RUN_TILES, "run_tiles"),
+        (np.zeros((600, 500), np.float32)[:, 1:], Strategy.ROWS, "rows"),
+        (np.zeros((3, 99_999), np.float32).T, Strategy.INTERLEAVE, "interleave_rows"),
+        (np.zeros((99_999, 3), np.float32).T, Strategy.PICK, "pick_rows"),
+        (np.zeros(99_999, np.float32)[::-1], Strategy.PICK, "pick_rows"),
+        (np.zeros(999_999, np.float32)[::7], Strategy.GATHER, "gather"),
         (np.zeros((600, 500), np.float32), Strategy.ONE_RUN, "run"),
     ],
 )
@@ -68,10 +73,10 @@ def test_large_copies_run_compiled_kernels(view, strategy, name, kernels, monkey
 
     monkeypatch.delattr(np, "copyto")
     calls = []
-    name = name + ("_parallel" if kernels == "parallel" else "")
+    name = name + ("" if kernels == "serial" else "_parallel")
     compiled = getattr(copies, name)
     monkeypatch.setattr(copies, name, lambda *a: (calls.append(name), compiled(*a)))
-    assert _array_plan(view.shape, view.strides, 4).strategy is strategy
+    assert _array_plan(view.shape, view.strides, view.dtype).strategy is strategy
     sj.reshape(view, -1, copy=True)
     assert calls == [name]
     assert compiled.signatures

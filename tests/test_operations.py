@@ -200,6 +200,7 @@ def test_out():
         (lambda x: np.broadcast_to(np.float32(0), (6, 4)), sj.ReshapeError),
         (lambda x: x.reshape(6, 4), sj.ReshapeError),
         (lambda x: [[0.0] * 4] * 6, sj.DTypeError),
+        (lambda x: np.ma.masked_all((6, 4), np.float32), sj.DTypeError),
     ],
 )
 def test_out_refused_and_untouched(make, error):
@@ -343,6 +344,6 @@ def test_subclasses():
 def test_small_copies_are_numpys_and_large_ones_are_ours():
     small = np.zeros((8, 8), np.float32).T
     large = np.zeros((512, 512), np.float32).T
-    assert _array_plan(small.shape, small.strides, 4).strategy is Strategy.NUMPY
-    assert _array_plan(large.shape, large.strides, 4).strategy is Strategy.TILES
+    assert _array_plan(small.shape, small.strides, small.dtype).strategy is Strategy.NUMPY
+    assert _array_plan(large.shape, large.strides, large.dtype).strategy is Strategy.TILES
     assert sj.ascontiguous(small).flags.c_contiguous

@@ -22,13 +22,20 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 32), Strategy.ONE_RUN, 1),
         (view((3, 5), 4), Strategy.ONE_RUN, 1),
         (view((BIG, BIG), 8, ("narrow", 1, 1, 1000, 1)), Strategy.ROWS, 1000),
-        (view((BIG, BIG, 3), 8, ("permute", (1, 0, 2))), Strategy.ROWS, 3),
+        (view((BIG, BIG, 3), 8, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
+        (view((64, BIG, 2000), 8, ("permute", (1, 0, 2))), Strategy.ROWS, 2000),
+        (view((BIG, BIG, 3), 8, ("permute", (0, 2, 1))), Strategy.PICK, 1),
+        (view((BIG, 3, BIG), 8, ("permute", (0, 2, 1))), Strategy.INTERLEAVE, 1),
+        (view((BIG, BIG, 5), 8, ("permute", (0, 2, 1))), Strategy.GATHER, 1),
+        (view((BIG, BIG), 32, ("narrow", 1, 0, 512, 2)), Strategy.PICK, 4),
+        (view((BIG, BIG), 32, ("narrow", 1, 0, 200, 5)), Strategy.GATHER, 4),
+        (view((BIG, 1), 32, ("broadcast_to", (BIG, BIG))), Strategy.TILES, 4),
         (view((BIG, BIG), 32, ("permute", (1, 0))), Strategy.TILES, 4),
         (view((BIG, BIG, 2), 32, ("permute", (1, 0, 2))), Strategy.TILES, 8),
-        (view((BIG, BIG), 32, ("flip", (1,))), Strategy.TILES, 4),
+        (view((BIG, BIG), 32, ("flip", (1,))), Strategy.PICK, 4),
         (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BITS, 4),
         (view((BIG, BIG, 4), 4, ("permute", (1, 0, 2))), Strategy.TILES, 2),
-        (view((BIG, BIG, 6), 4, ("permute", (1, 0, 2))), Strategy.ROWS, 3),
+        (view((BIG, BIG, 6), 4, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
         (view((BIG, BIG), 4, ("narrow", 1, 1, 1000, 1)), Strategy.BITS, 4),
         (view((4, 4), 32, ("permute", (1, 0))), Strategy.NUMPY, 4),
     ],
@@ -47,7 +54,16 @@ def test_unpacking_is_a_plan_of_bits():
 def test_neighbours_merge():
     made = plan(view((8, 16, 32, 64), 32, ("permute", (2, 3, 0, 1))), 32)
     assert made.loops == ()
-    assert [loop.size for loop in made.inner] == [2048, 128]
+    assert [loop.size for loop in made.columns] == [2048]
+    assert [loop.size for loop in made.rows] == [128]
+
+
+def test_a_tile_takes_dims_until_it_is_a_block():
+    """A full reversal: rows are the target's last dims, columns the source's."""
+    made = plan(view((15, 16, 17, 18, 19, 20), 32, ("permute", (5, 4, 3, 2, 1, 0))), 32)
+    assert [loop.size for loop in made.rows] == [16, 15]
+    assert [loop.size for loop in made.columns] == [18, 19, 20]
+    assert [loop.size for loop in made.loops] == [17]
 
 
 def test_plans_are_values():
@@ -63,15 +79,32 @@ def test_plans_are_values():
 def test_plans_print_which_way_the_bytes_go():
     text = str(plan(view((64, BIG, BIG), 32, ("permute", (0, 2, 1))), 32))
     assert text.splitlines() == [
-        "tiles: 2-D blocks of elements; 4 bytes at a time, 268435456 bytes",
+        "tiles: blocks transposed in registers; 4 bytes at a time, 268435456 bytes",
         "  loop 64: source +4194304, target +4194304 bytes",
-        "    tile 1024: source +4, target +4096 bytes",
-        "      tile 1024: source +4096, target +4 bytes",
-        "split over the threads",
+        "  column 1024: source +4, target +4096 bytes",
+        "  row 1024: source +4096, target +4 bytes",
+        "  split over the threads, whole lines streamed past the caches",
     ]
 
 
-def test_blocks_cover_a_tile_exactly():
+@pytest.mark.parametrize("bits", [8, 16, 32, 64, 128])
+def test_offsets_are_those_of_the_elements(bits):
+    """However a side of a tile is cut, its table gives each element's place."""
+    layout = view((5, 6, 7, 8, 9), bits, ("permute", (4, 3, 0, 2, 1)))
+    made = plan(layout, bits)
+    count, inner, stride, block, start, _ = made.tile[0].tolist()
+    places = np.zeros(1, int)
+    for size, source, _ in made.rows:
+        places = (places[:, None] + np.arange(size) * source).reshape(-1)
+    assert count == len(places)
+    for first in range(0, count, block):
+        step, rest = divmod(first, inner)
+        some = made.offsets[start + rest : start + rest + min(block, count - first)]
+        assert np.array_equal(step * stride + some, places[first : first + block])
+
+
+def test_units_of_work():
+    assert plan(view((3, 5000), 8), 8).count == 4  # pages
+    assert plan(view((9,), 4, ("flip",)), 4).count == 2  # groups of eight
     made = plan(view((1000, 130), 32, ("permute", (1, 0))), 32)
-    assert made.table[:, 0].tolist() == [-(-130 // planner.TILE), -(-1000 // planner.TILE)]
-    assert made.count == np.prod(made.table[:, 0])
+    assert made.count == -(-1000 // (planner.ROW_BYTES[4] // 4))

@@ -142,6 +142,8 @@ def test_slicing_refuses():
     for index in ([0, 1], 1.5, True, "a", np.array([0])):
         with pytest.raises(IndexError):
             t[index]
+    with pytest.raises(sj.ShapeJitError):
+        t[9]
 
 
 def test_numpy_sees_it_the_right_way():
@@ -213,3 +215,17 @@ def test_copies_and_pickles(again):
     t = tensor("int4", (5, 3))[1:, ::-1]
     twin = again(t)
     assert (twin.shape, twin.dtype, twin.tobytes()) == (t.shape, t.dtype, t.tobytes())
+
+
+def test_a_pickle_holds_what_the_elements_reach():
+    t = tensor("int4", (1000, 1000))
+    assert len(pickle.dumps(t[:4])) < 3000
+    assert not pickle.loads(pickle.dumps(t[:1, :1].broadcast_to((5, 5)))).buffer.flags.writeable
+    assert pickle.loads(pickle.dumps(t[3:5, ::-2])).buffer.flags.writeable
+
+
+def test_packing_one_dirty_element_copies_it():
+    dirty = np.array([0xFF], np.uint8)
+    t = sj.pack(dirty, "int4")
+    assert t.buffer.tolist() == [0x0F]
+    assert not np.shares_memory(t.buffer, dirty)

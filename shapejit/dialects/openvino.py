@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import request as requests
+from ..dtypes import STRING
 from ..errors import DTypeError
 from ..operations import reshape_as
 from ..request import Request
@@ -41,7 +42,7 @@ def reshape(
     copy: bool | None = None,
     out: Array | None = None,
 ) -> Array:
-    """OpenVINO Reshape-1 of an ndarray or Tensor of any OpenVINO element type.
+    """OpenVINO Reshape-1 of an ndarray or Tensor of any numeric OpenVINO element type.
 
     `shape` and `special_zero` as in `request`; `copy` and `out` as in
     `shapejit.reshape`. Raises DTypeError, ReshapeError.
@@ -54,6 +55,6 @@ def reshape(
     if not isinstance(data, np.ndarray | Tensor):
         raise DTypeError(f"{_NAME} takes an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
-    if kind.openvino is None:
-        raise DTypeError(f"{_NAME} has no element type for {kind}")
+    if kind.openvino is None or kind is STRING:
+        raise DTypeError(f"{_NAME} takes OpenVINO's numeric types, not {kind}")
     return reshape_as(data, asked, copy, out)

@@ -27,6 +27,7 @@ def bits(
     offset: int,
     width: int,
     unit: int,
+    stage: int,
 ) -> None:
     """Write groups [low, high) of 8 elements of `width` bits, each in `unit` bits, of `count`.
 
@@ -60,14 +61,16 @@ def bits_parallel(
     target: int,
     loops: Table,
     at: NDArray[np.int64],
+    groups: int,
     count: int,
     offset: int,
     width: int,
     unit: int,
+    stage: int,
+    stage_step: int,
 ) -> None:
     """`bits`, one share of the groups a row of `at`."""
     shares = at.shape[0]
-    groups = (count + 7) // 8
     for share in prange(shares):
         low, high = groups * share // shares, groups * (share + 1) // shares
-        bits(source, target, loops, at[share], low, high, count, offset, width, unit)
+        bits(source, target, loops, at[share], low, high, count, offset, width, unit, 0)

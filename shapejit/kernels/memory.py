@@ -1,7 +1,8 @@
-"""Loads, stores and copies at an address: numba intrinsics, and ctypes with the JIT off.
+"""Moves between addresses: numba intrinsics with explicit vectors, and ctypes with the JIT off.
 
 A width travels as the type of a scalar, `WIDTHS[n]`: numba compiles a kernel
-once for each type of it, and a kernel never looks at its value.
+once for each type of it, and a kernel never looks at its value. Sizes of a
+vector travel the same way.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
+from llvmlite import binding, ir
+from numba import config, types
 from numba.extending import intrinsic
 
 from .jit import COMPILED
@@ -24,51 +25,277 @@ WIDTHS: dict[int, Any] = {
     16: 0j,
 }
 
-_BYTE = ir.IntType(8)
+# A small count travels as the length of a tuple.
+COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
+
+LINE = 64  # bytes of a cache line, and of a streaming store
+PIECE = 16  # bytes of the pieces that a block is made of: one lane of a vector
 
 
-def _element(width: Any) -> ir.Type:
-    """The LLVM type that moves one element; 16 bytes go through one vector register."""
-    if isinstance(width, types.Complex):
-        return ir.VectorType(ir.IntType(64), 2)
-    return ir.IntType(width.bitwidth)
+def _vector_bytes() -> int:
+    """The widest vector whose byte shuffles stay in registers on the machine compiled for."""
+    if config.CPU_FEATURES is not None:
+        have = {f[1:] for f in str(config.CPU_FEATURES).split(",") if f.startswith("+")}
+    elif config.CPU_NAME == "generic":
+        have = set()
+    else:
+        have = {name for name, there in binding.get_host_cpu_features().items() if there}
+    return 64 if {"avx512f", "avx512bw"} <= have else 32 if "avx2" in have else 16
+
+
+VECTOR = _vector_bytes()
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_POINTER = _I8.as_pointer()
+
+
+def _size(tag: Any) -> int:
+    """The bytes that a tag stands for."""
+    return 16 if isinstance(tag, types.Complex) else tag.bitwidth // 8
+
+
+def _element(nbytes: int) -> ir.Type:
+    """The LLVM type that moves so many bytes; beyond 8 they go through a vector register."""
+    return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(_I64, nbytes // 8)
+
+
+def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, value: Any, address: Any) -> Any:
+    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored.align = 1
+    return stored
+
+
+def _shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(order)), order))
+
+
+def _joined(builder: Any, parts: list[Any]) -> Any:
+    """Vectors side by side as one."""
+    while len(parts) > 1:
+        both = list(range(2 * parts[0].type.count))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [_shuffle(builder, a, b, both) for a, b in pairs]
+    return parts[0]
+
+
+def _interleaved(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
+    """Within each 16-byte piece, rows become columns: log2 stages of pairwise interleaving."""
+    count = vectors[0].type.count
+    starts = range(0, count, per_piece)
+    half = per_piece // 2
+    low = [i for s in starts for j in range(s, s + half) for i in (j, count + j)]
+    high = [i for s in starts for j in range(s + half, s + per_piece) for i in (j, count + j)]
+    for _ in range(len(vectors).bit_length() - 1):
+        pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
+        vectors = [_shuffle(builder, a, b, order) for a, b in pairs for order in (low, high)]
+    return vectors
+
+
+def _picked(builder: Any, vectors: list[Any], wanted: list[tuple[int, int]]) -> Any:
+    """One vector whose element j is element wanted[j][1] of vectors[wanted[j][0]]."""
+    count = len(wanted)
+    value = vectors[0]
+    order = [at if part == 0 else 0 for part, at in wanted]
+    for k in range(1, max(len(vectors), 2)):
+        other = vectors[k] if k < len(vectors) else value
+        value = _shuffle(
+            builder,
+            value,
+            other,
+            [count + at if part == k else o for (part, at), o in zip(wanted, order, strict=True)],
+        )
+        order = list(range(count))
+    return value
 
 
 if COMPILED:
+
+    @intrinsic
+    def size_of(context: Any, tag: Any) -> Any:
+        """The bytes that a tag stands for, a constant of the compiled kernel."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return ir.Constant(_I64, _size(tag))
+
+        return types.int64(tag), emit
 
     @intrinsic
     def move(context: Any, target: Any, source: Any, width: Any) -> Any:
         """Copy one element from address to address; neither need be aligned."""
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _element(signature.args[2]).as_pointer()
-            value = builder.load(builder.inttoptr(arguments[1], pointer))
-            value.align = 1
-            builder.store(value, builder.inttoptr(arguments[0], pointer)).align = 1
+            value = _load(builder, arguments[1], _element(_size(width)))
+            _store(builder, value, arguments[0])
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, width), emit
+
+    @intrinsic
+    def move_line(context: Any, target: Any, source: Any) -> Any:
+        """Copy 64 bytes from address to address; neither need be aligned."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _store(builder, _load(builder, arguments[1], _element(LINE)), arguments[0])
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), emit
+
+    @intrinsic
+    def stream_line(context: Any, target: Any, source: Any) -> Any:
+        """Copy 64 bytes to an aligned line of memory, past the caches."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            stored = _store(builder, _load(builder, arguments[1], _element(LINE)), arguments[0])
+            stored.align = LINE
+            once = builder.module.add_metadata([ir.Constant(_I32, 1)])
+            stored.set_metadata("nontemporal", once)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), emit
+
+    @intrinsic
+    def prefetch(context: Any, address: Any) -> Any:
+        """Ask for the line at an address, which need not exist."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
+            ask = builder.module.declare_intrinsic("llvm.prefetch", [_POINTER], kind)
+            read, keep, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
+            builder.call(ask, [builder.inttoptr(arguments[0], _POINTER), read, keep, data])
+            return context.get_dummy_value()
+
+        return types.void(types.int64), emit
+
+    @intrinsic
+    def fence(context: Any) -> Any:
+        """Order streamed lines before whatever tells another thread that they are there."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.fence("seq_cst")
+            return context.get_dummy_value()
+
+        return types.void(), emit
 
     @intrinsic
     def copy(context: Any, target: Any, source: Any, nbytes: Any) -> Any:
         """memcpy."""
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer, size = _BYTE.as_pointer(), ir.IntType(64)
-            memcpy = builder.module.declare_intrinsic("llvm.memcpy", [pointer, pointer, size])
-            to = builder.inttoptr(arguments[0], pointer)
-            come = builder.inttoptr(arguments[1], pointer)
+            memcpy = builder.module.declare_intrinsic("llvm.memcpy", [_POINTER, _POINTER, _I64])
+            to = builder.inttoptr(arguments[0], _POINTER)
+            come = builder.inttoptr(arguments[1], _POINTER)
             builder.call(memcpy, [to, come, arguments[2], ir.Constant(ir.IntType(1), 0)])
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, types.int64), emit
 
     @intrinsic
+    def transpose_block(
+        context: Any, source: Any, rows: Any, target: Any, columns: Any, width: Any, pieces: Any
+    ) -> Any:
+        """Transpose one block in registers.
+
+        Row i is 16 bytes at `source` + rows[i]; there are `pieces` * 16 / width
+        of them. Column k of all rows goes side by side to `target` + columns[k].
+        """
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, rows, target, columns = arguments[:4]
+            size, lanes = _size(width), _size(pieces)
+            per_piece = PIECE // size
+            piece = ir.VectorType(_element(min(size, 8)), PIECE // min(size, 8))
+
+            def entry(table: Any, index: int) -> Any:
+                return _load(builder, builder.add(table, ir.Constant(_I64, 8 * index)), _I64)
+
+            vectors = []
+            for k in range(per_piece):
+                offsets = [entry(rows, i * per_piece + k) for i in range(lanes)]
+                parts = [_load(builder, builder.add(source, at), piece) for at in offsets]
+                vectors.append(_joined(builder, parts))
+            for k, column in enumerate(_interleaved(builder, vectors, piece.count)):
+                _store(builder, column, builder.add(target, entry(columns, k)))
+            return context.get_dummy_value()
+
+        address = types.int64
+        return types.void(address, address, address, address, width, pieces), emit
+
+    @intrinsic
+    def interleave(
+        context: Any, source: Any, rows: Any, target: Any, factor: Any, width: Any, pieces: Any
+    ) -> Any:
+        """Write the elements of `factor` rows in turn: a0 b0 c0 a1 b1 c1 and so on.
+
+        Row i is `pieces` * 16 bytes at `source` + rows[i]; `target` takes them all.
+        """
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, rows, target = arguments[:3]
+            count = PIECE * _size(pieces) // _size(width)
+            vector = ir.VectorType(ir.IntType(8 * _size(width)), count)
+            loaded = []
+            for i in range(factor.count):
+                at = _load(builder, builder.add(rows, ir.Constant(_I64, 8 * i)), _I64)
+                loaded.append(_load(builder, builder.add(source, at), vector))
+            for k in range(factor.count):
+                places = [k * count + j for j in range(count)]
+                wanted = [(place % factor.count, place // factor.count) for place in places]
+                value = _picked(builder, loaded, wanted)
+                at = builder.add(target, ir.Constant(_I64, k * PIECE * _size(pieces)))
+                _store(builder, value, at)
+            return context.get_dummy_value()
+
+        address = types.int64
+        return types.void(address, address, address, factor, width, pieces), emit
+
+    @intrinsic
+    def pick(
+        context: Any, source: Any, target: Any, step: Any, back: Any, width: Any, pieces: Any
+    ) -> Any:
+        """Write `pieces` * 16 bytes of elements that lie `step` apart in the source.
+
+        `back` of one byte means forwards, from `source` up; of two bytes backwards,
+        from the element at `source` down. Nothing outside the first and last
+        element's stretch is read.
+        """
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, target = arguments[:2]
+            size = _size(width)
+            count, apart = PIECE * _size(pieces) // size, step.count
+            vector = ir.VectorType(ir.IntType(8 * size), count)
+            backwards = _size(back) == 2
+            # The stretch has (count - 1) * apart + 1 elements: the last load reaches back.
+            length = (count - 1) * apart + 1
+            first = ir.Constant(_I64, -(length - 1) * size if backwards else 0)
+            start = builder.add(source, first)
+            begins = [min(i * count, length - count) for i in range(apart)]
+            loaded = [
+                _load(builder, builder.add(start, ir.Constant(_I64, b * size)), vector)
+                for b in begins
+            ]
+            wanted = []
+            for j in range(count):
+                place = (count - 1 - j if backwards else j) * apart
+                part = min(place // count, apart - 1)
+                wanted.append((part, place - begins[part]))
+            _store(builder, _picked(builder, loaded, wanted), target)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, step, back, width, pieces), emit
+
+    @intrinsic
     def load_byte(context: Any, address: Any) -> Any:
         """The byte at an address."""
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return builder.load(builder.inttoptr(arguments[0], _BYTE.as_pointer()))
+            return _load(builder, arguments[0], _I8)
 
         return types.uint8(types.int64), emit
 
@@ -77,20 +304,65 @@ if COMPILED:
         """Write a byte at an address."""
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            builder.store(arguments[1], builder.inttoptr(arguments[0], _BYTE.as_pointer()))
+            _store(builder, arguments[1], arguments[0])
             return context.get_dummy_value()
 
         return types.void(types.int64, types.uint8), emit
 
 else:
 
+    def size_of(tag: Any) -> int:
+        """The bytes that a tag stands for."""
+        return np.dtype(type(tag)).itemsize
+
     def move(target: int, source: int, width: Any) -> None:
         """Copy one element from address to address; neither need be aligned."""
-        ctypes.memmove(int(target), int(source), np.dtype(type(width)).itemsize)
+        ctypes.memmove(int(target), int(source), size_of(width))
+
+    def move_line(target: int, source: int) -> None:
+        """Copy 64 bytes."""
+        ctypes.memmove(int(target), int(source), LINE)
+
+    stream_line = move_line
+
+    def prefetch(address: int) -> None:
+        """Nothing: ctypes has no word for it."""
+
+    def fence() -> None:
+        """Nothing: Python's stores are ordered."""
 
     def copy(target: int, source: int, nbytes: int) -> None:
         """memcpy."""
         ctypes.memmove(int(target), int(source), int(nbytes))
+
+    def transpose_block(
+        source: int, rows: int, target: int, columns: int, width: Any, pieces: Any
+    ) -> None:
+        """Transpose one block, element by element."""
+        size = size_of(width)
+        per_piece = PIECE // size
+        for i in range(size_of(pieces) * per_piece):
+            come = source + ctypes.c_int64.from_address(int(rows) + 8 * i).value
+            for k in range(per_piece):
+                to = target + ctypes.c_int64.from_address(int(columns) + 8 * k).value
+                move(to + i * size, come + k * size, width)
+
+    def interleave(
+        source: int, rows: int, target: int, factor: Any, width: Any, pieces: Any
+    ) -> None:
+        """Write the elements of rows in turn, element by element."""
+        size = size_of(width)
+        for i in range(len(factor)):
+            come = source + ctypes.c_int64.from_address(int(rows) + 8 * i).value
+            for j in range(PIECE * size_of(pieces) // size):
+                move(target + (j * len(factor) + i) * size, come + j * size, width)
+
+    def pick(source: int, target: int, step: Any, back: Any, width: Any, pieces: Any) -> None:
+        """Write elements that lie apart in the source, element by element."""
+        size = size_of(width)
+        apart = -len(step) if size_of(back) == 2 else len(step)
+        for j in range(PIECE * size_of(pieces) // size):
+            move(target + j * size, source + j * apart * size, width)
 
     def load_byte(address: int) -> int:
         """The byte at an address."""
