@@ -13,6 +13,7 @@ from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, Shap
 from .operations import (
     ascontiguous,
     broadcast_to,
+    concat,
     expand_dims,
     flip,
     matrix_transpose,
@@ -20,6 +21,7 @@ from .operations import (
     permute_dims,
     reshape,
     squeeze,
+    stack,
 )
 from .resolver import resolve
 from .tensor import Tensor, asarray
@@ -37,6 +39,7 @@ __all__ = [
     "asarray",
     "ascontiguous",
     "broadcast_to",
+    "concat",
     "dtype",
     "dtypes",
     "expand_dims",
@@ -50,4 +53,5 @@ __all__ = [
     "reshape",
     "resolve",
     "squeeze",
+    "stack",
 ]

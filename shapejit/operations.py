@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -319,6 +320,123 @@ def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[i
     """One axis or several, counted from the front where `ndim` is given."""
     axes = integers(axis if isinstance(axis, Sequence) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
+
+
+def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
+    """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
+
+    All are ndarrays or all are Tensors, of one dtype and of one shape but for
+    `axis`; each is copied straight to its place. `out` as in `reshape`. Raises
+    ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> concat([np.zeros((2, 3)), np.ones((1, 3))]).shape
+    (3, 3)
+    """
+    parts = [_checked(x) for x in tensors]
+    shape, at = _joined_shape(parts, axis, "concat")
+    if isinstance(parts[0], Tensor):
+        return _concat_tensors(parts, shape, at, out)
+    return _concat_arrays(parts, shape, at, out)
+
+
+def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
+    """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
+
+    >>> import numpy as np
+    >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
+    (2, 3, 2)
+    """
+    parts = [_checked(x) for x in tensors]
+    if len({x.shape for x in parts}) > 1:
+        raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
+    at = normal_axes((operator.index(axis),), parts[0].ndim + 1 if parts else 1, "stack")
+    return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
+
+
+def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int, ...], int]:
+    """The shape of the whole, and the axis counted from the front."""
+    if not parts:
+        raise ReshapeError("there is nothing to join", asked_by=asked_by)
+    first = parts[0]
+    (at,) = normal_axes((operator.index(axis),), first.ndim, asked_by)
+    for i, x in enumerate(parts):
+        if isinstance(x, Tensor) != isinstance(first, Tensor):
+            raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
+        if x.dtype != first.dtype:
+            raise DTypeError(f"array {i} has dtype {x.dtype}, array 0 {first.dtype} ({asked_by})")
+        if (x.shape[:at], x.shape[at + 1 :]) != (first.shape[:at], first.shape[at + 1 :]):
+            note = f"array {i} has shape {x.shape}, array 0 {first.shape}"
+            raise ReshapeError(f"only dim {at} may differ: {note}", asked_by=asked_by)
+    size = sum(x.shape[at] for x in parts)
+    return (*first.shape[:at], size, *first.shape[at + 1 :]), at
+
+
+def _concat_arrays(
+    parts: list[NDArray[Any]], shape: tuple[int, ...], axis: int, out: Any
+) -> NDArray[Any]:
+    dtype = parts[0].dtype
+    target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
+    if out is not None:
+        _check_array_out(dtype, shape, out)
+        for x in parts:
+            _check_apart(x, out)
+    start = 0
+    for x in parts:
+        place = target[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
+        start += x.shape[axis]
+        made = _part_plan(x.shape, x.strides, place.strides, dtype)
+        if made.strategy is NUMPY:
+            np.copyto(place, x)
+        else:
+            engine.run(made, x, place, fresh=out is None)
+    return target
+
+
+@lru_cache(maxsize=CACHED)
+def _part_plan(
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    place: tuple[int, ...],
+    dtype: np.dtype[Any],
+) -> Plan:
+    """The Plan that copies an ndarray into a part of a larger one."""
+    if dtype.hasobject or issubclass(dtype.type, np.flexible):
+        return Plan(NUMPY, 0)
+    bits = 8 * dtype.itemsize
+    source, into = (Layout.of(shape, [8 * s for s in ss], 0, bits) for ss in (strides, place))
+    return plan(source, bits, into)
+
+
+def _concat_tensors(
+    parts: list[Tensor], shape: tuple[int, ...], axis: int, out: Tensor | None
+) -> Tensor:
+    kind = parts[0].dtype
+    whole = Layout.row_major(shape, kind.bits)
+    if out is not None:
+        _check_tensor_out(parts[0], shape, out)
+        for t in parts:
+            _check_apart(_reach(t), _reach(out))
+    if not kind.packed:
+        arrays = [t.numpy() for t in parts]
+        joined = _concat_arrays(arrays, shape, axis, None if out is None else out.numpy())
+        return asarray(joined) if out is None else out
+    target = out or Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
+    plans, start = [], 0
+    try:
+        for t in parts:
+            place = target.layout.narrow(axis, start, t.shape[axis], 1)
+            start += t.shape[axis]
+            plans.append(plan(t.layout, kind.bits, place))
+    except ReshapeError:
+        # A part begins within a byte: one element a byte, then all packed at once.
+        codes = [unpack(t).view(np.uint8) for t in parts]
+        joined = _concat_arrays(codes, shape, axis, None).reshape(-1)
+        spread = Layout.of(shape, Layout.row_major(shape, 8).strides, 0, kind.bits)
+        return _copy_tensor(Tensor(joined, kind, spread), shape, target)
+    for t, made in zip(parts, plans, strict=True):
+        engine.run(made, t.buffer, target.buffer, fresh=out is None)
+    return target
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import ReshapeError
 from .layout import Layout
 
 # Measured on 2-core x86 machines; bytes of the result. A compiled call costs about
@@ -61,6 +62,9 @@ class Strategy(Enum):
     NUMPY = "NumPy's copy: too small for a compiled call to pay"
 
 
+STREAMED_ANYWHERE = (Strategy.TILES, Strategy.RUN_TILES)
+
+
 class Loop(NamedTuple):
     """One dim of the normal form: its size and both strides (bytes; bits for BITS)."""
 
@@ -80,7 +84,8 @@ class Plan:
     finds its own. For BITS, `width` and all strides are bits, and `unit` is what
     an element takes in the target. `offset` and `target_offset` (bytes) and `bit_offset`
     lead to the first element; `nbytes` is what is written, `padding` the bits
-    behind the last element, which become zero. `kept` is the engine's.
+    behind the last element, which become zero; `gaps` says that the target is a
+    part of a larger output. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -97,6 +102,7 @@ class Plan:
     padding: int = 0
     parallel: bool = False
     streaming: bool = False
+    gaps: bool = False
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -211,10 +217,13 @@ def _side(
 
 
 @lru_cache(maxsize=4096)
-def plan(layout: Layout, unit: int) -> Plan:
+def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     """The Plan that puts the elements of `layout` side by side, `unit` bits apart.
 
-    `unit` is `layout.bits`, or 8 to unpack elements narrower than a byte.
+    `unit` is `layout.bits`, or 8 to unpack elements narrower than a byte. With
+    `into`, a Layout of the same shape and width whose last dims are row-major,
+    they go there instead: a part of a larger output. Such a plan is in whole
+    bytes; ReshapeError where the places are not.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -227,15 +236,21 @@ def plan(layout: Layout, unit: int) -> Plan:
     if count == 0:
         return Plan(Strategy.NOTHING, 0)
     parallel, streaming = nbytes >= PARALLEL_FROM, nbytes >= STREAM_FROM
-    loops = _normal_form(layout, unit)
+    target = into or Layout.row_major(layout.shape, unit)
+    gaps = not target.contiguous
+    loops = _normal_form(layout, target)
     offset, bit_offset = divmod(layout.offset, 8)
+    target_offset, bit_shift = divmod(target.offset, 8)
     run, outer = _run(layout, unit, loops)
     # fmt: off
-    if not outer and bit_offset == 0 and (layout.bits == unit or count == 1):
-        return Plan(Strategy.ONE_RUN, nbytes, offset=offset, padding=-run % 8,
-                    parallel=parallel, streaming=streaming)
+    whole = layout.bits == unit or count == 1
+    if not outer and whole and bit_offset == 0 == bit_shift and (into is None or run % 8 == 0):
+        return Plan(Strategy.ONE_RUN, nbytes, offset=offset, target_offset=target_offset,
+                    padding=-run % 8, parallel=parallel, streaming=streaming)
     strides = [s for loop in outer for s in (loop.source, loop.target)]
-    if run % 8 or bit_offset or any(s % 8 for s in strides):
+    if run % 8 or bit_offset or bit_shift or any(s % 8 for s in strides):
+        if into is not None:
+            raise ReshapeError("elements do not lie on bytes", layout.shape, asked_by="plan")
         return Plan(Strategy.BITS, nbytes, tuple(loops), width=layout.bits, unit=unit,
                     offset=offset, bit_offset=bit_offset, parallel=parallel)
     width = run // 8
@@ -243,20 +258,22 @@ def plan(layout: Layout, unit: int) -> Plan:
     if nbytes < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = _tile(outer, width)
+    # Only tiles and long rows can stream into an output with gaps: the others gather.
+    streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > RUN
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
-                step=tile.step, offset=offset + tile.shift, target_offset=tile.target_shift,
-                parallel=parallel, streaming=streaming)
+                step=tile.step, offset=offset + tile.shift,
+                target_offset=target_offset + tile.target_shift,
+                parallel=parallel, streaming=streaming, gaps=gaps)
     # fmt: on
 
 
-def _normal_form(layout: Layout, unit: int) -> list[Loop]:
+def _normal_form(layout: Layout, target: Layout) -> list[Loop]:
     """The dims in target order, in bits: size-1 dims dropped, neighbours merged."""
-    target = Layout.row_major(layout.shape, unit)
     loops: list[Loop] = []
     for size, source, to in zip(layout.shape, layout.strides, target.strides, strict=True):
         if size == 1:
             continue
-        if loops and loops[-1].source == size * source:
+        if loops and loops[-1][1:] == (size * source, size * to):
             loops[-1] = Loop(loops[-1].size * size, source, to)
         else:
             loops.append(Loop(size, source, to))
@@ -265,7 +282,7 @@ def _normal_form(layout: Layout, unit: int) -> list[Loop]:
 
 def _run(layout: Layout, unit: int, loops: list[Loop]) -> tuple[int, list[Loop]]:
     """The bits that lie side by side in source and target, and the loops around them."""
-    if layout.bits == unit and loops and loops[-1].source == unit:
+    if layout.bits == unit and loops and loops[-1][1:] == (unit, unit):
         return unit * loops[-1].size, loops[:-1]
     return layout.bits, loops
 
@@ -284,6 +301,8 @@ class _Tile(NamedTuple):
 
 def _tile(loops: list[Loop], width: int) -> _Tile:
     """The first way that fits, from whole vectors down to single elements."""
+    if loops[-1].target != width:  # a target with gaps between single runs
+        return _Tile(Strategy.ROWS, tuple(loops))
     chain = sorted((loop for loop in loops[:-1] if loop.source), key=lambda loop: abs(loop.source))
     if not _kind(width):
         nearest = abs(chain[0].source) if chain else 0
@@ -297,7 +316,9 @@ def _tile(loops: list[Loop], width: int) -> _Tile:
             return tile
         inner = loops[loops.index(chain[0]) + 1 :]
         taking_turns = prod(loop.size for loop in inner)
-        if chain[0].source > 0 and taking_turns in TURNS and chain[0].size * width >= PIECE:
+        dense = chain[0].target == taking_turns * width
+        turns = taking_turns in TURNS and chain[0].size * width >= PIECE
+        if chain[0].source > 0 and dense and turns:
             around, columns = _whole_pieces(loops[: -len(inner)], width)
             return _Tile(Strategy.INTERLEAVE, around, tuple(inner), columns, taking_turns)
     apart = last.source // width
@@ -317,6 +338,8 @@ def _last_block(loops: list[Loop], width: int) -> tuple[tuple[Loop, ...], tuple[
     """The outer loops, and the last ones that make a block."""
     last = 1
     while last < len(loops) and _bytes(loops[-last:], width) < GATHER_BYTES:
+        if loops[-last - 1].target != loops[-last].size * loops[-last].target:
+            break
         last += 1
     return tuple(loops[:-last]), tuple(loops[-last:])
 
@@ -332,7 +355,9 @@ def _transposed(strategy: Strategy, loops: list[Loop], chain: list[Loop], width:
     while growing:
         growing = False
         following = loops[-1 - len(rows)] if len(rows) < len(loops) else None
-        if following and following not in columns and _bytes(rows, width) < ROW_BYTES[kind]:
+        side = following and following.target == _bytes(rows, width)
+        room = _bytes(rows, width) < ROW_BYTES[kind]
+        if following and side and room and following not in columns:
             rows.insert(0, following)
             growing = True
         following = chain[len(columns)] if len(columns) < len(chain) else None

@@ -347,3 +347,76 @@ def test_small_copies_are_numpys_and_large_ones_are_ours():
     assert _array_plan(small.shape, small.strides, small.dtype).strategy is Strategy.NUMPY
     assert _array_plan(large.shape, large.strides, large.dtype).strategy is Strategy.TILES
     assert sj.ascontiguous(small).flags.c_contiguous
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_concat_and_stack_are_numpys(data, kernels):
+    dtype = data.draw(st.sampled_from(["u1", "<u2", "<u4", "<u8", "<c16", "V3", "O"]))
+    x = data.draw(arrays(st.just("u4"), max_rank=4, max_side=6))
+    x = x.astype(object) if dtype == "O" else x.astype("u4").view("u4")
+    if dtype not in ("O", "u4"):
+        x = np.asarray(x.astype("u8") * 77).astype(dtype if dtype != "V3" else "u1")
+    axis = data.draw(st.integers(-x.ndim - 1, x.ndim))
+    parts = [x, np.flip(x)[...] if x.ndim else x, x]
+    assert sj.stack(parts, axis=axis).tolist() == np.stack(parts, axis=axis).tolist()
+    if x.ndim == 0:
+        return
+    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
+    index = (slice(None),) * (axis % x.ndim) + (slice(1, None, 2),)
+    parts = [x, x[index], np.flip(x, axis), x[index]]
+    expected = np.concatenate(parts, axis=axis)
+    assert sj.concat(parts, axis=axis).tolist() == expected.tolist()
+    out = np.empty_like(expected, order="C")
+    assert sj.concat(parts, axis=axis, out=out) is out
+    assert out.tolist() == expected.tolist()
+    if dtype != "O":
+        joined = sj.concat([sj.asarray(p) for p in parts], axis=axis)
+        assert (joined.shape, joined.tobytes()) == (expected.shape, expected.tobytes())
+
+
+@pytest.mark.parametrize("dtype", PACKED, ids=str)
+@pytest.mark.parametrize("sides", [(4, 8, 2), (3, 5, 7), (0, 1, 3), (1, 16, 8)])
+def test_packed_tensors_join_packed(dtype, sides, kernels):
+    rng = np.random.default_rng(0)
+    for shape in ((16,), (3, 5), (8, 2, 4)):
+        for axis in range(len(shape)):
+            codes = []
+            for side in sides:
+                part = (*shape[:axis], side, *shape[axis + 1 :])
+                codes.append(rng.integers(0, 1 << dtype.bits, part, np.uint8))
+            tensors = [sj.pack(c, dtype) for c in codes]
+            tensors[1] = tensors[1].flip(axis=axis).flip(axis=axis)[...]
+            expected = np.concatenate(codes, axis)
+            joined = sj.concat(tensors, axis=axis)
+            assert joined.tobytes() == packed_bytes(expected, dtype.bits)
+            assert joined.buffer.size == joined.nbytes
+            out = sj.Tensor.frombuffer(bytearray(joined.nbytes), dtype, expected.shape)
+            assert sj.concat(tensors, axis=axis, out=out) is out
+            assert out.tobytes() == joined.tobytes()
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, t: sj.concat([]),
+        lambda a, t: sj.stack([]),
+        lambda a, t: sj.concat([a, t]),
+        lambda a, t: sj.concat([a, a.astype(np.float32)]),
+        lambda a, t: sj.concat([a, a.T], axis=1),
+        lambda a, t: sj.concat([a, a[0]]),
+        lambda a, t: sj.concat([a, a], axis=2),
+        lambda a, t: sj.concat([a[0, 0], a[0, 0]]),
+        lambda a, t: sj.stack([a, a[:1]]),
+        lambda a, t: sj.stack([a, a], axis=4),
+        lambda a, t: sj.concat([a, a], out=np.zeros((3, 3))),
+        lambda a, t: sj.concat([a[:1], a[:1]], out=a),
+        lambda a, t: sj.concat([t, t], out=np.zeros((4, 3))),
+        lambda a, t: sj.concat([[1, 2], [3]]),
+        lambda a, t: sj.concat([a, a], axis=None),
+    ],
+)
+def test_joins_refused(join):
+    a = np.zeros((2, 3))
+    with pytest.raises((sj.ShapeJitError, TypeError)):
+        join(a, sj.asarray(a))

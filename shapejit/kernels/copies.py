@@ -159,22 +159,22 @@ def rows(
     stage: int,
     width: Any,
 ) -> None:
-    """Copy rows of `nbytes`, which lie side by side in the target.
+    """Copy rows of `nbytes`.
 
-    `width` is the largest that fits into a row. Rows shorter than the stage are
-    gathered there, so that only whole lines are streamed.
+    `width` is the largest that fits into a row. With a stage, rows shorter than
+    it are gathered there, so that only whole lines are streamed; they must lie
+    side by side in the target.
     """
-    s, _ = enter(loops, at, low)
-    target += low * nbytes
+    s, t = enter(loops, at, low)
     if stage == 0 or 4 * nbytes > STAGE:
         for _ in range(low, high):
             if stage == 0:
-                small_row(target, source + s, nbytes, width)
+                small_row(target + t, source + s, nbytes, width)
             else:
-                stream(target, source + s, nbytes)
-            target += nbytes
-            s, _ = advance(loops, at, s, 0)
+                stream(target + t, source + s, nbytes)
+            s, t = advance(loops, at, s, t)
     else:
+        target += t
         lead = target & (LINE - 1)
         filled = lead
         for _ in range(low, high):
