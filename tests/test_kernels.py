@@ -1,6 +1,9 @@
 import os
+import platform
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
+from shapejit import planner
 from shapejit.kernels.jit import COMPILED
 from shapejit.operations import _array_plan
 from shapejit.planner import Strategy
@@ -80,6 +84,121 @@ def test_large_copies_run_compiled_kernels(view, strategy, name, kernels, monkey
     sj.reshape(view, -1, copy=True)
     assert calls == [name]
     assert compiled.signatures
+
+
+def views_of_every_strategy(dtype):
+    """Views with rows and columns around every size of block, of elements and of runs."""
+    raw = np.random.default_rng(0).integers(0, 256, 200_003 * np.dtype(dtype).itemsize, np.uint8)
+    x = np.ndarray(200_000, dtype, raw.data, 3)
+    for rows, columns in ((67, 70), (300, 21), (130, 600), (5, 5000), (5000, 4), (3, 9999)):
+        plane = x[: rows * columns].reshape(rows, columns)
+        yield from (plane.T, plane[::-1].T, plane[:, ::-1], plane[:, ::2], plane[1:, 1:])
+    yield from (x[: 6 * 40 * 50 * 3].reshape(6, 40, 50, 3).transpose(a) for a in PERMUTATIONS)
+    yield from (x[::step] for step in (-4, -3, -2, -1, 2, 3, 4, 5))
+    yield np.broadcast_to(x[:999, None], (999, 50))
+
+
+PERMUTATIONS = [(0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_strategy(width, kernels):
+    if not COMPILED:
+        pytest.skip("with the JIT off the other tests have smaller views")
+    for view in views_of_every_strategy(WIDTHS[width]):
+        out = np.empty(view.nbytes + 9, np.uint8)[5:-4].view(view.dtype).reshape(view.shape)
+        assert sj.ascontiguous(view, out=out).tobytes() == view.tobytes()
+
+
+def test_every_strategy_is_met():
+    views = [*views_of_every_strategy(np.uint16), np.zeros(10**6, np.uint8), np.zeros((0, 2)).T]
+    views += [
+        np.zeros((400, 300), np.float32)[:, 1:],
+        np.zeros((9, 9)).T,
+        np.zeros((400, 300, 5)).transpose(1, 0, 2),
+    ]
+    met = {_array_plan(v.shape, v.strides, v.dtype).strategy for v in views}
+    assert met == set(Strategy) - {Strategy.BITS}
+
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+
+
+@pytest.mark.skipif(not (COMPILED and X86), reason="machine code of x86 is looked at")
+def test_vector_kernels_are_vector_kernels(tmp_path):
+    """Blocks are shuffled in the widest registers, and whole lines leave by streaming stores."""
+    code = """
+import numpy as np, shapejit as sj, re
+from shapejit.kernels import copies, memory
+register = {64: "zmm", 32: "ymm", 16: "xmm"}[memory.VECTOR]
+x = np.zeros((2048, 2048), np.float32)
+out = np.empty_like(x)
+sj.ascontiguous(x.T, out=out)
+for kernel, shuffles in ((copies.tiles, "unpck|vperm|vshuf"), (copies.tiles, "movnt")):
+    (text,) = kernel.inspect_asm().values()
+    found = re.findall(rf"^.*(?:{shuffles}).*%{register}", text, re.MULTILINE)
+    assert len(found) >= (8 if "unpck" in shuffles else 1), (kernel, shuffles, found)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not (COMPILED and X86), reason="the features named are those of x86")
+@pytest.mark.parametrize(
+    ("cpu", "features", "vector"),
+    [("generic", "", 16), ("haswell", "+avx2,+bmi,+bmi2", 32)],
+    ids=["SSE2", "AVX2"],
+)
+def test_narrower_vectors(cpu, features, vector, tmp_path):
+    """What is compiled for lesser machines is right too."""
+    code = f"""
+import sys, numpy as np, shapejit as sj
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from shapejit import planner
+from shapejit.kernels import memory
+from test_kernels import views_of_every_strategy
+assert memory.VECTOR == {vector}
+planner.NUMPY_BELOW, planner.PARALLEL_FROM, planner.STREAM_FROM = 0, 2**62, 0
+for dtype in (np.uint8, np.float32, np.complex128):
+    for view in views_of_every_strategy(dtype):
+        assert sj.ascontiguous(view, out=np.empty(view.shape, dtype)).tobytes() == view.tobytes()
+"""
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "NUMBA_CPU_NAME": cpu,
+        "NUMBA_CPU_FEATURES": features,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_eight_threads_at_once(monkeypatch):
+    """Whoever finds the parallel region taken copies alone; every stage is its thread's own."""
+    monkeypatch.setattr(planner, "NUMPY_BELOW", 0)
+    monkeypatch.setattr(planner, "STREAM_FROM", 0)
+    planner.plan.cache_clear()
+    _array_plan.cache_clear()
+    views = [*views_of_every_strategy(np.uint8)][: 9 if COMPILED else 2]
+    faults = []
+
+    def work(seed):
+        order = np.random.default_rng(seed).permutation(len(views))
+        faults.extend(i for i in order if sj.ascontiguous(views[i]).tobytes() != views[i].tobytes())
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    planner.plan.cache_clear()
+    _array_plan.cache_clear()
 
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
