@@ -1,45 +1,83 @@
-"""Copies that move every element."""
-
-import numpy as np
+"""Copies that move every element: the cases of `shapejit bench`, smaller."""
 
 import shapejit as sj
-from shapejit.bench.measure import interleaved
+from shapejit.bench import comparison, suites
+from shapejit.bench.cases import MIB
 
-SHAPE = (32, 512, 1024)
-WIDTHS = {"uint8": np.uint8, "uint16": np.uint16, "float32": np.float32, "float64": np.float64}
-COPIES = {
-    "one run": lambda a: a,
-    "rows": lambda a: a.transpose(1, 0, 2),
-    "transpose": lambda a: a.transpose(0, 2, 1),
-    "reverse": lambda a: a.transpose(2, 1, 0),
-    "flip": lambda a: a[:, :, ::-1],
-}
+NBYTES = 16 * MIB  # of each source; beyond the second-level caches
+ROUNDS = 7
+
+
+def few(*names):
+    """The quick cases of the suites, by id."""
+    return {case.id: case for case in suites.select(names, quick=True)}
+
+
+COPIES = few("ttc", "ttc-dtypes", "workloads", "views", "odd", "tiny-dims")
+FRESH = few("fresh")
+SMALL = few("small")
 
 
 class Copies:
-    params = (list(COPIES), list(WIDTHS))
-    param_names = ("copy", "dtype")
-    version = "1"
+    """A warm out= against memcpy and NumPy."""
 
-    def setup(self, copy, dtype):
-        self.x = np.ones(SHAPE, WIDTHS[dtype])
-        self.view = COPIES[copy](self.x)
-        self.out = np.empty(self.view.shape, self.x.dtype)
+    params = list(COPIES)
+    param_names = ("case",)
+    version = "2"
+    timeout = 120
+
+    def setup(self, case):
+        self.case = COPIES[case].sized(NBYTES)
+        self.base, self.out = self.case.source(), self.case.output()
+        self.view = self.case.view(self.base)
         sj.ascontiguous(self.view, out=self.out)
 
-    def time_copy(self, copy, dtype):
+    def time_copy(self, case):
         sj.ascontiguous(self.view, out=self.out)
 
-    def track_over_memcpy(self, copy, dtype):
-        flat = self.out.reshape(self.x.shape)
-        ways = {
-            "shapejit": lambda: sj.ascontiguous(self.view, out=self.out),
-            "memcpy": lambda: sj.ascontiguous(self.x, out=flat),
-        }
-        taken = interleaved(ways, rounds=7)
-        return taken["shapejit"] / taken["memcpy"]
+    def track_over_memcpy(self, case):
+        return comparison.measure(self.case, rounds=ROUNDS).over("memcpy")
 
     track_over_memcpy.unit = "x memcpy, all threads"
+
+    def track_times_faster_than_numpy(self, case):
+        return comparison.measure(self.case, rounds=ROUNDS).times_faster("numpy")
+
+    track_times_faster_than_numpy.unit = "x as fast as numpy.copyto"
+
+
+class Fresh:
+    """A result that the call allocates."""
+
+    params = list(FRESH)
+    param_names = ("case",)
+    version = "1"
+    timeout = 120
+
+    def setup(self, case):
+        self.case = FRESH[case].sized(NBYTES)
+
+    def track_times_faster_than_numpy(self, case):
+        return comparison.measure(self.case, rounds=ROUNDS).times_faster("numpy")
+
+    track_times_faster_than_numpy.unit = "x as fast as numpy.ascontiguousarray"
+
+
+class Small:
+    """What a call costs."""
+
+    params = list(SMALL)
+    param_names = ("case",)
+    version = "1"
+
+    def setup(self, case):
+        self.case = SMALL[case]
+
+    def track_microseconds_beyond_numpy(self, case):
+        seconds = comparison.measure(self.case, rounds=ROUNDS).seconds
+        return 1e6 * (seconds["shapejit"] - seconds["numpy"])
+
+    track_microseconds_beyond_numpy.unit = "us beyond numpy.copyto"
 
 
 class Packed:

@@ -205,6 +205,9 @@ def _stages(
             # Row-major, so that the dialect checks dtype and shape and returns a view
             # of memory that nobody reads.
             shape = reshape(_row_major(tensor, layout.shape), r.values).shape
+            if len(shape) > safetensors.MAX_RANK:
+                more = f"{len(shape)} dims are more than the {safetensors.MAX_RANK} of a file"
+                raise ReshapeError("cannot reshape", layout.shape, r.values, (more,))
             seen = layout.reshape(shape)
             if seen is None:
                 stages.append(layout)

@@ -38,6 +38,28 @@ def test_json(capsys):
     assert row["ratio"] == pytest.approx(row["gb_per_s"] / row["numpy_gb_per_s"])
 
 
+def test_rounds_that_other_programs_slow_do_not_count():
+    quiet = [0.3, 0.3, 0.31, 0.32, 0.33, 0.34, 0.35]
+    assert demo._typical(quiet) == pytest.approx(0.305)
+    assert demo._typical([0.35, 7.1, 0.3, 7.7, 7.4, 0.31, 0.32]) == pytest.approx(0.315)
+    assert demo._typical([3.0, 1.0, 2.0]) == 1.5
+    assert demo._typical([2.0, 1.0]) == demo._typical([1.0]) == 1.0
+
+
+@pytest.mark.parametrize("slow", [None, 0, 1])
+def test_rows_that_are_disturbed_all_the_same_are_told(slow, capsys, monkeypatch):
+    times = [[1.0, 1.05, 1.1, 1.1, 9.0, 9.0, 9.0] for _ in range(2)]
+    if slow is not None:
+        times[slow] = [1.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    interleaved = demo._interleaved
+    monkeypatch.setattr(demo, "_interleaved", lambda *calls: interleaved(*calls) and times)
+    assert main(["demo"]) == 0
+    assert ("8 of 8 rows were disturbed" in capsys.readouterr().out) is (slow is not None)
+    row = demo.run().rows[0]
+    assert row.disturbed is (slow is not None)
+    assert row.ratio == pytest.approx({None: 1, 0: 1.075 / 9, 1: 9 / 1.075}[slow])
+
+
 def test_one_wrong_bit_is_found(capsys, monkeypatch):
     result = conversion.Change.result
 

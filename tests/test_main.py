@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -127,6 +128,46 @@ def test_specifications(words, shape, folder, capsys):
     assert safetensors.read(folder / "out").tensors["x.weight"].shape == shape
 
 
+@pytest.mark.parametrize(
+    ("before", "behind", "shape"),
+    [
+        (("--spec", "onnx"), (), (2, 12)),
+        (("--special-zero",), ("--spec", "openvino"), (2, 12)),
+        (("--spec=openvino", "--special-zero"), (), (2, 12)),
+        (("--spec", "torch"), ("--spec", "onnx"), (2, 12)),  # the last one counts
+        (("--spec=onnx", "--allowzero"), (), None),
+        ((), (), None),
+    ],
+)
+def test_what_rules_mean_may_stand_before_the_command(before, behind, shape, folder, capsys):
+    source, out = folder / "in.safetensors", folder / "out"
+    words = (*before, "convert", source, out, "--reshape", "x.*=0,-1", *behind)
+    if shape is None:
+        refused(*words, words="cannot reshape (2, 3, 4) into [0, -1]", capsys=capsys)
+    else:
+        run(*words, capsys=capsys)
+        assert safetensors.read(out).tensors["x.weight"].shape == shape
+
+
+def test_json_may_stand_before_the_command(folder, capsys):
+    source = folder / "in.safetensors"
+    for words in (("inspect", source), ("dtypes",)):
+        texts = [
+            run(*line, capsys=capsys)[0]
+            for line in (("--json", *words), (*words, "--json"), ("--json", *words, "--json"))
+        ]
+        assert json.loads(texts[0])
+        assert len(set(texts)) == 1
+    assert json.loads(run("--json", "convert", source, folder / "out", capsys=capsys)[0])
+
+
+@pytest.mark.parametrize("option", ["--spec=onnx", "--special-zero", "--allowzero"])
+def test_commands_without_rules_take_no_meaning_of_rules(option, folder, capsys):
+    words = f"{option.split('=')[0]} is for commands with rules"
+    refused(option, "inspect", folder / "in.safetensors", words=words, capsys=capsys)
+    refused("dtypes", option, words="unrecognized arguments", capsys=capsys)
+
+
 BAD = [
     (("--reshape", "x.*=5,-1"), "tensor 'x.weight': cannot reshape (2, 3, 4) into [5, -1]"),
     (("--reshape", "x.*=0,-1"), "cannot reshape (2, 3, 4) into [0, -1]"),
@@ -166,9 +207,14 @@ def test_bad_paths(folder, capsys):
         (source, source / "out", "in.safetensors/out: Not a directory"),
         (source, "/dev/null", "/dev/null: it is no regular file"),
         (source, folder / ("n" * 300), "File name too long"),
+        (source, f"{out}/", f"{out}/: it names a folder, not a file"),
+        (source, "a\0b", "'a\\x00b': no file can have this name"),
+        ("\0", out, "'\\x00': no file can have this name"),
     ):
         refused("convert", come, go, words=words, capsys=capsys)
     assert list(folder.iterdir()) == [source]
+    err = refused("inspect", "\0", words="'\\x00': no file can have this name", capsys=capsys)
+    assert err.count("\n") == 1
 
 
 def test_a_broken_source(folder, capsys):
@@ -201,6 +247,70 @@ def test_a_failure_amid_writing(fault, code, folder, capsys, monkeypatch):
     assert f"shapejit: error: {words}" in err
     assert out.read_bytes() == b"old"
     assert sorted(p.name for p in folder.iterdir()) == ["in.safetensors", "out"]
+
+
+def test_termination_cleans_up(folder, capsys, monkeypatch):
+    out = folder / "out"
+    out.write_bytes(b"old")
+    write, unlink, calls, seen = os.write, os.unlink, [], []
+
+    def terminate_later(descriptor, data):
+        calls.append(len(data))
+        if len(calls) == 3:
+            seen.extend(p.name for p in folder.iterdir() if p.suffix == ".tmp")
+            os.kill(os.getpid(), signal.SIGTERM)
+        return write(descriptor, data)
+
+    def terminate_again(path):
+        os.kill(os.getpid(), signal.SIGTERM)
+        unlink(path)
+
+    monkeypatch.setattr(os, "write", terminate_later)
+    monkeypatch.setattr(os, "unlink", terminate_again)
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        mine = signal.getsignal(signal.SIGTERM)
+        _, err = run("convert", folder / "in.safetensors", out, code=143, capsys=capsys)
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    monkeypatch.undo()
+    assert err.endswith("shapejit: error: terminated\n")
+    assert len(seen) == 1
+    assert out.read_bytes() == b"old"
+    assert sorted(p.name for p in folder.iterdir()) == ["in.safetensors", "out"]
+
+
+def test_a_process_that_is_terminated(folder):
+    code = (
+        "import os, sys, time; from shapejit.__main__ import main\n"
+        "def wait(*_): print('here', flush=True); time.sleep(60)\n"
+        "os.fsync = wait\n"
+        "sys.exit(main(['convert', 'in.safetensors', 'out']))"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=folder, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "here\n"
+        assert len(list(folder.iterdir())) == 2
+        process.terminate()
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert err.endswith("shapejit: error: terminated\n")
+    assert [p.name for p in folder.iterdir()] == ["in.safetensors"]
+
+
+def test_a_caller_that_ignores_termination_or_has_another_thread(folder, capsys):
+    handler = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        run("dtypes", capsys=capsys)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(main(["dtypes"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
 
 
 def test_a_disk_without_room(folder):
@@ -304,6 +414,34 @@ def test_commands_that_move_nothing_import_no_numba(words, folder):
         f"assert main({list(words)!r}) == 0; sys.exit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=folder, stdout=-3).returncode == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("--help", 0),
+        ("dtypes", 0),
+        ("dtypes --json", 0),
+        ("inspect in.safetensors", 0),
+        ("convert in.safetensors out", 0),
+        ("inspect none", 2),
+        ("none", 2),
+    ],
+)
+def test_a_closed_stream(closed, words, code, folder):
+    command = f"{sys.executable} -m shapejit {words} {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == code
+    if code or ">&-" in closed.split():
+        assert done.stdout == ""
+    if code and closed == ">&-":
+        assert done.stderr.startswith("shapejit: error: ")
+    assert "Traceback" not in done.stderr
+    if words.startswith("convert"):
+        found = safetensors.read(folder / "out")
+        assert found.metadata == safetensors.read(folder / "in.safetensors").metadata
+        assert (folder / "out").stat().st_size == (folder / "in.safetensors").stat().st_size
 
 
 def test_a_reader_that_goes_away(folder):

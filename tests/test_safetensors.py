@@ -575,10 +575,35 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     assert new_files(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["a/", "a//", "old/.", "none/.", "none/..", ".", "..", "/"])
+def test_the_name_of_a_folder_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("old").write_bytes(b"old")
+    with pytest.raises(sj.FileFormatError, match="it names a folder, not a file"):
+        safetensors.write(name, [])
+    assert [p.name for p in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("name", ["", "\0", "a\0b", "\ud800"], ids=repr)
+def test_what_can_name_no_file_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (safetensors.read, lambda path: safetensors.write(path, [])):
+        with pytest.raises(sj.FileFormatError) as caught:
+            call(name)
+        assert str(caught.value) == f"{name!r}: no file can have this name"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_no_unicode(tmp_path):
+    path = os.path.join(tmp_path, os.fsdecode(b"\xff"))
+    safetensors.write(path, [])
+    assert safetensors.read(path).tensors == {}
+
+
 @pytest.mark.parametrize("piece", [1, 5, 64, 1000])
 @pytest.mark.parametrize("kind", ["float32", "uint8", "float4_e2m1fn", "float6_e3m2fn"])
 def test_views_are_written_piece_by_piece(kind, piece, tmp_path, monkeypatch):
-    monkeypatch.setattr(safetensors, "_PIECE", piece)
+    monkeypatch.setattr(safetensors.writer, "_PIECE", piece)
     path = tmp_path / "a"
     base = random_tensor(kind, (2, 6, 5, 4))
     views = {

@@ -1,0 +1,302 @@
+"""The comparison that `shapejit bench` prints: every case, every way, in turns."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import engine, operations
+from .cases import COUNTED, MIB, Case
+from .measure import Clock, clock, turns
+from .peers import Peer
+from .worker import CHECKED
+
+_DISTURBED = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
+_SMALL_ROUNDS = 3  # times as many rounds of cases that take microseconds
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case: median seconds a copy by each way, and whether ours had every bit right.
+
+    `seconds` holds "shapejit", "memcpy" (all threads) and "memcpy_one_thread"
+    (neither for small copies), "numpy", and each peer that has such a copy.
+    `differing` names the peers whose result was another.
+    """
+
+    case: Case
+    seconds: dict[str, float]
+    same: bool
+    differing: tuple[str, ...] = ()
+
+    @property
+    def gb_per_s(self) -> float:
+        """10^9 bytes read and written a second: twice the result's bytes."""
+        return 2 * self.case.nbytes / 1e9 / self.seconds["shapejit"]
+
+    @property
+    def counted(self) -> bool:
+        """Whether the result is too large for a cache."""
+        return self.case.nbytes >= COUNTED
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether memcpy was slower on all threads than on one: others had the cores.
+
+        A region of all threads waits for the last one, so that this row's
+        ratios say little. The reverse does not hold: False proves no silence.
+        """
+        taken = self.seconds
+        if "memcpy" not in taken or self.case.nbytes < MIB:
+            return False
+        return taken["memcpy"] > _DISTURBED * taken["memcpy_one_thread"]
+
+    def over(self, way: str) -> float | None:
+        """Our time / the time of `way`: 1 is as fast as it, 2 takes twice as long."""
+        taken = self.seconds.get(way)
+        return None if taken is None else self.seconds["shapejit"] / taken
+
+    def times_faster(self, way: str) -> float | None:
+        """The time of `way` / our time: 2 means that we are twice as fast."""
+        taken = self.seconds.get(way)
+        return None if taken is None else taken / self.seconds["shapejit"]
+
+    def facts(self, ways: Sequence[str]) -> dict[str, Any]:
+        """As JSON has it; `ways` are NumPy and the peers, null where they have no such copy."""
+        case = self.case
+        return {
+            "suite": case.suite,
+            "name": case.name,
+            "dtype": case.dtype,
+            "shape": case.shape,
+            "axes": case.axes,
+            "note": case.note,
+            "nbytes": case.nbytes,
+            "counted": self.counted,
+            "same": self.same,
+            "disturbed": self.disturbed,
+            "differing": self.differing,
+            "seconds": self.seconds,
+            "gb_per_s": self.gb_per_s,
+            "over_memcpy": self.over("memcpy"),
+            "over_memcpy_one_thread": self.over("memcpy_one_thread"),
+            "times_faster": {way: self.times_faster(way) for way in ways},
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A suite (and dtype) over one way: geometric mean and worst case."""
+
+    suite: str
+    dtype: str
+    measure: str
+    cases: int
+    geometric_mean: float
+    worst: float
+    worst_case: str
+
+
+def measured(
+    cases: Sequence[Case], peers: Sequence[Peer], rounds: int, tell: Callable[[str], object]
+) -> Iterator[Row]:
+    """A Row a case; `tell` is called with the id of the one that comes next."""
+    for case in cases:
+        tell(case.id)
+        yield measure(case, peers, rounds)
+
+
+def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
+    """Prove one case against NumPy, then time all ways in turns."""
+    base, out = case.source(), case.output()
+    view = case.view(base)
+    same = _proved(view, out, case)
+    checksum = zlib.crc32(_raw(out)[:CHECKED].tobytes())
+    clocks = {name: clock(way) for name, way in _ways(case, base, view, out).items()}
+    if case.suite == "small":
+        del clocks["memcpy"], clocks["memcpy_one_thread"]  # a launch costs more than the copy
+    else:
+        clocks["memcpy_one_thread"] = _alone(clocks["memcpy_one_thread"])
+    differing = []
+    for peer in peers:
+        theirs = peer.take(case, _threads())
+        if theirs is not None:
+            clocks[peer.name] = peer.run
+            if theirs != checksum:
+                differing.append(peer.name)
+    times = _SMALL_ROUNDS if case.suite == "small" else 1
+    seconds = turns(clocks, rounds * times)
+    for peer in peers:
+        peer.drop()
+    return Row(case, seconds, same, tuple(differing))
+
+
+def _alone(run: Clock) -> Clock:
+    """The same with numba held to one thread.
+
+    A parallel region of two waits for both, even where one has nothing to do:
+    beside another busy process that took 8 ms for a copy of 1 ms.
+    """
+    import numba
+
+    def alone(calls: int) -> float:
+        threads = _threads()
+        numba.set_num_threads(1)
+        try:
+            return run(calls)
+        finally:
+            numba.set_num_threads(threads)
+
+    return alone
+
+
+def _proved(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
+    """Whether our copy equals NumPy's, bit for bit; `out` holds NumPy's then."""
+    if case.fresh:
+        ours = operations.ascontiguous(view)
+    else:
+        operations.ascontiguous(view, out=out)
+        ours = out.copy()
+    np.copyto(_carried(out), _carried(view))
+    return ours.shape == out.shape and np.array_equal(_raw(ours), _raw(out))
+
+
+def _ways(
+    case: Case, base: NDArray[Any], view: NDArray[Any], out: NDArray[Any]
+) -> dict[str, Callable[[], object]]:
+    """Ours, memcpy of as many bytes, and NumPy's on plain integers or floats of that width.
+
+    NumPy moves a bfloat16 one call at a time, a uint16 in a loop: it gets its best.
+    """
+    raw = _raw(out)
+    # A slice is smaller than its base, a broadcast larger.
+    lines = base.reshape(-1).view(np.uint8)
+    source = lines[: raw.size] if lines.size >= raw.size else np.ones(raw.size, np.uint8)
+    threads = _threads()
+    carried, carrier = _carried(view), _carried(out)
+    ways: dict[str, Callable[[], object]] = {
+        "shapejit": lambda: operations.ascontiguous(view, out=out),
+        "memcpy": lambda: engine.memcpy(source, raw, threads),
+        "memcpy_one_thread": lambda: engine.memcpy(source, raw, 1),
+        "numpy": lambda: np.copyto(carrier, carried),
+    }
+    if case.fresh:
+        ways["shapejit"] = lambda: operations.ascontiguous(view)
+        ways["numpy"] = lambda: np.ascontiguousarray(carried)
+    return ways
+
+
+def _raw(x: NDArray[Any]) -> NDArray[np.uint8]:
+    return x.reshape(-1).view(np.uint8)
+
+
+def _carried(x: NDArray[Any]) -> NDArray[Any]:
+    """The same elements as NumPy's own type of that width."""
+    size = x.dtype.itemsize
+    return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
+
+
+def _threads() -> int:
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def use_threads(count: int | None) -> None:
+    """Let shapejit, memcpy and the peers have so many threads; None: as many as numba has."""
+    import numba
+
+    if count is not None:
+        most = numba.config.NUMBA_NUM_THREADS
+        if not 1 <= count <= most:
+            raise ValueError(f"--threads {count}: this machine gives numba 1 to {most}")
+        numba.set_num_threads(count)
+
+
+def matching(cases: Sequence[Case], pattern: re.Pattern[str]) -> list[Case]:
+    """The cases in whose id (suite/name/dtype) the regular expression is found."""
+    return [case for case in cases if pattern.search(case.id)]
+
+
+def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
+    """Every suite by dtype: over memcpy, and times faster than each of `ways`.
+
+    Results below 64 MiB are left out of the copies where the suite has larger
+    ones; of the small copies all count.
+    """
+    found = []
+    groups = dict.fromkeys(row.case.suite for row in rows)
+    for suite in groups:
+        own = [row for row in rows if row.case.suite == suite]
+        kinds = list(dict.fromkeys(row.case.dtype for row in own))
+        parts = [("all", own)]
+        if len(kinds) > 1:
+            parts += [(kind, [r for r in own if r.case.dtype == kind]) for kind in kinds]
+        for dtype, part in parts:
+            large = [row for row in part if row.counted] or part
+            found += _part(suite, dtype, large, ways)
+    return found
+
+
+def _part(suite: str, dtype: str, rows: list[Row], ways: Sequence[str]) -> list[Summary]:
+    found = []
+    if suite != "small":
+        ratios = [(row.over("memcpy"), row) for row in rows]
+        found += _summary(suite, dtype, "over_memcpy", ratios, max)
+    for way in ways:
+        ratios = [(row.times_faster(way), row) for row in rows]
+        found += _summary(suite, dtype, f"times_faster_than_{way}", ratios, min)
+    return found
+
+
+def _summary(
+    suite: str,
+    dtype: str,
+    measure: str,
+    ratios: list[tuple[float | None, Row]],
+    worst: Callable[..., tuple[float, Row]],
+) -> list[Summary]:
+    known = [(ratio, row) for ratio, row in ratios if ratio is not None]
+    if not known:
+        return []
+    mean = exp(fsum(log(ratio) for ratio, _ in known) / len(known))
+    bad, row = worst(known, key=lambda pair: pair[0])
+    return [Summary(suite, dtype, measure, len(known), mean, bad, row.case.id)]
+
+
+def machine() -> dict[str, Any]:
+    """What was measured on: processor, cores, threads and versions."""
+    import numba
+
+    from .. import __version__
+
+    return {
+        "cpu": _cpu(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count(),
+        "threads": _threads(),
+        "load_average": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "shapejit": __version__,
+    }
+
+
+def _cpu() -> str:
+    """The processor's name, as Linux or Python knows it."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if line[:10] == "model name"]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor()

@@ -1,0 +1,145 @@
+"""Other systems beside ours: each in a process of its own, kept alive, asked by pipe."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .cases import Case
+from .worker import PEERS
+
+_WORKER = Path(__file__).with_name("worker.py")
+_UNASKED = ("torch", "onnxruntime")
+_NEEDS = {"onnxruntime": ("onnx",)}
+
+# Integers and floats that every peer takes, one of each width.
+_CARRIERS = {1: "uint8", 2: "int16", 4: "float32", 8: "float64", 16: "complex128"}
+
+# After a peer's turn its threads may still wait busily, on our cores.
+_REST = 0.005
+
+
+class PeerError(ValueError):
+    """A peer that was asked for by name and cannot run, or that died."""
+
+
+class Peer:
+    """A process that repeats copies of the case it was given last."""
+
+    def __init__(self, name: str, python: str) -> None:
+        self.name = name
+        # -P: the folder of the script, with its modules, stays off the path.
+        command = [python, "-P", str(_WORKER), name]
+        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
+        try:
+            self._process = subprocess.Popen(
+                command, text=True, stdin=pipe, stdout=pipe, stderr=nowhere
+            )
+        except OSError as fault:
+            raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
+        try:
+            hello = self._reply()
+            if "unable" in hello:
+                raise PeerError(f"peer {name}: {python} cannot import it ({hello['unable']})")
+        except PeerError:
+            self.close()
+            raise
+        self.version: str = hello["version"]
+
+    def take(self, case: Case, threads: int) -> int | None:
+        """Make the arrays of a case and copy once: its checksum, or None where it has no way."""
+        return self._ask({"job": _job(case, threads)}).get("checksum")
+
+    def run(self, calls: int) -> float:
+        """Seconds that so many copies took, by the peer's own clock."""
+        seconds: float = self._ask({"calls": calls})["seconds"]
+        if seconds > _REST / 10:
+            time.sleep(_REST)
+        return seconds
+
+    def drop(self) -> None:
+        """Free the arrays of the case."""
+        self._ask({})
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+        except OSError:
+            raise PeerError(f"peer {self.name}: its process has ended") from None
+        return self._reply()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise PeerError(f"peer {self.name}: its process has ended")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+
+@contextmanager
+def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
+    """The peers that `asked` names, NAME or NAME=PYTHON, else all that are installed here.
+
+    "none" means none. The processes end with the block.
+    """
+    with ExitStack() as stack:
+        peers = []
+        for name, python in _wanted(asked).items():
+            peers.append(Peer(name, python))
+            stack.callback(peers[-1].close)
+        yield peers
+
+
+def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
+    """The Python of each peer."""
+    if not asked:
+        return {name: sys.executable for name in _UNASKED if _installed(name)}
+    wanted = {}
+    for word in asked:
+        name, _, python = word.partition("=")
+        if name == "none":
+            continue
+        if name not in PEERS:
+            raise PeerError(f"--peer {word}: the peers are {', '.join(PEERS)} and none")
+        wanted[name] = python or sys.executable
+    return wanted
+
+
+def _installed(name: str) -> bool:
+    return all(find_spec(part) is not None for part in (name, *_NEEDS.get(name, ())))
+
+
+def _job(case: Case, threads: int) -> dict[str, Any]:
+    """A case in numbers: strides and offset count elements."""
+    size = case.itemsize
+    # Never written nor read: its pages are not even mapped.
+    base = np.empty(case.shape, np.dtype((np.void, size)))
+    view = case.view(base)
+    first = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return {
+        "dtype": _CARRIERS[size],
+        "base": case.shape,
+        "axes": case.axes if case.look is None else None,
+        "shape": view.shape,
+        "strides": [s // size for s in view.strides],
+        "offset": first // size,
+        "shift": case.shift,
+        "fresh": case.fresh,
+        "threads": threads,
+    }

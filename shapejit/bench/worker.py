@@ -1,0 +1,161 @@
+"""A peer's side of the measurement: run as a script, by any Python that has the peer and NumPy.
+
+Requests and replies are lines of JSON on stdin and stdout. It imports nothing
+of shapejit, which that Python need not have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from importlib import import_module
+from math import prod
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+CHECKED = 4 * 1024 * 1024  # bytes of the result that the reply's checksum covers
+
+# A copy into memory that is there already; a function that allocates its result.
+Copy = Callable[[], Any]
+
+
+class UnableError(Exception):
+    """This peer has no such copy."""
+
+
+def _torch(job: dict[str, Any], source: Any, out: Any) -> Copy:
+    torch = import_module("torch")
+    torch.set_num_threads(job["threads"])
+    if min(job["strides"], default=0) < 0:
+        raise UnableError("torch has no negative strides")
+    # What permute, slicing and expand give: torch's kernels see sizes and strides alone.
+    flat = torch.from_numpy(source)
+    view = flat.as_strided(job["shape"], job["strides"], job["offset"])
+    if out is None:
+        return lambda: view.contiguous()
+    target = torch.from_numpy(out)
+    return lambda: target.copy_(view)
+
+
+def _onnxruntime(job: dict[str, Any], source: Any, out: Any) -> Copy:
+    if job["axes"] is None:
+        raise UnableError("only Transpose is measured")
+    onnx, ort = import_module("onnx"), import_module("onnxruntime")
+    if source.dtype.kind == "c":
+        raise UnableError("onnxruntime transposes no complex numbers")
+    kind = onnx.helper.np_dtype_to_tensor_dtype(source.dtype)
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    graph = onnx.helper.make_graph(
+        [node("Transpose", ["x"], ["y"], perm=job["axes"])],
+        "transpose",
+        [value("x", kind, job["base"])],
+        [value("y", kind, job["shape"])],
+    )
+    opset = onnx.helper.make_opsetid("", 21)
+    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = job["threads"]
+    # Threads that wait busily would run beside whoever is measured next.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    base = source.reshape(job["base"])
+    if out is None:
+        return lambda: session.run(None, {"x": base})[0]
+    binding = session.io_binding()
+    binding.bind_input("x", "cpu", 0, base.dtype, base.shape, base.ctypes.data)
+    binding.bind_output("y", "cpu", 0, out.dtype, out.shape, out.ctypes.data)
+
+    def run(_arrays: Any = (source, out)) -> None:
+        # The binding holds addresses: whoever holds the function keeps the arrays alive.
+        session.run_with_iobinding(binding)
+
+    return run
+
+
+def _numpy(job: dict[str, Any], source: Any, out: Any) -> Copy:
+    """NumPy as a peer: the tests' way to see the pipes work where no other is installed."""
+    strides = [source.itemsize * s for s in job["strides"]]
+    first = source[job["offset"] :]
+    view = np.lib.stride_tricks.as_strided(first, job["shape"], strides)
+    if out is None:
+        return lambda: np.array(view, order="C")
+    return lambda: np.copyto(out, view)
+
+
+PEERS: dict[str, Callable[[dict[str, Any], Any, Any], Copy]] = {
+    "torch": _torch,
+    "onnxruntime": _onnxruntime,
+    "numpy": _numpy,
+}
+
+
+def _make(peer: str, job: dict[str, Any]) -> tuple[Copy, int]:
+    """The copy of a case, and the checksum of what it made."""
+    kind = np.dtype(job["dtype"])
+    if job["shift"] % kind.itemsize:
+        raise UnableError("its outputs are aligned to elements")
+    count = prod(job["base"])
+    words = np.arange(1, count * kind.itemsize // 8 + 2, dtype=np.uint64)
+    words *= np.uint64(0x9E3779B97F4A7C15)  # the pattern of cases.py
+    source = words.view(np.uint8)[: count * kind.itemsize].view(kind)
+    out = None
+    if not job["fresh"]:
+        size = prod(job["shape"]) * kind.itemsize
+        memory = np.empty(job["shift"] + size, np.uint8)
+        memory.fill(0)
+        out = memory[job["shift"] :].view(kind).reshape(job["shape"])
+    copy = PEERS[peer](job, source, out)
+    made = copy()
+    result = np.asarray(made) if out is None else out
+    return copy, zlib.crc32(result.reshape(-1).view(np.uint8)[:CHECKED].tobytes())
+
+
+def _answer(peer: str, request: dict[str, Any], held: list[Copy]) -> dict[str, Any]:
+    if "job" in request:
+        held.clear()  # before the next case needs the memory
+        try:
+            copy, checksum = _make(peer, request["job"])
+        except UnableError as fault:
+            return {"unable": str(fault)}
+        except Exception as fault:
+            # A peer's refusal is its answer: the others are measured without it.
+            return {"unable": f"{type(fault).__name__}: {fault}"}
+        held.append(copy)
+        return {"checksum": checksum}
+    if "calls" in request:
+        copy = held[0]
+        start = perf_counter()
+        for _ in range(request["calls"]):
+            copy()
+        return {"seconds": perf_counter() - start}
+    held.clear()
+    return {}
+
+
+def main(peer: str) -> None:
+    """Answer until stdin ends."""
+    # Whatever the peer prints must not stand among the replies.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    hello: dict[str, Any] = {"version": None}
+    try:
+        hello["version"] = str(import_module(peer).__version__)
+        if peer == "onnxruntime":
+            import_module("onnx")
+    except Exception as fault:
+        hello = {"unable": f"{type(fault).__name__}: {fault}"}
+    print(json.dumps(hello), file=replies, flush=True)
+    held: list[Copy] = []
+    for line in sys.stdin:
+        print(json.dumps(_answer(peer, json.loads(line), held)), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

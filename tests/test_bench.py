@@ -1,0 +1,337 @@
+"""`shapejit bench`: its tables, its proofs, its output; and that no asv benchmark rots."""
+
+import inspect
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit.__main__ import main
+from shapejit.bench import comparison, firstcall, measure, peers, suites, ttc, worker
+from shapejit.bench.cases import COUNTED, MIB, Case, pattern
+
+ALL = suites.select(tuple(suites.SUITES))
+TINY = 2**-20
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def bench(*arguments, code=0, capsys):
+    words = ["bench", "--rounds", "1", *arguments]
+    assert main(words if "--peer" in arguments else [*words, "--peer", "none"]) == code
+    return capsys.readouterr()
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    """Every turn is one call."""
+    real = comparison.turns
+    monkeypatch.setattr(comparison, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+
+
+# The tables
+
+
+def test_the_published_cases():
+    assert len(ttc.CASES) == 57
+    assert ttc.CASES[0] == ((7264, 7264), (1, 0))
+    assert ttc.CASES[15] == ((75, 96, 75, 96), (3, 0, 2, 1))
+    assert ttc.CASES[56] == ((112, 15, 15, 15, 5, 32), (5, 4, 3, 2, 1, 0))
+    for shape, axes in ttc.CASES:
+        assert sorted(axes) == list(range(len(shape)))
+        assert 190 * MIB < 4 * prod(shape) < 240 * MIB
+    assert sum(axes[-1] == len(axes) - 1 for _, axes in ttc.CASES) == 12
+    assert [len(shape) for shape, _ in ttc.CASES] == [
+        rank for rank, times in ((2, 3), (3, 9), (4, 15), (5, 15), (6, 15)) for _ in range(times)
+    ]
+
+
+def test_names_are_unique_and_sizes_count():
+    assert len({case.id for case in ALL}) == len(ALL)
+    for case in ALL:
+        assert case.nbytes == case.view(np.empty(case.shape, f"V{case.itemsize}")).nbytes
+        if case.suite != "small":
+            assert COUNTED <= case.nbytes <= 260 * MIB, case.id
+            assert case.source_nbytes <= 260 * MIB
+
+
+def test_other_widths_move_as_many_bytes():
+    cases = suites.select(("ttc-dtypes",))
+    assert {case.dtype for case in cases} == {"uint8", "bfloat16", "float64", "complex128"}
+    assert len(cases) == 48
+    assert {len(case.shape) for case in cases} == {2, 3, 4, 5, 6}
+    assert {case.axes[-1] == len(case.axes) - 1 for case in cases} == {True, False}
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.id)
+def test_every_view_is_copied_bit_for_bit(case):
+    small = case if case.suite == "small" else case.scaled(TINY)
+    base, out = small.source(), small.output()
+    view = small.view(base)
+    assert view.size > 0
+    assert out.__array_interface__["data"][0] % 16 == small.shift % 16 or not small.shift
+    assert comparison._proved(view, out, small)
+    assert not np.array_equal(comparison._raw(out)[:64], np.zeros(64)[: out.nbytes])
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2])
+def test_a_scaled_case_is_the_same_kind_of_case(factor):
+    case = Case("odd", "x", "float32", (4095, 4097), (1, 0))
+    scaled = case.scaled(factor)
+    assert scaled.source_nbytes == pytest.approx(factor * case.source_nbytes, rel=0.05)
+    assert [d % 16 for d in scaled.shape] == [15, 1]
+    images = Case("workloads", "x", "uint8", (32, 3, 224, 224), (0, 2, 3, 1)).scaled(factor)
+    assert images.shape[1] == 3
+
+
+def test_a_batch_grows():
+    images = Case("workloads", "x", "uint8", (32, 3, 224, 224), (0, 2, 3, 1)).batched()
+    assert images.nbytes >= COUNTED
+    assert (images.shape[0] % 32, images.shape[1:]) == (0, (3, 224, 224))
+    weights = Case("workloads", "x", "uint8", (4096, 4096), (1, 0)).batched()
+    assert (weights.shape, weights.axes) == ((4, 4096, 4096), (0, 2, 1))
+
+
+# The measurement
+
+
+def test_slow_ways_sit_late_rounds_out():
+    played = {"slow": 0, "fast": 0}
+
+    def run(name, seconds):
+        def turn(calls):
+            played[name] += 1
+            return calls * seconds
+
+        return turn
+
+    found = measure.turns({n: run(n, s) for n, s in (("slow", 2.0), ("fast", 0.01))}, 9)
+    assert found == {"slow": 2.0, "fast": pytest.approx(0.01)}
+    assert played == {"slow": 1 + 3, "fast": 2 + 9}
+
+
+def test_ratios_and_summaries():
+    one = Case("ttc", "a", "float32", (4096, 4096), (1, 0))
+    two, small = replace(one, name="b"), replace(one, name="c", shape=(8, 8))
+    rows = [
+        comparison.Row(one, {"shapejit": 2.0, "memcpy": 1.0, "numpy": 8.0}, True),
+        comparison.Row(two, {"shapejit": 8.0, "memcpy": 1.0, "numpy": 8.0, "torch": 4.0}, True),
+        comparison.Row(small, {"shapejit": 90.0, "memcpy": 1.0, "numpy": 1.0}, True),
+    ]
+    assert (rows[0].over("memcpy"), rows[0].times_faster("numpy")) == (2, 4)
+    assert rows[0].times_faster("torch") is None
+    found = {s.measure: s for s in comparison.summaries(rows, ("numpy", "torch"))}
+    memcpy = found["over_memcpy"]
+    assert (memcpy.cases, memcpy.worst, memcpy.worst_case) == (2, 8, "ttc/b/float32")
+    assert memcpy.geometric_mean == pytest.approx(4)
+    assert found["times_faster_than_numpy"].worst == 1
+    assert found["times_faster_than_torch"].cases == 1
+
+
+def test_a_row_tells_that_the_cores_were_busy():
+    case = Case("ttc", "a", "float32", (4096, 4096), (1, 0))
+    quiet = {"shapejit": 2.0, "memcpy": 1.0, "memcpy_one_thread": 1.5, "numpy": 8.0}
+    assert not comparison.Row(case, quiet, True).disturbed
+    assert comparison.Row(case, {**quiet, "memcpy": 2.0}, True).disturbed
+
+
+def test_threads_are_what_was_asked(monkeypatch):
+    numba = pytest.importorskip("numba")
+    before = numba.get_num_threads()
+    run = comparison._alone(lambda calls: numba.get_num_threads())
+    assert run(1) == 1
+    assert numba.get_num_threads() == before
+    with pytest.raises(ValueError, match="--threads 9999"):
+        comparison.use_threads(9999)
+
+
+# Peers
+
+
+def test_a_peer_in_its_own_process():
+    with peers.started(("numpy",)) as (peer,):
+        assert peer.version == np.__version__
+        for case in (
+            Case("views", "a", "bfloat16", (9, 7), look=lambda a: a[::-1, 1::2]),
+            Case("odd", "b", "float32", (33, 31), (1, 0), shift=4),
+            Case("fresh", "c", "uint8", (5, 6, 7), (2, 0, 1), fresh=True),
+        ):
+            row = comparison.measure(case, [peer], rounds=1)
+            assert row.same
+            assert row.differing == ()
+            assert row.seconds["numpy"] > 0
+        assert peer.take(Case("odd", "d", "float32", (3, 3), (1, 0), shift=1), 1) is None
+    assert peer._process.poll() is not None
+
+
+@pytest.mark.parametrize("name", ["torch", "onnxruntime"])
+@pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32", "float64", "complex128"])
+def test_peers_agree(name, dtype):
+    pytest.importorskip(name)
+    fresh = Case("fresh", "x", dtype, (5, 6, 7), (2, 0, 1), fresh=True)
+    with peers.started((name,)) as others:
+        for case in (fresh, replace(fresh, fresh=False)):
+            row = comparison.measure(case, others, rounds=1)
+            assert row.differing == ()
+            others[0].take(case, 1)
+            assert all(others[0].run(1) > 0 for _ in range(20) if name in row.seconds)
+            assert name in row.seconds or (name, dtype) == ("onnxruntime", "complex128")
+
+
+def test_the_pattern_is_the_same_on_both_sides():
+    assert worker.CHECKED % 16 == 0
+    assert bytes(pattern(20)) == bytes(pattern(40))[:20]
+
+
+def test_a_missing_peer_is_absent(monkeypatch, capsys, fast):
+    monkeypatch.setattr(peers, "_installed", lambda name: False)
+    assert main(["bench", "--suite", "small", "--quick", "--rounds", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["machine"]["peers"] == {}
+    assert set(found["rows"][0]["times_faster"]) == {"numpy"}
+
+
+# The command
+
+
+def test_json(capsys, fast):
+    out, err = bench("--quick", "--size", str(TINY), "--json", capsys=capsys)
+    found = json.loads(out)
+    assert set(found) == {"machine", "settings", "rows", "summary", "disturbed"}
+    assert {"cpu", "cores", "threads", "numba", "numpy", "load_average"} <= set(found["machine"])
+    assert {row["suite"] for row in found["rows"]} == {
+        name for name, suite in suites.SUITES.items() if suite.default
+    }
+    for row in found["rows"]:
+        assert row["same"] is True
+        seconds = row["seconds"]
+        if row["suite"] == "small":
+            assert row["over_memcpy"] is None
+        else:
+            assert row["over_memcpy"] == pytest.approx(seconds["shapejit"] / seconds["memcpy"])
+        faster = row["times_faster"]["numpy"]
+        assert faster == pytest.approx(seconds["numpy"] / seconds["shapejit"])
+        assert row["gb_per_s"] == pytest.approx(2e-9 * row["nbytes"] / seconds["shapejit"])
+    for part in found["summary"]:
+        assert part["geometric_mean"] > 0
+        assert part["cases"] > 0
+    assert "workloads/" in err
+
+
+def test_table(capsys, fast):
+    words = ("--suite", "views", "--suite", "small", "--case", "flip|8x8", "--size", str(TINY))
+    out, _ = bench(*words, capsys=capsys)
+    assert "views/flip-both/float32" in out
+    assert "small/8x8/uint8" in out
+    assert "slice" not in out
+    assert "time/memcpy" in out
+    assert "faster than numpy" in out
+    assert "numba 0." in out
+
+
+def test_a_wrong_bit_is_found(capsys, monkeypatch, fast):
+    real = sj.ascontiguous
+
+    def wrong(x, out=None):
+        made = real(x, out=out)
+        made.reshape(-1).view(np.uint8)[-1] ^= 1
+        return made
+
+    monkeypatch.setattr(comparison.operations, "ascontiguous", wrong)
+    out, _ = bench("--suite", "odd", "--case", "257x257", "--size", "1e-4", code=1, capsys=capsys)
+    assert "NOT the bits of NumPy's copy: odd/257x257x257-210/float32" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--suite", "nope"), "invalid choice"),
+        (("--case", "("), "no regular expression"),
+        (("--case", "no such case"), "no case of the suites matches"),
+        (("--size", "0"), "not above 0"),
+        (("--size", "nan"), "not above 0"),
+        (("--rounds", "0"), "not from 1"),
+        (("--threads", "9999"), "--threads 9999"),
+        (("--peer", "nope"), "the peers are"),
+        (("--peer", "torch=/no/such/python"), "No such file"),
+        (("--peer", f"onnxruntime={sys.executable}x"), "No such file"),
+    ],
+)
+def test_bad_arguments(words, text, capsys):
+    out, err = bench(*words, code=2, capsys=capsys)
+    assert out == ""
+    assert text in err
+    assert "Traceback" not in err
+
+
+def test_a_python_without_the_peer(tmp_path, capsys):
+    """A peer that is asked for by name must be there."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    _, err = bench("--peer", f"torch={python}", code=2, capsys=capsys)
+    assert "peer torch" in err
+
+
+def test_first_call(monkeypatch):
+    seconds = iter([4.0, 2.0, 0.6, 0.25, 0.5, 0.25])
+    monkeypatch.setattr(firstcall, "_seconds", lambda code, cache: next(seconds))
+    (found,) = firstcall.measured(["flip-float32"], 2, lambda _: None)
+    assert (found.cold, found.cold_trivial) == (4, 2)
+    assert found.warm_beyond == pytest.approx(0.55 - 0.25)
+    assert found.facts()["warm_trivial"] == 0.25
+
+
+def test_first_call_code_runs():
+    dtype, view = firstcall.COPIES["transpose-uint8"]
+    ours = firstcall._OURS.format(view=view)
+    assert firstcall._seconds(firstcall._CLOCK.format(dtype=dtype, call=ours), "") > 0
+
+
+def test_asking_for_help_imports_no_numba():
+    code = "import sys; from shapejit.__main__ import main; main(['bench', '--help'])"
+    check = "; sys.exit('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "first-call" in done.stdout
+
+
+# asv
+
+
+def asv_classes():
+    for path in sorted(BENCHMARKS.glob("[!_]*.py")):
+        spec = spec_from_file_location(f"benchmarks_{path.stem}", path)
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for name, kind in inspect.getmembers(module, inspect.isclass):
+            if kind.__module__ == module.__name__:
+                yield pytest.param(module, kind, id=f"{path.stem}.{name}")
+
+
+@pytest.mark.parametrize(("module", "kind"), list(asv_classes()))
+def test_every_benchmark_runs(module, kind, monkeypatch, fast):
+    if hasattr(module, "NBYTES"):
+        monkeypatch.setattr(module, "NBYTES", 4096)
+    if hasattr(module, "interleaved"):
+        real = module.interleaved
+        monkeypatch.setattr(module, "interleaved", lambda ways: real(ways, 1, 0))
+    params = getattr(kind, "params", [])
+    nested = params if params and isinstance(params[0], list | tuple) else [params]
+    for values in itertools.product(*nested) if params else [()]:
+        made = kind()
+        made.setup(*values)
+        for name, method in inspect.getmembers(made, inspect.ismethod):
+            if name.startswith("time_"):
+                method(*values)
+            elif name.startswith("track_"):
+                assert np.isfinite(method(*values))
+                assert method.unit
+    assert kind.version.isdigit()
