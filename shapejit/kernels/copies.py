@@ -345,23 +345,26 @@ def run_tiles(
     Columns lie evenly spaced in the source, shape[1, 5] apart.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
+    gap = shape[1, 5]
     s, t = enter(loops, at, low)
     for _ in range(low, high):
         p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
         rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * shape[1, 5]
+        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
         to = target + t + q_low // shape[1, 1] * shape[1, 2]
         for p in range(p_high - p_low):
             row = come + offsets[rows_at + p]
             ahead = come + offsets[rows_at + p + 1]
             for q in range(q_high - q_low):
-                for line in range(0, nbytes, LINE):
-                    prefetch(ahead + q * shape[1, 5] + line)
+                # Several short runs share a line: it is asked for once.
+                if q * gap & (LINE - 1) < gap:
+                    for line in range(0, nbytes, LINE):
+                        prefetch(ahead + q * gap + line)
                 if stage == 0:
                     place = to + offsets[columns + q] + (p_low + p) * nbytes
                 else:
                     place = stage + q * shape[2, 2] + p * nbytes
-                small_row(place, row + q * shape[1, 5], nbytes, width)
+                small_row(place, row + q * gap, nbytes, width)
         if stage != 0:
             end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
             if shape[2, 0] == 1:
