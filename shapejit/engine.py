@@ -122,7 +122,7 @@ class _Work(NamedTuple):
 
 def _prepared(plan: Plan) -> dict[str, _Work]:
     """The kernels of a plan and their arguments, found once."""
-    from .kernels import bits, copies, memory
+    from .kernels import bits, copies, gathers, memory, tiles
 
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = copies
@@ -137,20 +137,20 @@ def _prepared(plan: Plan) -> dict[str, _Work]:
             name, facts = "rows", (plan.width,)
             stage = gathered
         case Strategy.TILES:
-            name = "tiles"
+            module, name = tiles, "tiles"
             tags = (width, _pieces(plan.tile[0, 0] * plan.width))
         case Strategy.RUN_TILES:
-            name, tags = "run_tiles", (plan.width, width)
+            module, name, tags = tiles, "run_tiles", (plan.width, width)
         case Strategy.INTERLEAVE:
-            name, stage = "interleave_rows", gathered
+            module, name, stage = gathers, "interleave_rows", gathered
             tags = (memory.COUNTS[plan.step], width, _even_pieces(plan.columns, plan.width))
         case Strategy.PICK:
-            name, stage = "pick_rows", gathered
+            module, name, stage = gathers, "pick_rows", gathered
             back = memory.WIDTHS[2 if plan.step < 0 else 1]
             steps = memory.COUNTS[abs(plan.step)]
             tags = (steps, back, width, _even_pieces(plan.rows, plan.width))
         case Strategy.GATHER:
-            name, stage = "gather", gathered
+            module, name, stage = gathers, "gather", gathered
         case _:
             module, name, stage, tags = bits, "bits", 0, ()
             facts = (plan.elements, plan.bit_offset, plan.width, plan.unit)

@@ -63,6 +63,11 @@ child.start(); child.join()
 assert child.exitcode == 0
 copy()
 """,
+    "Dask's threads": """
+import dask, dask.threaded
+graph = {f'copy {i}': (copy,) for i in range(16)}
+dask.threaded.get(graph, list(graph), num_workers=8)
+""",
     "fork while another thread copies": """
 stop = threading.Event()
 def work():

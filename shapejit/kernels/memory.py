@@ -227,6 +227,44 @@ if COMPILED:
         return types.void(address, address, address, address, width, pieces), emit
 
     @intrinsic
+    def transpose_dealt(
+        context: Any, source: Any, target: Any, columns: Any, width: Any, pieces: Any
+    ) -> Any:
+        """`transpose_block` of rows that were dealt to vectors: no piece has to be put in place.
+
+        Vector k at `source` holds rows k, k + n, k + 2n ..., 16 bytes of each; n = 16 / width.
+        """
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, target, columns = arguments[:3]
+            size, lanes = _size(width), _size(pieces)
+            per_piece = PIECE // size
+            vector = ir.VectorType(_element(min(size, 8)), lanes * PIECE // min(size, 8))
+
+            def at(base: Any, nbytes: int) -> Any:
+                return builder.add(base, ir.Constant(_I64, nbytes))
+
+            places = [at(source, k * lanes * PIECE) for k in range(per_piece)]
+            vectors = [_load(builder, place, vector) for place in places]
+            for k, column in enumerate(_interleaved(builder, vectors, PIECE // min(size, 8))):
+                offset = _load(builder, at(columns, 8 * k), _I64)
+                _store(builder, column, builder.add(target, offset))
+            return context.get_dummy_value()
+
+        address = types.int64
+        return types.void(address, address, address, width, pieces), emit
+
+    @intrinsic
+    def move_piece(context: Any, target: Any, source: Any) -> Any:
+        """Copy 16 bytes from address to address; neither need be aligned."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _store(builder, _load(builder, arguments[1], _element(PIECE)), arguments[0])
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), emit
+
+    @intrinsic
     def interleave(
         context: Any, source: Any, rows: Any, target: Any, factor: Any, width: Any, pieces: Any
     ) -> Any:
@@ -346,6 +384,20 @@ else:
             for k in range(per_piece):
                 to = target + ctypes.c_int64.from_address(int(columns) + 8 * k).value
                 move(to + i * size, come + k * size, width)
+
+    def transpose_dealt(source: int, target: int, columns: int, width: Any, pieces: Any) -> None:
+        """Transpose one block whose rows were dealt to vectors, element by element."""
+        size, lanes = size_of(width), size_of(pieces)
+        per_piece = PIECE // size
+        for i in range(lanes * per_piece):
+            come = source + (i % per_piece * lanes + i // per_piece) * PIECE
+            for k in range(per_piece):
+                to = target + ctypes.c_int64.from_address(int(columns) + 8 * k).value
+                move(to + i * size, come + k * size, width)
+
+    def move_piece(target: int, source: int) -> None:
+        """Copy 16 bytes."""
+        ctypes.memmove(int(target), int(source), PIECE)
 
     def interleave(
         source: int, rows: int, target: int, factor: Any, width: Any, pieces: Any

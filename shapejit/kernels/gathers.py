@@ -1,0 +1,238 @@
+"""Blocks of rows alone: interleaved, picked a few apart or backwards, or gathered one by one.
+
+The arguments are those of `copies` and `tiles`. Blocks follow one another in the
+target: with a stage they gather there until it is full.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import prange
+
+from .copies import STAGE, Table, advance, enter, flush, stream
+from .jit import kernel, parallel_kernel
+from .memory import LINE, PIECE, fence, interleave, move, pick, size_of
+
+
+@kernel
+def interleave_rows(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    factor: Any,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """`tiles` of a few rows, which take turns element by element in the target.
+
+    The columns of a tile lie side by side in source and target.
+    """
+    size = size_of(width)
+    step_q, rows = PIECE // size * size_of(pieces), len(factor)
+    table = offsets.ctypes.data
+    s, t = enter(loops, at, low)
+    next_line = target + t + at[loops.shape[0] - 1] * shape[1, 3] * size * rows
+    lead = filled = next_line & (LINE - 1)
+    for _ in range(low, high):
+        q_low = at[loops.shape[0] - 1] * shape[1, 3]
+        count = min(shape[1, 3], shape[1, 0] - q_low)
+        # A short last block reaches back; what it writes again is there already.
+        back = max(step_q - count, 0)
+        first = shape[1, 4] + (q_low - back) % shape[1, 1]
+        come = source + s + (q_low - back) // shape[1, 1] * shape[1, 2]
+        place = target + t + (q_low - back) * size * rows
+        if stage != 0:
+            place = stage + filled - back * size * rows
+        for j in range(0, count + back, step_q):
+            q = min(j, count + back - step_q)
+            begin = come + offsets[first + q]
+            interleave(begin, table, place + q * size * rows, factor, width, pieces)
+        if stage != 0:
+            filled += count * size * rows
+            if filled > STAGE:
+                next_line, filled = flush(next_line, stage, lead, filled)
+                lead = 0
+        s, t = advance(loops, at, s, t)
+    if stage != 0:
+        stream(next_line, stage + lead, filled - lead)
+    fence()
+
+
+@parallel_kernel
+def interleave_rows_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    factor: Any,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """`interleave_rows`, one share of the tiles a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        interleave_rows(
+            source, target, loops, at[share], low, high, shape, offsets, own, factor, width, pieces
+        )
+
+
+@kernel
+def pick_rows(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    step: Any,
+    back_tag: Any,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Copy blocks of rows whose elements lie a few apart in the source, or backwards."""
+    size = size_of(width)
+    each = PIECE // size * size_of(pieces)
+    s, t = enter(loops, at, low)
+    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+    lead = filled = next_line & (LINE - 1)
+    for _ in range(low, high):
+        p_low = at[loops.shape[0] - 1] * shape[0, 3]
+        count = min(shape[0, 3], shape[0, 0] - p_low)
+        # A short last block reaches back; what it writes again is there already.
+        back = max(each - count, 0)
+        first = shape[0, 4] + (p_low - back) % shape[0, 1]
+        come = source + s + (p_low - back) // shape[0, 1] * shape[0, 2]
+        place = target + t + (p_low - back) * size
+        if stage != 0:
+            place = stage + filled - back * size
+        for i in range(0, count + back, each):
+            p = min(i, count + back - each)
+            pick(come + offsets[first + p], place + p * size, step, back_tag, width, pieces)
+        if stage != 0:
+            filled += count * size
+            if filled > STAGE:
+                next_line, filled = flush(next_line, stage, lead, filled)
+                lead = 0
+        s, t = advance(loops, at, s, t)
+    if stage != 0:
+        stream(next_line, stage + lead, filled - lead)
+    fence()
+
+
+@parallel_kernel
+def pick_rows_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    step: Any,
+    back_tag: Any,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """`pick_rows`, one share of the blocks a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        pick_rows(
+            source,
+            target,
+            loops,
+            at[share],
+            low,
+            high,
+            shape,
+            offsets,
+            own,
+            step,
+            back_tag,
+            width,
+            pieces,
+        )
+
+
+@kernel
+def gather(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    width: Any,
+) -> None:
+    """Copy blocks of rows that lie side by side in the target, one element at a time.
+
+    `shape` and `offsets` are those of the rows of `tiles`; the last of `loops`
+    walks the blocks.
+    """
+    size = size_of(width)
+    s, t = enter(loops, at, low)
+    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+    lead = filled = next_line & (LINE - 1)
+    for _ in range(low, high):
+        p_low = at[loops.shape[0] - 1] * shape[0, 3]
+        count = min(shape[0, 3], shape[0, 0] - p_low)
+        first = shape[0, 4] + p_low % shape[0, 1]
+        come = source + s + p_low // shape[0, 1] * shape[0, 2]
+        place = target + t + p_low * size
+        if stage != 0:
+            place = stage + filled
+        for p in range(count):
+            move(place + p * size, come + offsets[first + p], width)
+        if stage != 0:
+            filled += count * size
+            if filled > STAGE:
+                next_line, filled = flush(next_line, stage, lead, filled)
+                lead = 0
+        s, t = advance(loops, at, s, t)
+    if stage != 0:
+        stream(next_line, stage + lead, filled - lead)
+    fence()
+
+
+@parallel_kernel
+def gather_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    width: Any,
+) -> None:
+    """`gather`, one share of the blocks a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        gather(source, target, loops, at[share], low, high, shape, offsets, own, width)

@@ -1,0 +1,244 @@
+"""Tiles: rows that lie side by side in the target by columns that do so in the source.
+
+The arguments are those of `copies`; `shape` and `offsets` describe a tile. `shape`
+holds one row (count, count of one step of the outermost dim, stride of that step
+in the other buffer, block, where its offsets begin, step) for the rows and for
+the columns; then one for the stage (1 if it is dense, -, pitch, -, where its
+offsets begin, -) and one for the bounce buffer (1 if rows pass through it, where
+it lies behind the stage). `offsets` holds the source offsets of the rows, the
+target offsets of the columns, and those of the columns on the stage. The last
+two `loops` walk the blocks of rows and of columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import prange
+
+from .copies import Table, advance, enter, small_row, stream
+from .jit import kernel, parallel_kernel
+from .memory import (
+    LINE,
+    PIECE,
+    copy,
+    fence,
+    move_piece,
+    prefetch,
+    size_of,
+    stream_line,
+    transpose_block,
+    transpose_dealt,
+)
+
+NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
+
+
+@kernel
+def block_of(at: Table, shape: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
+    """The tile at `at`: its rows' own start, the rows [low, high) to fill, the columns [low, high).
+
+    Edge tiles reach back instead of being cut, so that every block of steps is
+    whole; rows run `over` further, for the lines that end behind the tile.
+    """
+    p_own = at[loops.shape[0] - 2] * shape[0, 3]
+    p_high = min(p_own + shape[0, 3] + over, shape[0, 0])
+    p_low = max(min(p_own, p_high - step_p), 0)
+    q_low = at[loops.shape[0] - 1] * shape[1, 3]
+    q_high = min(q_low + shape[1, 3], shape[1, 0])
+    return p_own, p_low, p_high, min(q_low, q_high - step_q), q_high
+
+
+@kernel
+def drain(target: int, stage: int, start: int, end: int, limit: int) -> None:
+    """Stream the lines that start in [start, end) of a row, which ends at `limit`.
+
+    The first tile of a row also owns the bytes before the first line.
+    """
+    done = start + (-(target + start) & (LINE - 1))
+    if start == 0 and done > 0:
+        copy(target, stage, min(done, limit))
+    while done < end:
+        if done + LINE <= limit:
+            stream_line(target + done, stage + done)
+        else:
+            copy(target + done, stage + done, limit - done)
+        done += LINE
+
+
+@kernel
+def tiles(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Transpose tiles of elements in registers, a block of rows and columns at a time."""
+    size = size_of(width)
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    over = 0 if stage == 0 else LINE // size
+    table = offsets.ctypes.data
+    bounce = 0
+    if stage != 0 and shape[3, 0] == 1:
+        bounce = stage + shape[3, 1]
+    s, t = enter(loops, at, low)
+    p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+    for _ in range(low, high):
+        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
+        to = target + t + q_low // shape[1, 1] * shape[1, 2]
+        p_rest, q_rest = p_low % shape[0, 1], q_low % shape[1, 1]
+        place, columns = to + p_low * size, table + 8 * (shape[1, 4] + q_rest)
+        if stage != 0:
+            place, columns = stage, table + 8 * shape[2, 4]
+        p_count, q_count = p_high - p_low, q_high - q_low
+        own, first = p_own, p_low
+        s, t = advance(loops, at, s, t)
+        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+        for i in range(0, p_count, step_p):
+            p = min(i, p_count - step_p)
+            rows_at = table + 8 * (p_rest + p)
+            # Ask for the source of the next block of rows, which may be the next tile's.
+            ahead, rows_ahead = come, p_rest + p + step_p
+            if i + step_p >= p_count:
+                ahead = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
+                rows_ahead = p_low % shape[0, 1]
+            if bounce != 0:
+                # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
+                for r in range(step_p):
+                    if r + NEAR < step_p:
+                        near = come + offsets[p_rest + p + r + NEAR]
+                    else:
+                        near = ahead + offsets[rows_ahead + r + NEAR - step_p]
+                    row = come + offsets[p_rest + p + r]
+                    into = bounce + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+                    for j in range(0, q_count, step_q):
+                        q = min(j, q_count - step_q)
+                        if j * size & (LINE - 1) == 0:
+                            prefetch(near + j * size)
+                        move_piece(into + j * (step_p * size), row + q * size)
+                for j in range(0, q_count, step_q):
+                    q = min(j, q_count - step_q)
+                    dealt = bounce + j * (step_p * size)
+                    transpose_dealt(dealt, place + p * size, columns + 8 * q, width, pieces)
+            else:
+                for j in range(0, q_count, step_q):
+                    q = min(j, q_count - step_q)
+                    quarter = (j // step_q) & 3
+                    line = ahead + (j - quarter * step_q) * size
+                    for k in range(step_p // 4):
+                        prefetch(line + offsets[rows_ahead + quarter * (step_p // 4) + k])
+                    transpose_block(
+                        come + q * size, rows_at, place + p * size, columns + 8 * q, width, pieces
+                    )
+        if stage != 0:
+            end, limit = min(own + shape[0, 3], shape[0, 0]) * size, shape[0, 0] * size
+            if shape[2, 0] == 1:
+                # The columns' rows follow one another in the target, as on the stage.
+                stream(to + offsets[shape[1, 4] + q_rest], stage, q_count * limit)
+                q_count = 0
+            for q in range(q_count):
+                staged = stage - first * size + q * shape[2, 2]
+                drain(to + offsets[shape[1, 4] + q_rest + q], staged, own * size, end, limit)
+    fence()
+
+
+@kernel
+def run_tiles(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    nbytes: int,
+    width: Any,
+) -> None:
+    """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
+
+    Columns lie evenly spaced in the source, shape[1, 5] apart.
+    """
+    over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
+    gap = shape[1, 5]
+    s, t = enter(loops, at, low)
+    for _ in range(low, high):
+        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
+        rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
+        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
+        to = target + t + q_low // shape[1, 1] * shape[1, 2]
+        for p in range(p_high - p_low):
+            row = come + offsets[rows_at + p]
+            ahead = come + offsets[rows_at + p + 1]
+            for q in range(q_high - q_low):
+                # Several short runs share a line: it is asked for once.
+                if q * gap & (LINE - 1) < gap:
+                    for line in range(0, nbytes, LINE):
+                        prefetch(ahead + q * gap + line)
+                if stage == 0:
+                    place = to + offsets[columns + q] + (p_low + p) * nbytes
+                else:
+                    place = stage + q * shape[2, 2] + p * nbytes
+                small_row(place, row + q * gap, nbytes, width)
+        if stage != 0:
+            end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
+            if shape[2, 0] == 1:
+                stream(to + offsets[columns], stage, (q_high - q_low) * limit)
+                q_high = q_low
+            for q in range(q_high - q_low):
+                staged = stage - p_low * nbytes + q * shape[2, 2]
+                drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
+        s, t = advance(loops, at, s, t)
+    fence()
+
+
+@parallel_kernel
+def run_tiles_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    nbytes: int,
+    width: Any,
+) -> None:
+    """`run_tiles`, one share of the tiles a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        run_tiles(source, target, loops, at[share], low, high, shape, offsets, own, nbytes, width)
+
+
+@parallel_kernel
+def tiles_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """`tiles`, one share of the tiles a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        tiles(source, target, loops, at[share], low, high, shape, offsets, own, width, pieces)
