@@ -149,6 +149,9 @@ def _prepared(plan: Plan) -> dict[str, _Work]:
             back = memory.WIDTHS[2 if plan.step < 0 else 1]
             steps = memory.COUNTS[abs(plan.step)]
             tags = (steps, back, width, _even_pieces(plan.rows, plan.width))
+        case Strategy.TURN:
+            module, name, stage = gathers, "turn_rows", gathered
+            tags = (memory.COUNTS[plan.step], memory.WIDTHS[plan.width // plan.step])
         case Strategy.GATHER:
             module, name, stage = gathers, "gather", gathered
         case _:

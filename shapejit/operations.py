@@ -111,11 +111,15 @@ def _wanted(
     return view
 
 
+def _numpys_own(dtype: np.dtype[Any]) -> bool:
+    """Strings and objects: references need counting, and text may have no width."""
+    return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)
+
+
 @lru_cache(maxsize=CACHED)
 def _array_plan(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Plan:
     """The Plan that makes an ndarray contiguous."""
-    if dtype.hasobject or issubclass(dtype.type, np.flexible):
-        # References need counting and text may have no width: NumPy's way.
+    if _numpys_own(dtype):
         return Plan(NUMPY, 0)
     bits = 8 * dtype.itemsize
     return plan(Layout.of(shape, [8 * s for s in strides], 0, bits), bits)
@@ -396,7 +400,7 @@ def _part_plan(
     dtype: np.dtype[Any],
 ) -> Plan:
     """The Plan that copies an ndarray into a part of a larger one."""
-    if dtype.hasobject or issubclass(dtype.type, np.flexible):
+    if _numpys_own(dtype):
         return Plan(NUMPY, 0)
     bits = 8 * dtype.itemsize
     source, into = (Layout.of(shape, [8 * s for s in ss], 0, bits) for ss in (strides, place))

@@ -62,6 +62,7 @@ class Strategy(Enum):
     RUN_TILES = "tiles of runs: short runs in another order"
     INTERLEAVE = "interleave: a few rows take turns"
     PICK = "pick: elements a few apart, or backwards"
+    TURN = "turn: short groups, each in the other order"
     GATHER = "gather: element by element into whole lines"
     BITS = "bits: elements across byte boundaries"
     NUMPY = "NumPy's copy: too small for a compiled call to pay"
@@ -85,12 +86,13 @@ class Plan:
     `loops` are the outer dims, outermost first. `rows` are the dims of a tile
     that lie side by side in the target, `columns` those that lie side by side
     in the source. `width` is the bytes of an element or run that moves whole.
-    `step` is how many rows INTERLEAVE takes, or how many elements apart PICK
-    finds its own. For BITS, `width` and all strides are bits, and `unit` is what
-    an element takes in the target. `offset` and `target_offset` (bytes) and `bit_offset`
-    lead to the first element; `nbytes` is what is written, `padding` the bits
-    behind the last element, which become zero; `gaps` says that the target is a
-    part of a larger output. `kept` is the engine's.
+    `step` is how many rows INTERLEAVE takes, how many elements apart PICK finds
+    its own, or how many are in a group of TURN, whose `width` is a group's. For
+    BITS, `width` and all strides are bits, and `unit` is what an element takes
+    in the target. `offset` and `target_offset` (bytes) and `bit_offset` lead to
+    the first element; `nbytes` is what is written, `padding` the bits behind the
+    last element, which become zero; `gaps` says that the target is a part of a
+    larger output. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -266,6 +268,8 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     tile = _tile(outer, width)
     # Only tiles and long rows can stream into an output with gaps: the others gather.
     streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > RUN
+    if tile.strategy is Strategy.TURN:
+        width *= tile.step
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
                 step=tile.step, offset=offset + tile.shift,
                 target_offset=target_offset + tile.target_shift,
@@ -330,6 +334,11 @@ def _tile(loops: list[Loop], width: int) -> _Tile:
     apart = last.source // width
     if apart in STEPS and last.source % width == 0 and last.size * width >= PIECE:
         return _Tile(Strategy.PICK, *_whole_pieces(loops, width), step=apart)
+    group = width * last.size
+    if apart == -1 and group <= PIECE and len(loops) > 1 and loops[-2][1:] == (group, group):
+        back = (last.size - 1) * last.source
+        groups = (loops[-2],)
+        return _Tile(Strategy.TURN, tuple(loops[:-2]), groups, step=last.size, shift=back)
     return _Tile(Strategy.GATHER, *_last_block(loops, width))
 
 

@@ -68,6 +68,7 @@ def test_nothing_outside_the_target_is_written(kernels):
         (np.zeros((3, 99_999), np.float32).T, Strategy.INTERLEAVE, "interleave_rows"),
         (np.zeros((99_999, 3), np.float32).T, Strategy.PICK, "pick_rows"),
         (np.zeros(99_999, np.float32)[::-1], Strategy.PICK, "pick_rows"),
+        (np.zeros((99_999, 3), np.uint8)[:, ::-1], Strategy.TURN, "turn_rows"),
         (np.zeros(999_999, np.float32)[::7], Strategy.GATHER, "gather"),
         (np.zeros((600, 500), np.float32), Strategy.ONE_RUN, "run"),
     ],
@@ -95,6 +96,8 @@ def views_of_every_strategy(dtype):
         yield from (plane.T, plane[::-1].T, plane[:, ::-1], plane[:, ::2], plane[1:, 1:])
     yield from (x[: 6 * 40 * 50 * 3].reshape(6, 40, 50, 3).transpose(a) for a in PERMUTATIONS)
     yield from (x[::step] for step in (-4, -3, -2, -1, 2, 3, 4, 5))
+    yield from (x[: 30_030 - 30_030 % n].reshape(-1, n)[:, ::-1] for n in (2, 3, 4, 5, 7, 15))
+    yield x[:30_000].reshape(100, 100, 3)[1:, 3:, ::-1]
     yield np.broadcast_to(x[:999, None], (999, 50))
 
 

@@ -1,4 +1,4 @@
-"""Blocks of rows alone: interleaved, picked a few apart or backwards, or gathered one by one.
+"""Blocks of rows alone: interleaved, picked a few apart, turned around, or one by one.
 
 The arguments are those of `copies` and `tiles`. Blocks follow one another in the
 target: with a stage they gather there until it is full.
@@ -12,7 +12,7 @@ from numba import prange
 
 from .copies import STAGE, Table, advance, enter, flush, stream
 from .jit import kernel, parallel_kernel
-from .memory import LINE, PIECE, fence, interleave, move, pick, size_of
+from .memory import LINE, PIECE, fence, interleave, move, pick, size_of, turn_groups
 
 
 @kernel
@@ -172,6 +172,74 @@ def pick_rows_parallel(
             width,
             pieces,
         )
+
+
+@kernel
+def turn_rows(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    count: Any,
+    width: Any,
+) -> None:
+    """Copy blocks of groups of `count` elements, each group in the other order."""
+    size, group = size_of(width), len(count) * size_of(width)
+    s, t = enter(loops, at, low)
+    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * group
+    lead = filled = next_line & (LINE - 1)
+    for _ in range(low, high):
+        p_low = at[loops.shape[0] - 1] * shape[0, 3]
+        nbytes = min(shape[0, 3], shape[0, 0] - p_low) * group
+        come = source + s + p_low * group
+        place = target + t + p_low * group
+        if stage != 0:
+            place = stage + filled
+        done = 0
+        # 16 bytes hold whole groups and a rest, which the next store writes again.
+        while done + PIECE <= nbytes:
+            turn_groups(come + done, place + done, count, width)
+            done += PIECE // group * group
+        while done < nbytes:
+            for i in range(len(count)):
+                move(place + done + i * size, come + done + group - (i + 1) * size, width)
+            done += group
+        if stage != 0:
+            filled += nbytes
+            if filled > STAGE:
+                next_line, filled = flush(next_line, stage, lead, filled)
+                lead = 0
+        s, t = advance(loops, at, s, t)
+    if stage != 0:
+        stream(next_line, stage + lead, filled - lead)
+    fence()
+
+
+@parallel_kernel
+def turn_rows_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    iterations: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    count: Any,
+    width: Any,
+) -> None:
+    """`turn_rows`, one share of the blocks a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = iterations * share // shares, iterations * (share + 1) // shares
+        own = stage + share * stage_step
+        turn_rows(source, target, loops, at[share], low, high, shape, offsets, own, count, width)
 
 
 @kernel

@@ -114,6 +114,17 @@ def _picked(builder: Any, vectors: list[Any], wanted: list[tuple[int, int]]) -> 
     return value
 
 
+def _turned(count: int, size: int) -> list[int]:
+    """Where each of 16 bytes comes from when groups of `count` elements are turned around."""
+    order = list(range(PIECE))
+    group = count * size
+    for start in range(0, PIECE - group + 1, group):
+        for i in range(count):
+            for byte in range(size):
+                order[start + i * size + byte] = start + (count - 1 - i) * size + byte
+    return order
+
+
 if COMPILED:
 
     @intrinsic
@@ -329,6 +340,18 @@ if COMPILED:
         return types.void(types.int64, types.int64, step, back, width, pieces), emit
 
     @intrinsic
+    def turn_groups(context: Any, source: Any, target: Any, count: Any, width: Any) -> Any:
+        """Copy 16 bytes with the elements of each whole group of `count` in the other order."""
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            loaded = _load(builder, arguments[0], ir.VectorType(_I8, PIECE))
+            order = _turned(count.count, _size(width))
+            _store(builder, _shuffle(builder, loaded, loaded, order), arguments[1])
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, count, width), emit
+
+    @intrinsic
     def load_byte(context: Any, address: Any) -> Any:
         """The byte at an address."""
 
@@ -415,6 +438,12 @@ else:
         apart = -len(step) if size_of(back) == 2 else len(step)
         for j in range(PIECE * size_of(pieces) // size):
             move(target + j * size, source + j * apart * size, width)
+
+    def turn_groups(source: int, target: int, count: Any, width: Any) -> None:
+        """Copy 16 bytes with the elements of each whole group in the other order."""
+        piece = ctypes.string_at(int(source), PIECE)
+        turned = bytes(piece[at] for at in _turned(len(count), size_of(width)))
+        ctypes.memmove(int(target), turned, PIECE)
 
     def load_byte(address: int) -> int:
         """The byte at an address."""
