@@ -92,8 +92,7 @@ class Plan:
     BITS, `width` and all strides are bits, and `unit` is what an element takes
     in the target. `offset` and `target_offset` (bytes) and `bit_offset` lead to
     the first element; `nbytes` is what is written, `padding` the bits behind the
-    last element, which become zero; `gaps` says that the target is a part of a
-    larger output. `kept` is the engine's.
+    last element, which become zero. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -110,7 +109,6 @@ class Plan:
     padding: int = 0
     parallel: bool = False
     streaming: bool = False
-    gaps: bool = False
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -267,14 +265,14 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     if nbytes < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = _tile(outer, width)
-    # Only tiles and long rows can stream into an output with gaps: the others gather.
-    streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > RUN
+    # Into an output with gaps only tiles and pages stream: all else gathers on the stage.
+    streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > PAGE
     if tile.strategy is Strategy.TURN:
         width *= tile.step
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
                 step=tile.step, offset=offset + tile.shift,
                 target_offset=target_offset + tile.target_shift,
-                parallel=parallel, streaming=streaming, gaps=gaps)
+                parallel=parallel, streaming=streaming)
     # fmt: on
 
 

@@ -375,6 +375,15 @@ def test_concat_and_stack_are_numpys(data, kernels):
         assert (joined.shape, joined.tobytes()) == (expected.shape, expected.tobytes())
 
 
+@pytest.mark.parametrize("nbytes", [7, 64, 100, 1500, 4095, 4096, 4097])
+def test_rows_join_side_by_side(nbytes, kernels):
+    """Whatever the length of a row, what is beside it in the output stays its neighbour's."""
+    rows = np.random.default_rng(0).integers(0, 256, (40, nbytes), np.uint8)
+    out = np.zeros((40, 2 * nbytes), np.uint8)
+    sj.concat([rows, rows[::-1]], axis=1, out=out)
+    assert np.array_equal(out, np.concatenate([rows, rows[::-1]], axis=1))
+
+
 @pytest.mark.parametrize("dtype", PACKED, ids=str)
 @pytest.mark.parametrize("sides", [(4, 8, 2), (3, 5, 7), (0, 1, 3), (1, 16, 8)])
 def test_packed_tensors_join_packed(dtype, sides, kernels):

@@ -49,7 +49,7 @@ def _own_errors() -> Iterator[None]:
         raise cause from None
 
 
-class _Operator(OpRun):  # type: ignore[misc]
+class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
     """A node of the operator that the class is named after, in the version in force there."""
 
     op_domain = ""
@@ -114,7 +114,7 @@ class Shape(_Operator):
 OPS = (Reshape, Shape)
 
 
-class Evaluator(ReferenceEvaluator):  # type: ignore[misc]
+class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not type-checked
     """onnx's ReferenceEvaluator with Reshape and Shape by shapejit everywhere in a model.
 
     `ReferenceEvaluator(model, new_ops=OPS)` uses them in the graph and its
@@ -146,7 +146,7 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]
             return super().run(*args, **kwargs)
 
 
-class BackendRep(base.BackendRep):  # type: ignore[misc]
+class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not type-checked
     """A model ready to run, as `Backend.prepare` returns it.
 
     >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
@@ -180,7 +180,7 @@ class BackendRep(base.BackendRep):  # type: ignore[misc]
         raise ValueError(f"the model takes {len(needed)} inputs ({needed}), not {len(values)}")
 
 
-class Backend(base.Backend):  # type: ignore[misc]
+class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-checked
     """An `onnx.backend.base.Backend` on the CPU: onnx's evaluator, Reshape and Shape by shapejit.
 
     >>> Backend.run_node(onnx.helper.make_node("Shape", ["x"], ["y"]), [np.zeros((2, 3))])

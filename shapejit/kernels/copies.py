@@ -21,7 +21,7 @@ from .memory import LINE, copy, fence, move, move_line, size_of, stream_line
 Table = NDArray[np.int64]
 
 PAGE = 4096
-STAGE = 16 * 1024  # bytes that gather before they are streamed; half an L1 cache
+STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
 
@@ -150,7 +150,7 @@ def rows(
     side by side in the target.
     """
     s, t = enter(loops, at, low)
-    if stage == 0 or 4 * nbytes > STAGE:
+    if stage == 0 or nbytes > PAGE:
         for _ in range(low, high):
             if stage == 0:
                 small_row(target + t, source + s, nbytes, width)
