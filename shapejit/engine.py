@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from math import prod
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .planner import PAGE, PIECE, Loop, Plan, Strategy
+from .planner import Plan
+from .tiling import IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
 
 # One parallel region at a time: numba's workqueue layer aborts the process when
 # two threads enter at once. Whoever finds it taken runs the serial kernel.
@@ -62,16 +64,15 @@ def _launch(plan: Plan, source: int, target: int, fresh: bool) -> None:
     if not plan.kept:
         with _cold:
             plan.kept.update(_prepared(plan))
-    work: _Work = plan.kept["work"]
+    work: _Work = plan.kept["fresh" if fresh else "warm"]
     places = (source + plan.offset, target + plan.target_offset)
-    stage = 0 if fresh else work.stage
     if plan.parallel and not _forked and _region.acquire(blocking=False):
         try:
-            _first(_parallel, work.parallel, plan, work, places, stage)
+            _first(_parallel, work.parallel, plan, work, places)
         finally:
             _region.release()
     else:
-        _first(_serial, work.serial, plan, work, places, stage)
+        _first(_serial, work.serial, plan, work, places)
 
 
 def _first(
@@ -80,29 +81,29 @@ def _first(
     plan: Plan,
     work: _Work,
     places: tuple[int, int],
-    stage: int,
 ) -> None:
     """Run one way, alone if the kernel has not run for these types yet."""
     key = (kernel, *map(type, work.tags), *work.counts)
     if key in _warm:
-        way(plan, work, places, stage)
+        way(plan, work, places)
         return
     with _cold:
-        way(plan, work, places, stage)
+        way(plan, work, places)
         _warm.add(key)
 
 
-def _parallel(plan: Plan, work: _Work, places: tuple[int, int], stage: int) -> None:
+def _parallel(plan: Plan, work: _Work, places: tuple[int, int]) -> None:
     threads = _threads()
     # A row of scratch for each thread, a cache line apart.
     at = np.empty((threads, len(plan.table) + 8), np.int64)
-    own = _stage(stage, threads) if stage else 0
-    work.parallel(*places, plan.table, at, plan.count, *work.facts, own, stage, *work.tags)
+    own = _stage(work.stage, threads) if work.stage else 0
+    facts = (*work.facts, own, work.stage, *work.tags)
+    work.parallel(*places, plan.table, at, plan.count, *facts)
 
 
-def _serial(plan: Plan, work: _Work, places: tuple[int, int], stage: int) -> None:
+def _serial(plan: Plan, work: _Work, places: tuple[int, int]) -> None:
     at = np.empty(len(plan.table), np.int64)
-    own = _stage(stage, 1) if stage else 0
+    own = _stage(work.stage, 1) if work.stage else 0
     work.serial(*places, plan.table, at, 0, plan.count, *work.facts, own, *work.tags)
 
 
@@ -121,46 +122,88 @@ class _Work(NamedTuple):
 
 
 def _prepared(plan: Plan) -> dict[str, _Work]:
-    """The kernels of a plan and their arguments, found once."""
-    from .kernels import bits, copies, gathers, memory, tiles
+    """The kernels of a plan and their arguments, found once: for touched and for fresh targets."""
+    if plan.strategy in IN_BITS:
+        works = {"warm": _bit_work(plan, plan.streaming), "fresh": _bit_work(plan, False)}
+    else:
+        works = {"warm": _byte_work(plan, plan.streaming), "fresh": _byte_work(plan, False)}
+    return {name: work._replace(stage=_whole_pages(work.stage)) for name, work in works.items()}
+
+
+def _byte_work(plan: Plan, streaming: bool) -> _Work:
+    """What moves whole bytes; it takes a stage only to stream."""
+    from .kernels import copies, gathers, memory, tiles
 
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
-    module: ModuleType = copies
-    stage = plan.stage_bytes if plan.streaming else 0
-    gathered = copies.STAGE_BYTES if plan.streaming else 0
-    facts: tuple[Any, ...] = (plan.tile, plan.offsets)
+    module: ModuleType = gathers
+    stage = copies.STAGE_BYTES
+    facts: tuple[Any, ...] = (plan.sides.tile, plan.sides.offsets)
     tags: tuple[Any, ...] = (width,)
     match plan.strategy:
         case Strategy.ONE_RUN:
-            name, facts, stage, tags = "run", (plan.nbytes,), int(plan.streaming), ()
+            module, name, facts, stage, tags = copies, "run", (plan.nbytes,), 1, ()
         case Strategy.ROWS:
-            name, facts = "rows", (plan.width,)
-            stage = gathered
+            module, name, facts = copies, "rows", (plan.width,)
         case Strategy.TILES:
-            module, name = tiles, "tiles"
-            tags = (width, _pieces(plan.tile[0, 0] * plan.width))
+            module, name, stage = tiles, "tiles", plan.sides.stage_bytes
+            tags = (width, _pieces(plan.sides.tile[0, 0] * plan.width))
         case Strategy.RUN_TILES:
-            module, name, tags = tiles, "run_tiles", (plan.width, width)
+            module, name, stage = tiles, "run_tiles", plan.sides.stage_bytes
+            tags = (plan.width, width)
         case Strategy.INTERLEAVE:
-            module, name, stage = gathers, "interleave_rows", gathered
+            name = "interleave_rows"
             tags = (memory.COUNTS[plan.step], width, _even_pieces(plan.columns, plan.width))
         case Strategy.PICK:
-            module, name, stage = gathers, "pick_rows", gathered
+            name = "pick_rows"
             back = memory.WIDTHS[2 if plan.step < 0 else 1]
             steps = memory.COUNTS[abs(plan.step)]
             tags = (steps, back, width, _even_pieces(plan.rows, plan.width))
         case Strategy.TURN:
-            module, name, stage = gathers, "turn_rows", gathered
+            name = "turn_rows"
             tags = (memory.COUNTS[plan.step], memory.WIDTHS[plan.width // plan.step])
-        case Strategy.GATHER:
-            module, name, stage = gathers, "gather", gathered
         case _:
-            module, name, stage, tags = bits, "bits", 0, ()
-            facts = (plan.elements, plan.bit_offset, plan.width, plan.unit)
-    stage = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
+            name = "gather"
+    return _work(module, name, facts, stage if streaming else 0, tags)
+
+
+def _bit_work(plan: Plan, streaming: bool) -> _Work:
+    """What moves elements across bytes; a stage is where that happens."""
+    from .kernels import bit_tiles, bits, copies, memory
+
+    module: ModuleType = bits
+    bit_facts = (plan.width, plan.bit_offset, plan.target_bit, int(streaming), plan.reach)
+    facts: tuple[Any, ...] = (np.array(bit_facts, np.int64),)
+    factor = factor_of(plan.width)
+    stage = 0
+    tags: tuple[Any, ...] = ()
+    match plan.strategy:
+        case Strategy.BIT_RUN:
+            name = "bit_run"
+        case Strategy.BIT_ROWS:
+            name, stage, facts = "bit_rows", copies.STAGE_BYTES, (*facts, int(plan.gaps))
+        case Strategy.BIT_TILES:
+            module, name, stage = bit_tiles, "bit_tiles", plan.sides.stage_bytes
+            facts = (plan.sides.tile, plan.sides.offsets, *facts)
+            pieces = _pieces(PIECE * max(1, int(plan.sides.tile[0, 0]) // (factor * PIECE)))
+            tags = (memory.COUNTS[plan.width], pieces)
+        case _:
+            name, stage, tags = "by_codes", bits.CODES_BYTES, (memory.COUNTS[plan.width],)
+            per_row = prod(loop.size for loop in plan.rows)
+            facts = (*facts, len(plan.loops) + 1, per_row, plan.unit)
+    return _work(module, name, facts, stage, tags)
+
+
+def _work(
+    module: ModuleType, name: str, facts: tuple[Any, ...], stage: int, tags: tuple[Any, ...]
+) -> _Work:
     serial, parallel = getattr(module, name), getattr(module, f"{name}_parallel")
     counts = tuple(len(tag) for tag in tags if isinstance(tag, tuple))
-    return {"work": _Work(serial, parallel, facts, stage, tags, counts)}
+    return _Work(serial, parallel, facts, stage, tags, counts)
+
+
+def _whole_pages(nbytes: int) -> int:
+    """So many bytes on pages of their own, with one for blocks that reach back."""
+    return -(-nbytes // PAGE) * PAGE + PAGE * bool(nbytes)
 
 
 def _pieces(nbytes: int) -> Any:

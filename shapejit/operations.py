@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from . import engine
 from .errors import DTypeError, ReshapeError, shape_text
 from .layout import Layout, normal_axes
-from .planner import Plan, Strategy, plan
+from .planner import Plan, plan
 from .request import Request, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, plain
+from .tiling import Strategy
 
 View = TypeVar("View")
 CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
@@ -421,20 +422,14 @@ def _concat_tensors(
         joined = _concat_arrays(arrays, shape, axis, None if out is None else out.numpy())
         return asarray(joined) if out is None else out
     target = out or Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
-    plans, start = [], 0
-    try:
-        for t in parts:
-            place = target.layout.narrow(axis, start, t.shape[axis], 1)
-            start += t.shape[axis]
-            plans.append(plan(t.layout, kind.bits, place))
-    except ReshapeError:
-        # A part begins within a byte: one element a byte, then all packed at once.
-        codes = [unpack(t).view(np.uint8) for t in parts]
-        joined = _concat_arrays(codes, shape, axis, None).reshape(-1)
-        spread = Layout.of(shape, Layout.row_major(shape, 8).strides, 0, kind.bits)
-        return _copy_tensor(Tensor(joined, kind, spread), shape, target)
-    for t, made in zip(parts, plans, strict=True):
-        engine.run(made, t.buffer, target.buffer, fresh=out is None)
+    start = 0
+    for t in parts:
+        place = target.layout.narrow(axis, start, t.shape[axis], 1)
+        start += t.shape[axis]
+        engine.run(plan(t.layout, kind.bits, place), t.buffer, target.buffer, fresh=out is None)
+    padding = -target.layout.span[1] % 8
+    if padding and whole.size:
+        target.buffer[(target.layout.span[1] - 1) // 8] &= 0xFF >> padding
     return target
 
 

@@ -19,6 +19,7 @@ ROOMS = [
     ["resolver"],
     ["layout"],
     ["tensor"],
+    ["tiling"],
     ["planner"],
     ["kernels"],
     ["engine"],

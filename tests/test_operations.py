@@ -10,7 +10,7 @@ from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
 from shapejit.operations import _array_plan
-from shapejit.planner import Strategy
+from shapejit.tiling import Strategy
 
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
 PACKED = [d for d in sj.dtypes.all() if d.packed]

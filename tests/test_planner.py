@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from shapejit import planner
+from shapejit import planner, tiling
 from shapejit.layout import Layout
-from shapejit.planner import Strategy, plan
+from shapejit.planner import plan
+from shapejit.tiling import Strategy
 
 BIG = 1 << 10
 
@@ -38,10 +39,17 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 32, ("permute", (1, 0))), Strategy.TILES, 4),
         (view((BIG, BIG, 2), 32, ("permute", (1, 0, 2))), Strategy.TILES, 8),
         (view((BIG, BIG), 32, ("flip", (1,))), Strategy.PICK, 4),
-        (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BITS, 4),
+        (view((BIG, BIG), 4, ("permute", (1, 0))), Strategy.BIT_TILES, 4),
+        (view((BIG, BIG), 4, ("permute", (1, 0)), ("flip",)), Strategy.BIT_TILES, 4),
+        (view((BIG, 20), 6, ("permute", (1, 0))), Strategy.BIT_TILES, 6),
+        (view((BIG, 5), 4, ("permute", (1, 0))), Strategy.CODES, 4),
+        (view((5, BIG), 4, ("permute", (1, 0))), Strategy.CODES, 4),
+        (view((BIG, BIG), 4, ("narrow", 1, 0, 512, 2)), Strategy.CODES, 4),
+        (view((BIG * BIG,), 4, ("narrow", 0, 1, BIG, 1)), Strategy.BIT_RUN, 4 * BIG),
+        (view((BIG, BIG, 3), 4, ("permute", (1, 0, 2))), Strategy.BIT_ROWS, 12),
         (view((BIG, BIG, 4), 4, ("permute", (1, 0, 2))), Strategy.TILES, 2),
         (view((BIG, BIG, 6), 4, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
-        (view((BIG, BIG), 4, ("narrow", 1, 1, 1000, 1)), Strategy.BITS, 4),
+        (view((BIG, BIG), 4, ("narrow", 1, 1, 1000, 1)), Strategy.BIT_ROWS, 4000),
         (view((4, 4), 32, ("permute", (1, 0))), Strategy.NUMPY, 4),
     ],
     ids=str,
@@ -51,9 +59,9 @@ def test_strategy(layout, strategy, width):
     assert (made.strategy, made.width) == (strategy, width)
 
 
-def test_unpacking_is_a_plan_of_bits():
+def test_unpacking_is_a_plan_of_codes():
     made = plan(view((8, 8), 4), 8)
-    assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.BITS, 4, 8, 64)
+    assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.CODES, 4, 8, 64)
 
 
 def test_neighbours_merge():
@@ -97,19 +105,19 @@ def test_offsets_are_those_of_the_elements(bits):
     """However a side of a tile is cut, its table gives each element's place."""
     layout = view((5, 6, 7, 8, 9), bits, ("permute", (4, 3, 0, 2, 1)))
     made = plan(layout, bits)
-    count, inner, stride, block, start, _ = made.tile[0].tolist()
+    count, inner, stride, block, start, _ = made.sides.tile[0].tolist()
     places = np.zeros(1, int)
     for size, source, _ in made.rows:
         places = (places[:, None] + np.arange(size) * source).reshape(-1)
     assert count == len(places)
     for first in range(0, count, block):
         step, rest = divmod(first, inner)
-        some = made.offsets[start + rest : start + rest + min(block, count - first)]
+        some = made.sides.offsets[start + rest : start + rest + min(block, count - first)]
         assert np.array_equal(step * stride + some, places[first : first + block])
 
 
 def test_units_of_work():
     assert plan(view((3, 5000), 8), 8).count == 4  # pages
-    assert plan(view((9,), 4, ("flip",)), 4).count == 2  # groups of eight
+    assert plan(view((9000,), 4, ("flip",)), 4).count == 3  # blocks of codes
     made = plan(view((1000, 130), 32, ("permute", (1, 0))), 32)
-    assert made.count == -(-1000 // (planner.ROW_BYTES[4] // 4))
+    assert made.count == -(-1000 // (tiling.ROW_BYTES[4] // 4))

@@ -1,76 +1,381 @@
-"""Elements narrower than a byte, at any bit stride and offset, packed or unpacked.
+"""Elements narrower than a byte: runs and rows at any bit, and elements by way of codes.
 
-The one generic path for whatever cannot be moved in whole bytes. `loops` counts
-bits; eight elements, which always fill whole bytes, are the unit of work.
+Addresses of elements count bits: 8 times the address of a byte and more. `facts`
+holds what all these kernels know of a plan: (bits of a run or element, bit of the
+first element behind `source`, the same of `target`, 1 if whole lines are streamed,
+bytes that may be read behind `source`). `loops` counts bits.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import prange
-from numpy.typing import NDArray
+from typing import Any
 
-from .copies import Table, advance, enter
+from numba import prange
+
+from ..tiling import CODES_BLOCK
+from .bitmoves import (
+    gathered,
+    load_word,
+    narrow_line,
+    set_bits,
+    shift_line,
+    shift_piece,
+    spread,
+    store_word,
+    stream_shifted,
+    widen_line,
+)
+from .copies import PAGE, STAGE, Table, advance, enter, stream
 from .jit import kernel, parallel_kernel
-from .memory import load_byte, store_byte
+from .memory import LINE, PIECE, copy, fence, load_byte, move_line, move_piece, store_byte
+
+CODES_BYTES = 2 * CODES_BLOCK + 4 * LINE  # of their stage: codes, then the packed block
+LINE_BITS = 8 * LINE
+LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
 @kernel
-def bits(
+def load_bits(source: int, end: int) -> int:
+    """At least 57 bits from a bit address on; nothing is read from address `end` on."""
+    address = source >> 3
+    if address + 8 <= end:
+        word = load_word(address)
+    else:
+        word = 0
+        for i in range(end - address):
+            word |= int(load_byte(address + i)) << 8 * i
+    return word >> (source & 7)
+
+
+@kernel
+def merge(address: int, low: int, high: int, source: int) -> None:
+    """Let bits [low, high) of a byte be those from a bit address on."""
+    come, shift = source >> 3, source & 7
+    code = int(load_byte(come)) >> shift
+    if shift + high - low > 8:
+        code |= int(load_byte(come + 1)) << (8 - shift)
+    set_bits(address, (1 << high) - (1 << low), code << low)
+
+
+@kernel
+def shift_word(target: int, source: int, shift: int) -> None:
+    """Copy 8 bytes from `shift` bits, 1 to 7, behind an address."""
+    low = load_word(source) >> shift & (1 << (64 - shift)) - 1
+    store_word(target, low | load_word(source + 1) << (8 - shift))
+
+
+@kernel
+def shift_few(target: int, source: int, shift: int, nbytes: int) -> None:
+    """Copy less than a line from `shift` bits, 1 to 7, behind an address."""
+    done = 0
+    if nbytes >= PIECE:
+        while done < nbytes - PIECE:
+            shift_piece(target + done, source + done, shift)
+            done += PIECE
+        last = nbytes - PIECE
+        shift_piece(target + last, source + last, shift)
+    elif nbytes >= 8:
+        shift_word(target, source, shift)
+        shift_word(target + nbytes - 8, source + nbytes - 8, shift)
+    else:
+        while done < nbytes:
+            both = int(load_byte(source + done)) | int(load_byte(source + done + 1)) << 8
+            store_byte(target + done, both >> shift & 255)
+            done += 1
+
+
+@kernel
+def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: int) -> None:
+    """memcpy from `shift` bits, 0 to 7, behind an address."""
+    if shift == 0:
+        if streamed != 0:
+            stream(target, source, nbytes)
+        else:
+            copy(target, source, nbytes)
+    elif nbytes < LINE:
+        shift_few(target, source, shift, nbytes)
+    else:
+        done = -target & (LINE - 1)
+        shift_few(target, source, shift, done)
+        if streamed != 0:
+            while done + LINE <= nbytes:
+                stream_shifted(target + done, source + done, shift)
+                done += LINE
+        else:
+            while done + LINE <= nbytes:
+                shift_line(target + done, source + done, shift)
+                done += LINE
+        shift_few(target + done, source + done, shift, nbytes - done)
+
+
+@kernel
+def move_bits(target: int, source: int, nbits: int, streamed: int) -> None:
+    """memcpy between bit addresses; the bits beside the target's keep what others write there."""
+    end = target + nbits
+    first, last = (target + 7) >> 3, end >> 3
+    if target & 7 != 0:
+        merge(target >> 3, target & 7, min(8, (target & 7) + nbits), source)
+    if first < last:
+        come = source + 8 * first - target
+        shift_bytes(first, come >> 3, come & 7, last - first, streamed)
+    if first <= last and end & 7 != 0:
+        merge(last, 0, end & 7, source + 8 * last - target)
+
+
+@kernel
+def append(target: int, source: int, nbits: int, end: int) -> None:
+    """Copy bits behind those on a stage; up to two words behind them may change."""
+    while nbits > 0:
+        take = min(nbits, 56)
+        if nbits >= 2 * 8 * PIECE:
+            take = -target & 7
+        word = load_bits(source, end) & (1 << take) - 1
+        at, filled = target >> 3, target & 7
+        store_word(at, int(load_byte(at)) & (1 << filled) - 1 | word << filled)
+        target, source, nbits = target + take, source + take, nbits - take
+        if nbits >= 8 * PIECE and target & 7 == 0:
+            to, come, shift = target >> 3, source >> 3, source & 7
+            done = 0
+            while done + PIECE <= nbits >> 3:
+                if shift == 0:
+                    move_piece(to + done, come + done)
+                else:
+                    shift_piece(to + done, come + done, shift)
+                done += PIECE
+            target, source, nbits = target + 8 * done, source + 8 * done, nbits - 8 * done
+
+
+@kernel
+def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: int) -> tuple[int, int]:
+    """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
+
+    The stage stands to its lines as the target does. Returns where the next
+    line belongs, and how many bits of it are staged already.
+    """
+    whole = filled & -LINE_BITS
+    move_bits(target, 8 * stage + lead, whole - lead, streamed)
+    move_line(stage, stage + (whole >> 3))
+    return target + whole - lead, filled - whole
+
+
+@kernel
+def bit_run(
+    source: int, target: int, loops: Table, at: Table, low: int, high: int, facts: Table, stage: int
+) -> None:
+    """Copy one run; work is counted in pages of the target that it touches."""
+    begin = 8 * target + facts[2]
+    page = begin & -8 * PAGE
+    first = max(begin, page + 8 * PAGE * low)
+    end = min(begin + facts[0], page + 8 * PAGE * high)
+    if first < end:
+        move_bits(first, 8 * source + facts[1] + first - begin, end - first, facts[3])
+    fence()
+
+
+@kernel
+def bit_rows(
     source: int,
     target: int,
     loops: Table,
-    at: NDArray[np.int64],
+    at: Table,
     low: int,
     high: int,
-    count: int,
-    offset: int,
-    width: int,
-    unit: int,
+    facts: Table,
+    apart: int,
     stage: int,
 ) -> None:
-    """Write groups [low, high) of 8 elements of `width` bits, each in `unit` bits, of `count`.
-
-    The bits beside an element in its unit, and behind the last element, are zero.
-    """
-    mask = (1 << width) - 1
-    s, _ = enter(loops, at, 8 * low)
-    s += offset
-    for group in range(low, high):
-        filled, stream, to = 0, 0, target + group * unit
-        for _ in range(min(8, count - 8 * group)):
-            address, shift = source + (s >> 3), s & 7
-            code = int(load_byte(address)) >> shift
-            if shift + width > 8:
-                code |= int(load_byte(address + 1)) << (8 - shift)
-            stream |= (code & mask) << filled
-            filled += unit
-            while filled >= 8:
-                store_byte(to, np.uint8(stream & 255))
-                to += 1
-                stream >>= 8
-                filled -= 8
+    """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
+    nbits, streamed, end = facts[0], facts[3], source + facts[4]
+    s, t = enter(loops, at, low)
+    s += 8 * source + facts[1]
+    t += 8 * target + facts[2]
+    if apart != 0 or nbits >= LONG:
+        for _ in range(low, high):
+            move_bits(t, s, nbits, streamed)
+            s, t = advance(loops, at, s, t)
+    else:
+        lead = t & (LINE_BITS - 1)
+        filled = lead
+        for _ in range(low, high):
+            append(8 * stage + filled, s, nbits, end)
+            filled += nbits
+            if filled + nbits > 8 * STAGE:
+                t, filled = flush_bits(t, stage, lead, filled, streamed)
+                lead = 0
             s, _ = advance(loops, at, s, 0)
-        if filled > 0:
-            store_byte(to, np.uint8(stream & 255))
+        move_bits(t, 8 * stage + lead, filled - lead, streamed)
+    fence()
+
+
+@kernel
+def widen(codes: int, source: int, count: int, end: int, bits: Any) -> None:
+    """Write the codes of `count` elements that lie side by side; up to 7 more may change."""
+    width, done = len(bits), 0
+    while done + LINE <= count:
+        bit = source + done * width
+        widen_line(codes + done, bit >> 3, bit & 7, bits)
+        done += LINE
+    while done < count:
+        word = load_bits(source + done * width, end)
+        store_word(codes + done, spread(word, width))
+        done += 8
+
+
+@kernel
+def narrow(target: int, codes: int, count: int, bits: Any) -> None:
+    """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change."""
+    width, done = len(bits), 0
+    while done + LINE <= count:
+        narrow_line(target + (done * width >> 3), codes + done, bits)
+        done += LINE
+    while done < count:
+        word = gathered(load_word(codes + done), width)
+        store_word(target + (done * width >> 3), word)
+        done += 8
+
+
+@kernel
+def fill(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    bits: Any,
+) -> None:
+    """Write the codes of elements [first, first + count) of the loops."""
+    last = loops.shape[0] - 1
+    size, stride, width = loops[last, 0], loops[last, 1], len(bits)
+    mask = (1 << width) - 1
+    s, _ = enter(loops, at, first)
+    done = 0
+    while done < count:
+        take = min(count - done, size - at[last])
+        if stride == width:
+            widen(codes + done, source + s, take, end, bits)
+        else:
+            for i in range(take):
+                bit = source + s + i * stride
+                address, shift = bit >> 3, bit & 7
+                code = int(load_byte(address)) >> shift
+                if shift + width > 8:
+                    code |= int(load_byte(address + 1)) << (8 - shift)
+                store_byte(codes + done + i, code & mask)
+        done += take
+        at[last] += take - 1
+        s, _ = advance(loops, at, s + (take - 1) * stride, 0)
+
+
+@kernel
+def by_codes(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    facts: Table,
+    outer: int,
+    count: int,
+    unit: int,
+    stage: int,
+    bits: Any,
+) -> None:
+    """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
+
+    The first `outer` loops walk blocks of rows of `count` elements, the others the
+    elements of a row.
+    """
+    width, streamed, end = len(bits), facts[3], source + facts[4]
+    around, within = loops[:outer], loops[outer:]
+    around_at, within_at = at[:outer], at[outer : loops.shape[0]]
+    begin, packed = 8 * source + facts[1], stage + CODES_BLOCK + 2 * LINE
+    codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
+    s, t = enter(around, around_at, low)
+    for _ in range(low, high):
+        first = around_at[outer - 1] * CODES_BLOCK
+        elements = min(CODES_BLOCK, count - first)
+        to = 8 * target + facts[2] + t + first * unit
+        if unit == 8:
+            fill(stage, begin + s, within, within_at, first, elements, end, bits)
+            if streamed != 0:
+                stream(to >> 3, stage, elements)
+            else:
+                copy(to >> 3, stage, elements)
+        else:
+            done = 0
+            if codes_at_hand and (begin + s) & 7 == 0:
+                done = elements & -LINE
+                narrow(packed, (begin + s >> 3) + first, done, bits)
+            if done < elements:
+                rest = elements - done
+                fill(stage, begin + s, within, within_at, first + done, rest, end, bits)
+                narrow(packed + (done * width >> 3), stage, rest, bits)
+            move_bits(to, 8 * packed, elements * width, streamed)
+        s, t = advance(around, around_at, s, t)
+    fence()
 
 
 @parallel_kernel
-def bits_parallel(
+def bit_run_parallel(
     source: int,
     target: int,
     loops: Table,
-    at: NDArray[np.int64],
-    groups: int,
+    at: Table,
     count: int,
-    offset: int,
-    width: int,
-    unit: int,
+    facts: Table,
     stage: int,
     stage_step: int,
 ) -> None:
-    """`bits`, one share of the groups a row of `at`."""
+    """`bit_run`, one share of the pages a row of `at`."""
     shares = at.shape[0]
     for share in prange(shares):
-        low, high = groups * share // shares, groups * (share + 1) // shares
-        bits(source, target, loops, at[share], low, high, count, offset, width, unit, 0)
+        low, high = count * share // shares, count * (share + 1) // shares
+        bit_run(source, target, loops, at[share], low, high, facts, stage)
+
+
+@parallel_kernel
+def bit_rows_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    facts: Table,
+    apart: int,
+    stage: int,
+    stage_step: int,
+) -> None:
+    """`bit_rows`, one share of the rows a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        bit_rows(source, target, loops, at[share], low, high, facts, apart, own)
+
+
+@parallel_kernel
+def by_codes_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    facts: Table,
+    outer: int,
+    elements: int,
+    unit: int,
+    stage: int,
+    stage_step: int,
+    bits: Any,
+) -> None:
+    """`by_codes`, one share of the blocks a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        by_codes(
+            source, target, loops, at[share], low, high, facts, outer, elements, unit, own, bits
+        )

@@ -15,6 +15,7 @@ from llvmlite import binding, ir
 from numba import config, types
 from numba.extending import intrinsic
 
+from . import emit
 from .jit import COMPILED
 
 WIDTHS: dict[int, Any] = {
@@ -45,57 +46,6 @@ def _vector_bytes() -> int:
 
 VECTOR = _vector_bytes()
 
-_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_POINTER = _I8.as_pointer()
-
-
-def _size(tag: Any) -> int:
-    """The bytes that a tag stands for."""
-    return 16 if isinstance(tag, types.Complex) else tag.bitwidth // 8
-
-
-def _element(nbytes: int) -> ir.Type:
-    """The LLVM type that moves so many bytes; beyond 8 they go through a vector register."""
-    return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(_I64, nbytes // 8)
-
-
-def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
-    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    value.align = 1
-    return value
-
-
-def _store(builder: Any, value: Any, address: Any) -> Any:
-    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
-    stored.align = 1
-    return stored
-
-
-def _shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(_I32, len(order)), order))
-
-
-def _joined(builder: Any, parts: list[Any]) -> Any:
-    """Vectors side by side as one."""
-    while len(parts) > 1:
-        both = list(range(2 * parts[0].type.count))
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [_shuffle(builder, a, b, both) for a, b in pairs]
-    return parts[0]
-
-
-def _interleaved(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
-    """Within each 16-byte piece, rows become columns: log2 stages of pairwise interleaving."""
-    count = vectors[0].type.count
-    starts = range(0, count, per_piece)
-    half = per_piece // 2
-    low = [i for s in starts for j in range(s, s + half) for i in (j, count + j)]
-    high = [i for s in starts for j in range(s + half, s + per_piece) for i in (j, count + j)]
-    for _ in range(len(vectors).bit_length() - 1):
-        pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
-        vectors = [_shuffle(builder, a, b, order) for a, b in pairs for order in (low, high)]
-    return vectors
-
 
 def _picked(builder: Any, vectors: list[Any], wanted: list[tuple[int, int]]) -> Any:
     """One vector whose element j is element wanted[j][1] of vectors[wanted[j][0]]."""
@@ -104,7 +54,7 @@ def _picked(builder: Any, vectors: list[Any], wanted: list[tuple[int, int]]) -> 
     order = [at if part == 0 else 0 for part, at in wanted]
     for k in range(1, max(len(vectors), 2)):
         other = vectors[k] if k < len(vectors) else value
-        value = _shuffle(
+        value = emit.shuffle(
             builder,
             value,
             other,
@@ -131,80 +81,80 @@ if COMPILED:
     def size_of(context: Any, tag: Any) -> Any:
         """The bytes that a tag stands for, a constant of the compiled kernel."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return ir.Constant(_I64, _size(tag))
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return ir.Constant(emit.I64, emit.size(tag))
 
-        return types.int64(tag), emit
+        return types.int64(tag), emitted
 
     @intrinsic
     def move(context: Any, target: Any, source: Any, width: Any) -> Any:
         """Copy one element from address to address; neither need be aligned."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = _load(builder, arguments[1], _element(_size(width)))
-            _store(builder, value, arguments[0])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = emit.load(builder, arguments[1], emit.element(emit.size(width)))
+            emit.store(builder, value, arguments[0])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, width), emit
+        return types.void(types.int64, types.int64, width), emitted
 
     @intrinsic
     def move_line(context: Any, target: Any, source: Any) -> Any:
         """Copy 64 bytes from address to address; neither need be aligned."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _store(builder, _load(builder, arguments[1], _element(LINE)), arguments[0])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit.store(builder, emit.load(builder, arguments[1], emit.element(LINE)), arguments[0])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64), emit
+        return types.void(types.int64, types.int64), emitted
 
     @intrinsic
     def stream_line(context: Any, target: Any, source: Any) -> Any:
         """Copy 64 bytes to an aligned line of memory, past the caches."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            stored = _store(builder, _load(builder, arguments[1], _element(LINE)), arguments[0])
-            stored.align = LINE
-            once = builder.module.add_metadata([ir.Constant(_I32, 1)])
-            stored.set_metadata("nontemporal", once)
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = emit.load(builder, arguments[1], emit.element(LINE))
+            emit.once(builder, emit.store(builder, value, arguments[0]), LINE)
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64), emit
+        return types.void(types.int64, types.int64), emitted
 
     @intrinsic
     def prefetch(context: Any, address: Any) -> Any:
         """Ask for the line at an address, which need not exist."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [_POINTER, _I32, _I32, _I32])
-            ask = builder.module.declare_intrinsic("llvm.prefetch", [_POINTER], kind)
-            read, keep, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
-            builder.call(ask, [builder.inttoptr(arguments[0], _POINTER), read, keep, data])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = ir.FunctionType(ir.VoidType(), [emit.POINTER, emit.I32, emit.I32, emit.I32])
+            name = "llvm.prefetch"
+            ask = builder.module.declare_intrinsic(name, [emit.POINTER], kind)
+            read, keep, data = (ir.Constant(emit.I32, n) for n in (0, 3, 1))
+            builder.call(ask, [builder.inttoptr(arguments[0], emit.POINTER), read, keep, data])
             return context.get_dummy_value()
 
-        return types.void(types.int64), emit
+        return types.void(types.int64), emitted
 
     @intrinsic
     def fence(context: Any) -> Any:
         """Order streamed lines before whatever tells another thread that they are there."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             builder.fence("seq_cst")
             return context.get_dummy_value()
 
-        return types.void(), emit
+        return types.void(), emitted
 
     @intrinsic
     def copy(context: Any, target: Any, source: Any, nbytes: Any) -> Any:
         """memcpy."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            memcpy = builder.module.declare_intrinsic("llvm.memcpy", [_POINTER, _POINTER, _I64])
-            to = builder.inttoptr(arguments[0], _POINTER)
-            come = builder.inttoptr(arguments[1], _POINTER)
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kinds = [emit.POINTER, emit.POINTER, emit.I64]
+            memcpy = builder.module.declare_intrinsic("llvm.memcpy", kinds)
+            to = builder.inttoptr(arguments[0], emit.POINTER)
+            come = builder.inttoptr(arguments[1], emit.POINTER)
             builder.call(memcpy, [to, come, arguments[2], ir.Constant(ir.IntType(1), 0)])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, types.int64), emit
+        return types.void(types.int64, types.int64, types.int64), emitted
 
     @intrinsic
     def transpose_block(
@@ -216,26 +166,55 @@ if COMPILED:
         of them. Column k of all rows goes side by side to `target` + columns[k].
         """
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             source, rows, target, columns = arguments[:4]
-            size, lanes = _size(width), _size(pieces)
+            size, lanes = emit.size(width), emit.size(pieces)
             per_piece = PIECE // size
-            piece = ir.VectorType(_element(min(size, 8)), PIECE // min(size, 8))
+            piece = ir.VectorType(emit.element(min(size, 8)), PIECE // min(size, 8))
 
             def entry(table: Any, index: int) -> Any:
-                return _load(builder, builder.add(table, ir.Constant(_I64, 8 * index)), _I64)
+                return emit.load(
+                    builder, builder.add(table, ir.Constant(emit.I64, 8 * index)), emit.I64
+                )
 
             vectors = []
             for k in range(per_piece):
                 offsets = [entry(rows, i * per_piece + k) for i in range(lanes)]
-                parts = [_load(builder, builder.add(source, at), piece) for at in offsets]
-                vectors.append(_joined(builder, parts))
-            for k, column in enumerate(_interleaved(builder, vectors, piece.count)):
-                _store(builder, column, builder.add(target, entry(columns, k)))
+                parts = [emit.load(builder, builder.add(source, at), piece) for at in offsets]
+                vectors.append(emit.joined(builder, parts))
+            for k, column in enumerate(emit.interleaved(builder, vectors, piece.count)):
+                emit.store(builder, column, builder.add(target, entry(columns, k)))
             return context.get_dummy_value()
 
         address = types.int64
-        return types.void(address, address, address, address, width, pieces), emit
+        return types.void(address, address, address, address, width, pieces), emitted
+
+    @intrinsic
+    def transpose_even(
+        context: Any, source: Any, pitch: Any, target: Any, apart: Any, width: Any, pieces: Any
+    ) -> Any:
+        """`transpose_block` of rows `pitch` bytes apart, whose columns go `apart` bytes apart."""
+
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            source, pitch, target, apart = arguments[:4]
+            size, lanes = emit.size(width), emit.size(pieces)
+            per_piece = PIECE // size
+            piece = ir.VectorType(emit.element(min(size, 8)), PIECE // min(size, 8))
+
+            def at(base: Any, index: int, step: Any) -> Any:
+                return builder.add(base, builder.mul(step, ir.Constant(emit.I64, index)))
+
+            vectors = []
+            for k in range(per_piece):
+                places = [at(source, i * per_piece + k, pitch) for i in range(lanes)]
+                parts = [emit.load(builder, place, piece) for place in places]
+                vectors.append(emit.joined(builder, parts))
+            for k, column in enumerate(emit.interleaved(builder, vectors, piece.count)):
+                emit.store(builder, column, at(target, k, apart))
+            return context.get_dummy_value()
+
+        address = types.int64
+        return types.void(address, address, address, address, width, pieces), emitted
 
     @intrinsic
     def transpose_dealt(
@@ -246,34 +225,34 @@ if COMPILED:
         Vector k at `source` holds rows k, k + n, k + 2n ..., 16 bytes of each; n = 16 / width.
         """
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             source, target, columns = arguments[:3]
-            size, lanes = _size(width), _size(pieces)
+            size, lanes = emit.size(width), emit.size(pieces)
             per_piece = PIECE // size
-            vector = ir.VectorType(_element(min(size, 8)), lanes * PIECE // min(size, 8))
+            vector = ir.VectorType(emit.element(min(size, 8)), lanes * PIECE // min(size, 8))
 
             def at(base: Any, nbytes: int) -> Any:
-                return builder.add(base, ir.Constant(_I64, nbytes))
+                return builder.add(base, ir.Constant(emit.I64, nbytes))
 
             places = [at(source, k * lanes * PIECE) for k in range(per_piece)]
-            vectors = [_load(builder, place, vector) for place in places]
-            for k, column in enumerate(_interleaved(builder, vectors, PIECE // min(size, 8))):
-                offset = _load(builder, at(columns, 8 * k), _I64)
-                _store(builder, column, builder.add(target, offset))
+            vectors = [emit.load(builder, place, vector) for place in places]
+            for k, column in enumerate(emit.interleaved(builder, vectors, PIECE // min(size, 8))):
+                offset = emit.load(builder, at(columns, 8 * k), emit.I64)
+                emit.store(builder, column, builder.add(target, offset))
             return context.get_dummy_value()
 
         address = types.int64
-        return types.void(address, address, address, width, pieces), emit
+        return types.void(address, address, address, width, pieces), emitted
 
     @intrinsic
     def move_piece(context: Any, target: Any, source: Any) -> Any:
         """Copy 16 bytes from address to address; neither need be aligned."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _store(builder, _load(builder, arguments[1], _element(PIECE)), arguments[0])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit.store(builder, emit.load(builder, arguments[1], emit.element(PIECE)), arguments[0])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64), emit
+        return types.void(types.int64, types.int64), emitted
 
     @intrinsic
     def interleave(
@@ -284,24 +263,24 @@ if COMPILED:
         Row i is `pieces` * 16 bytes at `source` + rows[i]; `target` takes them all.
         """
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             source, rows, target = arguments[:3]
-            count = PIECE * _size(pieces) // _size(width)
-            vector = ir.VectorType(ir.IntType(8 * _size(width)), count)
+            count = PIECE * emit.size(pieces) // emit.size(width)
+            vector = ir.VectorType(ir.IntType(8 * emit.size(width)), count)
             loaded = []
             for i in range(factor.count):
-                at = _load(builder, builder.add(rows, ir.Constant(_I64, 8 * i)), _I64)
-                loaded.append(_load(builder, builder.add(source, at), vector))
+                at = emit.load(builder, builder.add(rows, ir.Constant(emit.I64, 8 * i)), emit.I64)
+                loaded.append(emit.load(builder, builder.add(source, at), vector))
             for k in range(factor.count):
                 places = [k * count + j for j in range(count)]
                 wanted = [(place % factor.count, place // factor.count) for place in places]
                 value = _picked(builder, loaded, wanted)
-                at = builder.add(target, ir.Constant(_I64, k * PIECE * _size(pieces)))
-                _store(builder, value, at)
+                at = builder.add(target, ir.Constant(emit.I64, k * PIECE * emit.size(pieces)))
+                emit.store(builder, value, at)
             return context.get_dummy_value()
 
         address = types.int64
-        return types.void(address, address, address, factor, width, pieces), emit
+        return types.void(address, address, address, factor, width, pieces), emitted
 
     @intrinsic
     def pick(
@@ -314,19 +293,19 @@ if COMPILED:
         element's stretch is read.
         """
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             source, target = arguments[:2]
-            size = _size(width)
-            count, apart = PIECE * _size(pieces) // size, step.count
+            size = emit.size(width)
+            count, apart = PIECE * emit.size(pieces) // size, step.count
             vector = ir.VectorType(ir.IntType(8 * size), count)
-            backwards = _size(back) == 2
+            backwards = emit.size(back) == 2
             # The stretch has (count - 1) * apart + 1 elements: the last load reaches back.
             length = (count - 1) * apart + 1
-            first = ir.Constant(_I64, -(length - 1) * size if backwards else 0)
+            first = ir.Constant(emit.I64, -(length - 1) * size if backwards else 0)
             start = builder.add(source, first)
             begins = [min(i * count, length - count) for i in range(apart)]
             loaded = [
-                _load(builder, builder.add(start, ir.Constant(_I64, b * size)), vector)
+                emit.load(builder, builder.add(start, ir.Constant(emit.I64, b * size)), vector)
                 for b in begins
             ]
             wanted = []
@@ -334,41 +313,41 @@ if COMPILED:
                 place = (count - 1 - j if backwards else j) * apart
                 part = min(place // count, apart - 1)
                 wanted.append((part, place - begins[part]))
-            _store(builder, _picked(builder, loaded, wanted), target)
+            emit.store(builder, _picked(builder, loaded, wanted), target)
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, step, back, width, pieces), emit
+        return types.void(types.int64, types.int64, step, back, width, pieces), emitted
 
     @intrinsic
     def turn_groups(context: Any, source: Any, target: Any, count: Any, width: Any) -> Any:
         """Copy 16 bytes with the elements of each whole group of `count` in the other order."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            loaded = _load(builder, arguments[0], ir.VectorType(_I8, PIECE))
-            order = _turned(count.count, _size(width))
-            _store(builder, _shuffle(builder, loaded, loaded, order), arguments[1])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            loaded = emit.load(builder, arguments[0], ir.VectorType(emit.I8, PIECE))
+            order = _turned(count.count, emit.size(width))
+            emit.store(builder, emit.shuffle(builder, loaded, loaded, order), arguments[1])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.int64, count, width), emit
+        return types.void(types.int64, types.int64, count, width), emitted
 
     @intrinsic
     def load_byte(context: Any, address: Any) -> Any:
         """The byte at an address."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _load(builder, arguments[0], _I8)
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return emit.load(builder, arguments[0], emit.I8)
 
-        return types.uint8(types.int64), emit
+        return types.uint8(types.int64), emitted
 
     @intrinsic
     def store_byte(context: Any, address: Any, value: Any) -> Any:
         """Write a byte at an address."""
 
-        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _store(builder, arguments[1], arguments[0])
+        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            emit.store(builder, arguments[1], arguments[0])
             return context.get_dummy_value()
 
-        return types.void(types.int64, types.uint8), emit
+        return types.void(types.int64, types.uint8), emitted
 
 else:
 
@@ -407,6 +386,16 @@ else:
             for k in range(per_piece):
                 to = target + ctypes.c_int64.from_address(int(columns) + 8 * k).value
                 move(to + i * size, come + k * size, width)
+
+    def transpose_even(
+        source: int, pitch: int, target: int, apart: int, width: Any, pieces: Any
+    ) -> None:
+        """Transpose one block of evenly spaced rows and columns, element by element."""
+        size = size_of(width)
+        per_piece = PIECE // size
+        for i in range(size_of(pieces) * per_piece):
+            for k in range(per_piece):
+                move(target + k * apart + i * size, source + i * pitch + k * size, width)
 
     def transpose_dealt(source: int, target: int, columns: int, width: Any, pieces: Any) -> None:
         """Transpose one block whose rows were dealt to vectors, element by element."""

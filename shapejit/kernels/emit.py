@@ -1,0 +1,80 @@
+"""What the intrinsics are written with: small steps of LLVM's builder, on addresses and vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+POINTER = I8.as_pointer()
+
+
+def size(tag: Any) -> int:
+    """The bytes that a tag stands for."""
+    return 16 if isinstance(tag, types.Complex) else tag.bitwidth // 8
+
+
+def element(nbytes: int) -> ir.Type:
+    """The LLVM type that moves so many bytes; beyond 8 they go through a vector register."""
+    return ir.IntType(8 * nbytes) if nbytes <= 8 else ir.VectorType(I64, nbytes // 8)
+
+
+def load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """The value at an address that need not be aligned."""
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def store(builder: Any, value: Any, address: Any) -> Any:
+    """The store of a value to an address that need not be aligned."""
+    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored.align = 1
+    return stored
+
+
+def once(builder: Any, stored: Any, align: int) -> None:
+    """Let a store of a whole aligned line go past the caches."""
+    stored.align = align
+    stored.set_metadata("nontemporal", builder.module.add_metadata([ir.Constant(I32, 1)]))
+
+
+def splat(builder: Any, value: Any, count: int) -> Any:
+    """A vector of one value."""
+    one = ir.VectorType(value.type, 1)
+    lone = builder.insert_element(ir.Constant(one, ir.Undefined), value, ir.Constant(I32, 0))
+    return shuffle(builder, lone, lone, [0] * count)
+
+
+def constant(value: int, kind: ir.VectorType) -> Any:
+    """A vector of one constant."""
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
+    """The elements of two vectors, counted through, in another order."""
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(order)), order))
+
+
+def joined(builder: Any, parts: list[Any]) -> Any:
+    """Vectors side by side as one."""
+    while len(parts) > 1:
+        both = list(range(2 * parts[0].type.count))
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        parts = [shuffle(builder, a, b, both) for a, b in pairs]
+    return parts[0]
+
+
+def interleaved(builder: Any, vectors: list[Any], per_piece: int) -> list[Any]:
+    """Within each 16-byte piece, rows become columns: log2 stages of pairwise interleaving."""
+    count = vectors[0].type.count
+    starts = range(0, count, per_piece)
+    half = per_piece // 2
+    low = [i for s in starts for j in range(s, s + half) for i in (j, count + j)]
+    high = [i for s in starts for j in range(s + half, s + per_piece) for i in (j, count + j)]
+    for _ in range(len(vectors).bit_length() - 1):
+        pairs = list(zip(vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :], strict=True))
+        vectors = [shuffle(builder, a, b, order) for a, b in pairs for order in (low, high)]
+    return vectors
