@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
-from types import EllipsisType
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .buffers import Bytes as Bytes
+from .buffers import bytes_of, memory_of
+from .buffers import plain as plain
 from .dtypes import STRING, DType, dtype
-from .errors import DTypeError, FormatError, OutOfBoundsError, elements, shape_text
+from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, overflows
 from .request import integers
+from .slicing import Index, sliced
 
-Bytes = NDArray[np.uint8]
 Array = TypeVar("Array", NDArray[Any], "Tensor")
-Index = int | slice | EllipsisType | None
 
 
 class Tensor:
@@ -74,7 +74,7 @@ class Tensor:
         sizes = integers(shape, "the shape", "Tensor.frombuffer")
         if any(size < 0 for size in sizes) or overflows(sizes):
             raise FormatError(f"{shape_text(sizes)} is no shape")
-        memory = _bytes_of(buffer)
+        memory = bytes_of(buffer)
         layout = Layout.row_major(sizes, kind.bits)
         need = kind.nbytes(layout.size)
         if memory.size != need:
@@ -173,7 +173,7 @@ class Tensor:
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
         """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
-        return self.with_layout(_sliced(self.layout, index if type(index) is tuple else (index,)))
+        return self.with_layout(sliced(self.layout, index))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Only the bytes that the elements reach travel, and a read-only view stays one."""
@@ -248,15 +248,6 @@ def asarray(x: Any, /) -> Tensor:
     return Tensor(memory, kind, layout)
 
 
-def plain(x: NDArray[Any]) -> NDArray[Any]:
-    """The ndarray without its subclass; a masked array, whose mask would be lost, is refused."""
-    if type(x) is np.ndarray:
-        return x
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("a masked array would lose its mask; pass x.data and x.mask by themselves")
-    return x.view(np.ndarray)
-
-
 def fixed_width(x: object) -> DType:
     """The dtype, which must not be string."""
     kind = dtype(x)
@@ -275,82 +266,3 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
             if not isinstance(value, str | bytes):
                 raise DTypeError(f"an object array holds {type(value).__name__}, not only strings")
     return kind
-
-
-def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
-    """The memory that an ndarray reaches, as bytes, and its Layout there.
-
-    `bits` is the width of an element, at most that of the ndarray's items.
-    """
-    strides = [8 * s for s in x.strides]
-    if x.flags.c_contiguous:
-        return x.reshape(-1).view(np.uint8), Layout.of(x.shape, strides, 0, bits)
-    reach = Layout.of(x.shape, strides, 0, 8 * x.itemsize)
-    low, high = reach.span
-    start = x.__array_interface__["data"][0] + low // 8
-    memory = np.asarray(_Memory(x, start, (high - low) // 8))
-    return memory, Layout.of(x.shape, strides, reach.offset - low, bits)
-
-
-class _Memory:
-    """A stretch of an ndarray's memory; keeps the ndarray alive."""
-
-    def __init__(self, owner: NDArray[Any], address: int, nbytes: int) -> None:
-        self.owner = owner
-        self.__array_interface__ = {
-            "data": (address, not owner.flags.writeable),
-            "shape": (nbytes,),
-            "typestr": "|u1",
-            "version": 3,
-        }
-
-
-def _bytes_of(buffer: Any) -> Bytes:
-    if isinstance(buffer, np.ndarray):
-        if not buffer.flags.c_contiguous or buffer.dtype.hasobject:
-            raise FormatError("an ndarray of packed bytes must be C-contiguous and hold plain data")
-        return plain(buffer).reshape(-1).view(np.uint8)
-    try:
-        return np.frombuffer(buffer, np.uint8)
-    except (TypeError, AttributeError, BufferError, ValueError) as fault:
-        raise FormatError(f"{type(buffer).__name__} is no buffer of bytes: {fault}") from None
-
-
-def _sliced(layout: Layout, index: tuple[Any, ...]) -> Layout:
-    """Basic slicing by one index tuple."""
-    given = sum(i is not None and i is not Ellipsis for i in index)
-    rest = layout.ndim - given
-    gaps = sum(i is Ellipsis for i in index)
-    if rest < 0:
-        raise OutOfBoundsError(f"{given} indices for {layout.ndim} dims")
-    if gaps > 1:
-        raise OutOfBoundsError("an index may hold one Ellipsis")
-    if gaps == 0:
-        index = (*index, Ellipsis)
-    axis = 0
-    for i in index:
-        if i is Ellipsis:
-            axis += rest
-        elif i is None:
-            layout = layout.insert(axis)
-            axis += 1
-        elif isinstance(i, slice):
-            start, stop, step = i.indices(layout.shape[axis])
-            layout = layout.narrow(axis, start, len(range(start, stop, step)), step)
-            axis += 1
-        else:
-            layout = layout.select(axis, _position(i, layout.shape[axis], axis))
-    return layout
-
-
-def _position(index: Any, size: int, axis: int) -> int:
-    """An integer index counted from the front."""
-    if isinstance(index, bool | np.bool_):
-        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis")
-    try:
-        at = operator.index(index)
-    except TypeError:
-        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis") from None
-    if not -size <= at < size:
-        raise OutOfBoundsError(f"index {at} is out of bounds for dim {axis} of size {size}")
-    return at % size

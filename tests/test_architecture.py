@@ -18,6 +18,7 @@ ROOMS = [
     ["request"],
     ["resolver"],
     ["layout"],
+    ["slicing", "buffers"],
     ["tensor"],
     ["tiling"],
     ["planner"],
