@@ -421,7 +421,9 @@ def _concat_tensors(
         arrays = [t.numpy() for t in parts]
         joined = _concat_arrays(arrays, shape, axis, None if out is None else out.numpy())
         return asarray(joined) if out is None else out
-    target = out or Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
+    target = out
+    if target is None:
+        target = Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
     start = 0
     for t in parts:
         place = target.layout.narrow(axis, start, t.shape[axis], 1)

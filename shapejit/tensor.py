@@ -27,6 +27,11 @@ class Tensor:
     itself. Elements narrower than a byte lie side by side, least significant
     bits first, the whole tensor one stream (ONNX's bit order).
 
+    A Tensor is memory, not a number: arithmetic, comparisons (`==` too) and
+    truth raise TypeError, because each would have to unpack or to guess.
+    `numpy.asarray` gives values to compute with, `shapejit.array_equal` compares
+    bits, `is` identity, which is also what a Tensor is hashed by.
+
     >>> t = Tensor.frombuffer(bytes([0x21, 0x43, 0x05]), "int4", (5,))
     >>> t
     Tensor([1, 2, 3, 4, 5], shape=(5,), dtype=int4, 4 bits each)
@@ -63,9 +68,12 @@ class Tensor:
     def frombuffer(cls, buffer: Any, dtype: object, shape: Sequence[int]) -> Tensor:
         """The packed bytes of any buffer as a Tensor, without copying them.
 
-        `buffer` holds exactly the bytes that `shape` (in elements) needs; a
-        read-only buffer gives a read-only Tensor. Raises FormatError where the
-        sizes differ, DTypeError for strings.
+        `buffer` (bytes, bytearray, memoryview, mmap, C-contiguous ndarray: whatever
+        lends its memory in one piece) holds exactly the bytes that `shape` (in
+        elements) needs. It is kept as long as any view of the Tensor: until then a
+        bytearray cannot be resized nor a mmap closed (BufferError). A read-only
+        buffer gives a read-only Tensor. Raises FormatError where the sizes differ or
+        there is no such buffer, DTypeError for strings.
 
         >>> Tensor.frombuffer(bytearray(4), "float6_e2m3fn", (5,)).nbytes
         4
@@ -176,12 +184,27 @@ class Tensor:
         return self.with_layout(sliced(self.layout, index))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only the bytes that the elements reach travel, and a read-only view stays one."""
+        """Only what the elements reach travels, packed if the view leaves out much between them."""
+        memory, layout = self._reached()
+        if memory.size > self.nbytes * 4 // 3 + 64:
+            memory, layout = self.ascontiguous()._reached()
+        return _restored, (memory, self.dtype, layout, self.buffer.flags.writeable)
+
+    def __copy__(self) -> Tensor:
+        """The same view of the same memory."""
+        return self.with_layout(self.layout)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """The same view of a copy of what the elements reach; a read-only one stays so."""
+        memory, layout = self._reached()
+        return _restored(memory.copy(), self.dtype, layout, self.buffer.flags.writeable)
+
+    def _reached(self) -> tuple[Bytes, Layout]:
+        """The bytes from the first to the last that an element touches, and the Layout in them."""
         low, high = self.layout.span
         first, end = low // 8, (high + 7) // 8
         layout = Layout(self.shape, self.strides, self.offset - 8 * first, self.dtype.bits)
-        memory = self.buffer[first:end]
-        return _restored, (memory, self.dtype, layout, memory.flags.writeable)
+        return self.buffer[first:end], layout
 
     def __len__(self) -> int:
         if not self.shape:
@@ -203,10 +226,13 @@ class Tensor:
         return array.copy() if copy and not self.dtype.packed else array
 
     def __repr__(self) -> str:
-        values = [str(self._value(i)) for i in range(min(self.size, 6))]
-        shown = ", ".join(values + ["..."] * (self.size > 6))
+        size, edge = self.size, 3
+        ends = range(size) if size <= 2 * edge else (*range(edge), *range(size - edge, size))
+        values = [str(self._value(i)) for i in ends]
+        if size > 2 * edge:
+            values.insert(edge, "...")
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
-        return f"Tensor([{shown}], shape={self.shape}, {kind})"
+        return f"Tensor([{', '.join(values)}], shape={self.shape}, {kind})"
 
     def _value(self, index: int) -> Any:
         """The element at a row-major index, read without any kernel."""
@@ -219,6 +245,31 @@ class Tensor:
         code = int.from_bytes(raw, "little") >> shift & ((1 << self.dtype.bits) - 1)
         codes = self.dtype.codes
         return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
+
+
+def _refusal(sign: str) -> Callable[..., Any]:
+    """The method of an operator that a Tensor does not have."""
+
+    def refuse(*operands: Tensor) -> Any:
+        raise TypeError(
+            f"a Tensor has no {sign}: compute on numpy.asarray(tensor), which unpacks; "
+            f"compare bits with shapejit.array_equal(a, b), identity with 'is'"
+        )
+
+    return refuse
+
+
+# Without them Python would compare identities for ==, and take any length above 0 for true.
+_REFUSED = {
+    "+": "add radd pos", "-": "sub rsub neg", "*": "mul rmul", "@": "matmul rmatmul",
+    "/": "truediv rtruediv", "//": "floordiv rfloordiv", "%": "mod rmod", "**": "pow rpow",
+    "divmod()": "divmod rdivmod", "<<": "lshift rlshift", ">>": "rshift rrshift",
+    "&": "and rand", "|": "or ror", "^": "xor rxor", "~": "invert", "abs()": "abs", "==": "eq",
+    "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "truth value": "bool",
+}  # fmt: skip
+for _sign, _names in _REFUSED.items():
+    for _name in _names.split():
+        setattr(Tensor, f"__{_name}__", _refusal(_sign))
 
 
 def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> Tensor:
