@@ -80,6 +80,14 @@ class FormatError(ShapeJitError, ValueError):
     """
 
 
+class ExportError(FormatError, BufferError):
+    """A Tensor that DLPack cannot describe, or not to this consumer.
+
+    >>> issubclass(ExportError, BufferError), issubclass(ExportError, ShapeJitError)
+    (True, True)
+    """
+
+
 class FileFormatError(ShapeJitError, ValueError):
     """A file that does not hold what its format says.
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from . import dlpack
 from .buffers import Bytes as Bytes
 from .buffers import bytes_of, memory_of
 from .buffers import plain as plain
@@ -225,6 +226,34 @@ class Tensor:
             return array.astype(dtype)
         return array.copy() if copy and not self.dtype.packed else array
 
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over this memory (Array API 2024.12; DLPack 1.1), or over a copy.
+
+        Elements narrower than a byte are lent packed; `copy=True` lends a copy in
+        row-major order. Raises ExportError (a BufferError) for dtypes that DLPack
+        lacks, for views that begin within a byte or whose strides are no whole
+        elements, and for what an unversioned capsule cannot say.
+
+        >>> import numpy as np
+        >>> np.from_dlpack(Tensor.frombuffer(bytearray([1, 0, 2, 0]), "int16", (2,))[::-1])
+        array([2, 1], dtype=int16)
+        """
+        versioned = dlpack.is_versioned(stream, max_version, dl_device, copy)
+        writeable = bool(copy) or self.buffer.flags.writeable
+        dlpack.check_exportable(self.dtype, self.ndim, versioned=versioned, writeable=writeable)
+        t = self.reshape(self.shape, copy=True) if copy else self
+        return dlpack.lend(t.buffer, t.dtype, t.layout, versioned=versioned, copied=bool(copy))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CPU
+
     def __repr__(self) -> str:
         size, edge = self.size, 3
         ends = range(size) if size <= 2 * edge else (*range(edge), *range(size - edge, size))
@@ -281,11 +310,14 @@ def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> T
 
 
 def asarray(x: Any, /) -> Tensor:
-    """An ndarray as a Tensor over the same memory; a Tensor as it is.
+    """An ndarray, or what NumPy or DLPack can read, as a Tensor over the same memory.
 
-    ml_dtypes' sub-byte arrays keep one byte an element: their Tensor has
-    strides of 8 bits (`shapejit.pack` makes a packed one). Raises DTypeError
-    for strings, objects and dtypes outside the table.
+    A Tensor is returned as it is. ml_dtypes' sub-byte arrays keep one byte an
+    element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
+    one). What NumPy has no dtype for comes by DLPack from the CPU: torch's
+    bfloat16 and float8; its float4_e2m1fn_x2 of shape (m, n) is float4_e2m1fn
+    of shape (m, 2 * n). Raises DTypeError for strings, objects and dtypes
+    outside the table, FormatError for memory of other devices.
 
     >>> import numpy as np, ml_dtypes
     >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
@@ -293,10 +325,26 @@ def asarray(x: Any, /) -> Tensor:
     """
     if isinstance(x, Tensor):
         return x
-    array = plain(x if isinstance(x, np.ndarray) else np.asarray(x))
+    array = x if isinstance(x, np.ndarray) else _numpys(x)
+    if array is None:
+        return Tensor(*dlpack.borrow(x))
+    array = plain(array)
     kind = fixed_width(array.dtype)
     memory, layout = memory_of(array, kind.bits)
     return Tensor(memory, kind, layout)
+
+
+def _numpys(x: Any) -> NDArray[Any] | None:
+    """What NumPy makes of x; None where it cannot and DLPack may."""
+    lends = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
+    if lends and not hasattr(x, "__array__"):
+        return None
+    try:
+        return np.asarray(x)
+    except TypeError:
+        if lends:
+            return None
+        raise
 
 
 def fixed_width(x: object) -> DType:

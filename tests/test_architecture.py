@@ -19,6 +19,7 @@ ROOMS = [
     ["resolver"],
     ["layout"],
     ["slicing", "buffers"],
+    ["dlpack"],
     ["tensor"],
     ["tiling"],
     ["planner"],
