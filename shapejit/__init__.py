@@ -9,6 +9,7 @@
 from . import dtypes as dtypes
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
+from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
 from .operations import (
     ascontiguous,
@@ -36,6 +37,7 @@ __all__ = [
     "ReshapeError",
     "ShapeJitError",
     "Tensor",
+    "array_equal",
     "asarray",
     "ascontiguous",
     "broadcast_to",

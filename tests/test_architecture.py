@@ -26,6 +26,7 @@ ROOMS = [
     ["kernels"],
     ["engine"],
     ["operations"],
+    ["equality"],
     ["dialects"],
     ["files"],
     ["conversion"],

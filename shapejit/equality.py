@@ -1,0 +1,107 @@
+"""Equality of bits, whatever the strides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .dtypes import STRING
+from .errors import DTypeError
+from .operations import ascontiguous
+from .tensor import Bytes, Tensor, asarray, dtype_of, plain
+
+_PIECE = 1 << 20  # bytes of each side that are brought into order and compared at a time
+
+
+def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
+    """Whether shapes, dtypes and the bits of all elements are the same.
+
+    `a` and `b` are ndarrays or Tensors, one of each too, packed or one element a
+    byte, with any strides; a view is brought into order piece by piece. NaNs
+    of the same bits are equal, 0.0 and -0.0 are not; bits beside the elements
+    (padding, the high bits of ml_dtypes' sub-byte types) do not count. Strings
+    are equal as Python's are. Raises DTypeError for anything else than arrays,
+    and for dtypes outside the table.
+
+    >>> import numpy as np
+    >>> array_equal(np.array([np.nan, 0.0]), np.array([np.nan, 0.0]))
+    True
+    >>> array_equal(np.array([0.0]), np.array([-0.0]))
+    False
+    """
+    x, y = _checked(a), _checked(b)
+    kind = dtype_of(x)
+    if dtype_of(y) is not kind or x.shape != y.shape:
+        return False
+    if kind is STRING:
+        assert isinstance(x, np.ndarray)
+        assert isinstance(y, np.ndarray)
+        return all(p is q or p == q for p, q in zip(x.flat, y.flat, strict=True))
+    return _same_bits(asarray(x), asarray(y))
+
+
+def _checked(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, np.ndarray):
+        return plain(x)
+    raise DTypeError(
+        f"array_equal compares numpy.ndarrays and shapejit.Tensors, not {type(x).__name__}"
+    )
+
+
+def _same_bits(x: Tensor, y: Tensor) -> bool:
+    """Two tensors of one dtype and shape."""
+    if x.size == 0:
+        return True
+    if _in_order(x) and _in_order(y):
+        return _same_bytes(x, y)
+    # What repeats on both sides is compared once.
+    once = tuple(
+        0 if size == 1 or p == q == 0 else slice(None)
+        for size, p, q in zip(x.shape, x.strides, y.strides, strict=True)
+    )
+    return all(
+        _same_bytes(ascontiguous(p), ascontiguous(q))
+        for p, q in zip(_pieces(x[once]), _pieces(y[once]), strict=True)
+    )
+
+
+def _in_order(t: Tensor) -> bool:
+    return t.contiguous and t.offset % 8 == 0
+
+
+def _pieces(t: Tensor) -> Iterator[Tensor]:
+    """Slices along the outer dims, of _PIECE bytes at most; the cuts depend on the shape alone."""
+    if t.ndim == 0 or t.nbytes <= _PIECE:
+        yield t
+        return
+    row = t.size // t.shape[0] * t.dtype.bits
+    if row > 8 * _PIECE:
+        for i in range(t.shape[0]):
+            yield from _pieces(t[i])
+        return
+    rows = 8 * _PIECE // row
+    rows -= rows % 8 if rows > 8 else 0  # the next piece begins on a byte, too
+    for i in range(0, t.shape[0], rows):
+        yield t[i : i + rows]
+
+
+def _same_bytes(x: Tensor, y: Tensor) -> bool:
+    """Two tensors whose elements lie in order from a whole byte on."""
+    bits = x.size * x.dtype.bits
+    left, right = (t.buffer[t.offset // 8 :] for t in (x, y))
+    whole = bits // 8
+    for at in range(0, whole, _PIECE):
+        end = min(at + _PIECE, whole)
+        if not np.array_equal(_wide(left[at:end]), _wide(right[at:end])):
+            return False
+    return not (bits % 8 and (left[whole] ^ right[whole]) & (1 << bits % 8) - 1)
+
+
+def _wide(memory: Bytes) -> NDArray[Any]:
+    """The bytes eight at a time, where that comes out even: three times as fast."""
+    return memory.view(np.uint64) if memory.size % 8 == 0 else memory
