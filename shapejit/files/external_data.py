@@ -1,0 +1,74 @@
+"""ONNX external data (onnx/docs/ExternalData.md): bytes in a file beside the model, mapped.
+
+A model is somebody else's text: what it says of a file is checked before any of
+it is mapped, and a path leads nowhere but into the model's own folder.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ..errors import FileFormatError
+from ..tensor import Bytes
+from .paths import Path
+
+# One map a file, however many tensors lie in it: each map holds a file descriptor.
+# Keyed by what tells a changed file from the one that was mapped.
+_maps: WeakValueDictionary[tuple[int, int, int, int], mmap.mmap] = WeakValueDictionary()
+
+
+def read(folder: Path, location: str, offset: int, length: int, tensor: str) -> Bytes:
+    """`length` read-only bytes from `offset` of the file `location` in `folder`, not copied.
+
+    `folder` is the model's (empty: the current one), `location` relative to it;
+    symbolic links may not lead out of it. `tensor` names what the bytes are for
+    in errors. Raises OSError where the file cannot be opened, FileFormatError
+    where the path leaves the folder or the file ends too soon. The file must
+    not be overwritten in place while the bytes are in use.
+    """
+    path = os.path.join(os.fspath(folder), location)
+    descriptor = os.open(
+        _within(os.fspath(folder) or os.curdir, location, path, tensor),
+        os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,  # a pipe would block
+    )
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileFormatError(path, tensor, "it is no regular file")
+        if offset + length > status.st_size:
+            raise FileFormatError(
+                path,
+                tensor,
+                f"its {length} bytes from byte {offset} on end beyond the file's {status.st_size}",
+            )
+        if length == 0:
+            return np.frombuffer(b"", np.uint8)
+        return np.frombuffer(_map(descriptor, status), np.uint8)[offset : offset + length]
+    finally:
+        os.close(descriptor)
+
+
+def _map(descriptor: int, status: os.stat_result) -> mmap.mmap:
+    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    known = _maps.get(key)
+    if known is None:
+        known = _maps[key] = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+    return known
+
+
+def _within(folder: str, location: str, path: str, tensor: str) -> str:
+    """The file that `location` names, all links followed; it lies in the folder."""
+    if not location or "\0" in location:
+        raise FileFormatError(path, tensor, f"no file can have the name {location!r}")
+    if os.path.isabs(location):
+        raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
+    home = os.path.realpath(folder)
+    found = os.path.realpath(os.path.join(home, location))
+    if found == home or os.path.commonpath([home, found]) != home:
+        raise FileFormatError(path, tensor, "its location leads out of the model's folder")
+    return found
