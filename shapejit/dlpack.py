@@ -200,7 +200,8 @@ def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     first, end = low // 8, -(-high // 8)
     # From here on the capsule's own destructor does nothing; nothing may fail in between.
     _rename(capsule, _USED[versioned])
-    memory = np.asarray(_Borrowed(managed, versioned, (first, end), one_a_byte))
+    lent = _Borrowed(managed, versioned, (first, end), one_a_byte)
+    memory = np.asarray(lent) if layout.size else np.empty(0, np.uint8)  # nothing is at NULL
     return memory, kind, Layout(layout.shape, layout.strides, -8 * first, kind.bits)
 
 
