@@ -62,9 +62,13 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
         0 if size == 1 or p == q == 0 else slice(None)
         for size, p, q in zip(x.shape, x.strides, y.strides, strict=True)
     )
+    x, y = x[once], y[once]
+    # In the order of one side's memory: two transposed matrices need no transposition.
+    order = sorted(range(x.ndim), key=lambda i: -abs(x.strides[i]))
+    x, y = x.permute_dims(order), y.permute_dims(order)
     return all(
         _same_bytes(ascontiguous(p), ascontiguous(q))
-        for p, q in zip(_pieces(x[once]), _pieces(y[once]), strict=True)
+        for p, q in zip(_pieces(x), _pieces(y), strict=True)
     )
 
 
