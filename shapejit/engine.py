@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .planner import Plan
-from .tiling import IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
+from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
 
 # One parallel region at a time: numba's workqueue layer aborts the process when
 # two threads enter at once. Whoever finds it taken runs the serial kernel.
@@ -184,12 +184,19 @@ def _bit_work(plan: Plan, streaming: bool) -> _Work:
         case Strategy.BIT_TILES:
             module, name, stage = bit_tiles, "bit_tiles", plan.sides.stage_bytes
             facts = (plan.sides.tile, plan.sides.offsets, *facts)
-            pieces = _pieces(PIECE * max(1, int(plan.sides.tile[0, 0]) // (factor * PIECE)))
+            row = max(PIECE, int(plan.sides.tile[0, 0]) // factor)
+            whole = plan.sides.tile[2, 0] == DENSE_PIECES
+            pieces = _pieces(row & -row if whole else row)
             tags = (memory.COUNTS[plan.width], pieces)
         case _:
-            name, stage, tags = "by_codes", bits.CODES_BYTES, (memory.COUNTS[plan.width],)
+            name, stage = "by_codes", bits.CODES_BYTES
             per_row = prod(loop.size for loop in plan.rows)
-            facts = (*facts, len(plan.loops) + 1, per_row, plan.unit)
+            facts = (*facts, len(plan.loops) + 1, per_row, plan.block, plan.unit)
+            picks = plan.step if plan.strategy is Strategy.BIT_PICK else 1
+            turns = plan.step if plan.strategy is Strategy.BIT_INTERLEAVE else 1
+            back = memory.WIDTHS[2 if picks < 0 else 1]
+            steps = memory.COUNTS[abs(picks)]
+            tags = (memory.COUNTS[plan.width], memory.COUNTS[turns], steps, back)
     return _work(module, name, facts, stage, tags)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .layout import Layout
 from .tiling import (
-    CODES_BLOCK,
+    BY_CODES,
     IN_BITS,
     PAGE,
     PIECE,
@@ -28,6 +28,7 @@ from .tiling import (
     Tile,
     bit_sides,
     bit_tile_of,
+    codes_block,
     sides,
     tile_of,
 )
@@ -47,8 +48,8 @@ class Plan:
     `loops` are the outer dims, outermost first. `rows` are the dims of a tile
     that lie side by side in the target, `columns` those that lie side by side
     in the source. `width` is the bytes of an element or run that moves whole.
-    `step` is how many rows INTERLEAVE takes, how many elements apart PICK finds
-    its own, or how many are in a group of TURN, whose `width` is a group's.
+    `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
+    finds its own, or how many are in a group of TURN, whose `width` is a group's.
     `offset` and `target_offset` (bytes), and beyond them `bit_offset` and
     `target_bit`, lead to the first element. For the strategies of bits, `width`
     and all strides are bits, `unit` is what an element takes in the target, and
@@ -94,10 +95,10 @@ class Plan:
     def table(self) -> NDArray[np.int64]:
         """What the kernels walk, one row (size, source, target) a loop; blocks of a tile last.
 
-        For CODES the loops within a row stand behind those around it.
+        For codes the loops within a row stand behind those around it.
         """
-        if self.strategy is Strategy.CODES:
-            loops = [*self.loops, self._blocks(CODES_BLOCK), *self.rows]
+        if self.strategy in BY_CODES:
+            loops = [*self.loops, self._blocks, *self.rows]
         else:
             tile = self.sides.tile
             blocks = [
@@ -108,22 +109,26 @@ class Plan:
             loops = [*self.loops, *blocks]
         return np.array(loops, np.int64).reshape(-1, 3)
 
-    def _blocks(self, size: int) -> Loop:
-        """The loop over blocks of so many elements of a row."""
-        return Loop(-(-prod(loop.size for loop in self.rows) // size), 0, 0)
+    @cached_property
+    def block(self) -> int:
+        """Elements that become codes together."""
+        return codes_block(self.strategy, self.step)
+
+    @cached_property
+    def _blocks(self) -> Loop:
+        """The loop over the blocks of a row of codes."""
+        return Loop(-(-prod(loop.size for loop in self.rows) // self.block), 0, 0)
 
     @cached_property
     def count(self) -> int:
         """Units of work: pages, or iterations of all loops around rows and tiles."""
-        match self.strategy:
-            case Strategy.ONE_RUN:
-                return -(-self.nbytes // PAGE)
-            case Strategy.BIT_RUN:
-                return self.nbytes // PAGE + 2  # the pages that it may touch
-            case Strategy.CODES:
-                return self.elements * self._blocks(CODES_BLOCK).size
-            case _:
-                return int(self.table[:, 0].prod())
+        if self.strategy is Strategy.ONE_RUN:
+            return -(-self.nbytes // PAGE)
+        if self.strategy is Strategy.BIT_RUN:
+            return self.nbytes // PAGE + 2  # the pages that it may touch
+        if self.strategy in BY_CODES:
+            return self.elements * self._blocks.size
+        return int(self.table[:, 0].prod())
 
     @cached_property
     def elements(self) -> int:
@@ -172,12 +177,12 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     if run % 8 or bit_offset or bit_shift or any(s % 8 for s in strides):
         tile = (bit_tile_of(outer, run, layout.bits, unit) if outer or unit != layout.bits
                 else Tile(Strategy.BIT_RUN, ()))
-        width = layout.bits if tile.strategy in (Strategy.BIT_TILES, Strategy.CODES) else run
+        width = run if tile.strategy in (Strategy.BIT_RUN, Strategy.BIT_ROWS) else layout.bits
         offset, bit_offset = divmod(layout.offset + tile.shift, 8)
         target_offset, bit_shift = divmod(target.offset + tile.target_shift, 8)
         return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width, unit,
                     offset=offset, target_offset=target_offset,
-                    bit_offset=bit_offset, target_bit=bit_shift,
+                    step=tile.step, bit_offset=bit_offset, target_bit=bit_shift,
                     reach=-(-layout.span[1] // 8) - offset, gaps=gaps,
                     padding=0 if into else -count * unit % 8,
                     parallel=parallel, streaming=streaming)

@@ -21,6 +21,7 @@ COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
 BIT_ROW = 8 * 1024
 BIT_COLUMNS = 512
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
+DENSE_PIECES = 2  # in the tables of a tile: dense, and rows are whole pieces
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 
 GATHER_BYTES = 2048  # bytes of a block that is gathered element by element
@@ -58,11 +59,14 @@ class Strategy(Enum):
     BIT_ROWS = "rows of bits: runs that begin between bytes"
     BIT_TILES = "tiles of bits: packed blocks transposed in registers"
     CODES = "codes: a byte an element on the way, then packed"
+    BIT_INTERLEAVE = "codes of a few rows that take turns"
+    BIT_PICK = "codes of elements a few apart, or backwards"
     NUMPY = "NumPy's copy: too small for a compiled call to pay"
 
 
 STREAMED_ANYWHERE = (Strategy.TILES, Strategy.RUN_TILES)
-IN_BITS = (Strategy.BIT_RUN, Strategy.BIT_ROWS, Strategy.BIT_TILES, Strategy.CODES)
+BY_CODES = (Strategy.CODES, Strategy.BIT_INTERLEAVE, Strategy.BIT_PICK)
+IN_BITS = (Strategy.BIT_RUN, Strategy.BIT_ROWS, Strategy.BIT_TILES, *BY_CODES)
 
 
 class Loop(NamedTuple):
@@ -130,7 +134,10 @@ def bit_sides(rows: tuple[Loop, ...], columns: tuple[Loop, ...], width: int) -> 
     # What a block of rows leaves on the stage, in whole vectors, and a line between columns.
     steps = -(-min(row_facts[3] + over, row_facts[0]) // (factor * LINE))
     pitch = steps * LINE + LINE
-    dense = _dense(columns, row_facts[0] * width) and row_facts[3] == row_facts[0]
+    dense = int(_dense(columns, row_facts[0] * width) and row_facts[3] == row_facts[0])
+    if dense and factor > 1 and row_facts[0] * width % (8 * PIECE) == 0:
+        # Whole pieces: the rows follow one another on the stage already.
+        dense, pitch = DENSE_PIECES, row_facts[0] * width // 8
     bounce = -(-pitch * column_facts[3] // PAGE) * PAGE
     # A block of rows passes through a buffer of as many bytes as it has elements of codes.
     linear = bounce + LINE * BIT_COLUMNS
@@ -138,7 +145,7 @@ def bit_sides(rows: tuple[Loop, ...], columns: tuple[Loop, ...], width: int) -> 
     tile = (
         (*row_facts, starts[0], 0),
         (*column_facts, starts[1], 0),
-        (int(dense), 0, pitch, 0, 0, 0),
+        (dense, 0, pitch, 0, 0, 0),
         (0, bounce, linear, 0, 0, 0),
     )
     offsets = np.concatenate([row_offsets, column_offsets])
@@ -251,9 +258,25 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         if loop.target != bytes_of(loops[len(loops) - inner :], unit):
             break
         inner += 1
-    around = len(loops) - inner
-    within = loops[around:] or [Loop(1, width, unit)]
-    return Tile(Strategy.CODES, tuple(loops[:around]), tuple(within))
+    around, within = tuple(loops[: len(loops) - inner]), tuple(loops[len(loops) - inner :])
+    if not within:
+        return Tile(Strategy.CODES, around, (Loop(1, width, unit),))
+    last = within[-1]
+    if len(within) > 1 and last.size in TURNS:
+        before = within[-2]
+        if before.source == width and before.size >= PIECE:
+            return Tile(Strategy.BIT_INTERLEAVE, around, within, step=last.size)
+    apart = last.source // width
+    if apart in STEPS and last.source % width == 0 and last.size >= PIECE:
+        return Tile(Strategy.BIT_PICK, around, within, step=apart)
+    return Tile(Strategy.CODES, around, within)
+
+
+def codes_block(strategy: Strategy, step: int) -> int:
+    """Elements that are codes together: whole bytes, and whole turns."""
+    if strategy is Strategy.BIT_INTERLEAVE:
+        return CODES_BLOCK // (step * LINE) * step * LINE
+    return CODES_BLOCK
 
 
 def _streams(loops: list[Loop], nearest: Loop) -> int:

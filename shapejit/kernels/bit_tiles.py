@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import prange
 
-from ..tiling import BIT_COLUMNS
+from ..tiling import BIT_COLUMNS, DENSE_PIECES
 from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, widen_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
 from .copies import STAGE, Table, advance, enter
@@ -132,7 +132,7 @@ def bit_tiles(
     step_p, step_q = per_byte * vector, PIECE * per_byte
     over = (LINE_BITS + width - 1) // width
     pitch = PITCH // per_byte
-    apart, dense = shape[2, 2], shape[2, 0] == 1
+    apart, dense = shape[2, 2], shape[2, 0]
     table = offsets.ctypes.data
     buffer, packed = stage + shape[3, 1], stage + shape[3, 2]
     s, t = enter(loops, at, low)
@@ -166,7 +166,10 @@ def bit_tiles(
                     transpose_even(piece, pitch, place, per_byte * apart, _BYTE, pieces)
         limit = shape[0, 0]
         last = min(own + shape[0, 3], limit)
-        if dense:
+        if dense == DENSE_PIECES:
+            move_bits(to + offsets[columns], 8 * stage, q_count * limit * width, streamed)
+            q_count = 0
+        elif dense != 0:
             # Whole rows that follow one another in the target, gathered as they do.
             place = to + offsets[columns]
             lead = place & (LINE_BITS - 1)

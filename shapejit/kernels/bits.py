@@ -27,10 +27,25 @@ from .bitmoves import (
 )
 from .copies import PAGE, STAGE, Table, advance, enter, stream
 from .jit import kernel, parallel_kernel
-from .memory import LINE, PIECE, copy, fence, load_byte, move_line, move_piece, store_byte
+from .memory import (
+    LINE,
+    PIECE,
+    WIDTHS,
+    copy,
+    fence,
+    interleave,
+    load_byte,
+    move_line,
+    move_piece,
+    pick,
+    size_of,
+    store_byte,
+)
 
-CODES_BYTES = 2 * CODES_BLOCK + 4 * LINE  # of their stage: codes, then the packed block
+# Of their stage: codes, the packed block, and up to four times as many on the way.
+CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE
 LINE_BITS = 8 * LINE
+_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -269,6 +284,77 @@ def fill(
 
 
 @kernel
+def fill_turns(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    runs: int,
+    bits: Any,
+    turns: Any,
+) -> None:
+    """`fill` where as many runs as `turns` is long, the last loop, take turns."""
+    rows, last = len(turns), loops.shape[0] - 1
+    size, width, apart = loops[last - 1, 0], len(bits), CODES_BLOCK // len(turns) + LINE
+    for row in range(rows):
+        store_word(runs + 8 * row, row * apart)
+    table, runs = runs, runs + LINE
+    s, _ = enter(loops, at, first)
+    done = 0
+    while done < count:
+        take = min((count - done) // rows, size - at[last - 1])
+        for row in range(rows):
+            begin = source + s + row * loops[last, 1]
+            widen(runs + row * apart, begin, take, end, bits)
+        for i in range(0, take, LINE):
+            interleave(runs + i, table, codes + done + i * rows, turns, _BYTE, _LINE)
+        done += take * rows
+        at[last - 1] += take - 1
+        at[last] = rows - 1
+        s, _ = advance(loops, at, s + (take - 1) * width + (rows - 1) * loops[last, 1], 0)
+
+
+@kernel
+def fill_picks(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    runs: int,
+    bits: Any,
+    step: Any,
+    back: Any,
+) -> None:
+    """`fill` where the elements of the last loop lie `step` apart, as `pick` has it."""
+    last, width, apart = loops.shape[0] - 1, len(bits), len(step)
+    size = loops[last, 0]
+    s, _ = enter(loops, at, first)
+    done = 0
+    while done < count:
+        take = min(count - done, size - at[last])
+        reach = (take - 1) * apart
+        if size_of(back) == 2:
+            # The last whole vector reads before the first element: a margin is there.
+            begin = runs + LINE * (apart + 1)
+            widen(begin, source + s - reach * width, reach + 1, end, bits)
+            for i in range(0, take, LINE):
+                pick(begin + reach - i * apart, codes + done + i, step, back, _BYTE, _LINE)
+        else:
+            widen(runs, source + s, reach + 1, end, bits)
+            for i in range(0, take, LINE):
+                pick(runs + i * apart, codes + done + i, step, back, _BYTE, _LINE)
+        done += take
+        at[last] += take - 1
+        s, _ = advance(loops, at, s + (take - 1) * loops[last, 1], 0)
+
+
+@kernel
 def by_codes(
     source: int,
     target: int,
@@ -279,41 +365,56 @@ def by_codes(
     facts: Table,
     outer: int,
     count: int,
+    block: int,
     unit: int,
     stage: int,
     bits: Any,
+    turns: Any,
+    step: Any,
+    back: Any,
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
     The first `outer` loops walk blocks of rows of `count` elements, the others the
-    elements of a row.
+    elements of a row. One of `turns` and `step` may be longer than 1, or `back`
+    two bytes: whole vectors then follow the elements.
     """
     width, streamed, end = len(bits), facts[3], source + facts[4]
     around, within = loops[:outer], loops[outer:]
     around_at, within_at = at[:outer], at[outer : loops.shape[0]]
-    begin, packed = 8 * source + facts[1], stage + CODES_BLOCK + 2 * LINE
+    begin, packed = 8 * source + facts[1], stage + CODES_BLOCK + 4 * LINE
+    runs = packed + CODES_BLOCK + 4 * LINE
     codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
     s, t = enter(around, around_at, low)
     for _ in range(low, high):
-        first = around_at[outer - 1] * CODES_BLOCK
-        elements = min(CODES_BLOCK, count - first)
-        to = 8 * target + facts[2] + t + first * unit
-        if unit == 8:
-            fill(stage, begin + s, within, within_at, first, elements, end, bits)
-            if streamed != 0:
-                stream(to >> 3, stage, elements)
+        first = around_at[outer - 1] * block
+        rest = min(block, count - first)
+        to, nbits = 8 * target + facts[2] + t + first * unit, rest * unit
+        done = 0
+        if codes_at_hand and unit != 8 and (begin + s) & 7 == 0:
+            done = rest & -LINE
+            narrow(packed, ((begin + s) >> 3) + first, done, bits)
+            rest -= done
+        if rest > 0:
+            at_first = first + done
+            if len(turns) > 1:
+                fill_turns(
+                    stage, begin + s, within, within_at, at_first, rest, end, runs, bits, turns
+                )
+            elif len(step) > 1 or size_of(back) == 2:
+                fill_picks(
+                    stage, begin + s, within, within_at, at_first, rest, end, runs, bits, step, back
+                )
             else:
-                copy(to >> 3, stage, elements)
-        else:
-            done = 0
-            if codes_at_hand and (begin + s) & 7 == 0:
-                done = elements & -LINE
-                narrow(packed, (begin + s >> 3) + first, done, bits)
-            if done < elements:
-                rest = elements - done
-                fill(stage, begin + s, within, within_at, first + done, rest, end, bits)
+                fill(stage, begin + s, within, within_at, at_first, rest, end, bits)
+            if unit != 8:
                 narrow(packed + (done * width >> 3), stage, rest, bits)
-            move_bits(to, 8 * packed, elements * width, streamed)
+        if unit != 8:
+            move_bits(to, 8 * packed, nbits, streamed)
+        elif streamed != 0:
+            stream(to >> 3, stage, rest)
+        else:
+            copy(to >> 3, stage, rest)
         s, t = advance(around, around_at, s, t)
     fence()
 
@@ -362,20 +463,25 @@ def by_codes_parallel(
     target: int,
     loops: Table,
     at: Table,
-    count: int,
+    units: int,
     facts: Table,
     outer: int,
-    elements: int,
+    count: int,
+    block: int,
     unit: int,
     stage: int,
     stage_step: int,
     bits: Any,
+    turns: Any,
+    step: Any,
+    back: Any,
 ) -> None:
     """`by_codes`, one share of the blocks a row of `at`."""
     shares = at.shape[0]
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        low, high = units * share // shares, units * (share + 1) // shares
         own = stage + share * stage_step
         by_codes(
-            source, target, loops, at[share], low, high, facts, outer, elements, unit, own, bits
-        )
+            source, target, loops, at[share], low, high,
+            facts, outer, count, block, unit, own, bits, turns, step, back,
+        )  # fmt: skip
