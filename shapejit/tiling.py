@@ -21,6 +21,7 @@ COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
 BIT_ROW = 8 * 1024
 BIT_COLUMNS = 512
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
+MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
 DENSE_PIECES = 2  # in the tables of a tile: dense, and rows are whole pieces
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 
@@ -127,7 +128,7 @@ def bit_sides(rows: tuple[Loop, ...], columns: tuple[Loop, ...], width: int) -> 
     """The tables of a tile of elements of `width` bits: counts in elements, offsets in bits."""
     factor = factor_of(width)
     over = -(-8 * LINE // width)
-    margin = over + factor * LINE + 8
+    margin = over + factor * LINE + MOST_AHEAD
     row_facts, row_offsets = side([(n, s) for n, s, _ in rows], BIT_ROW // width, margin)
     places = [(n, t) for n, _, t in columns]
     column_facts, column_offsets = side(places, BIT_COLUMNS, margin)

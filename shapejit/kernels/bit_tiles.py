@@ -13,7 +13,7 @@ from typing import Any
 
 from numba import prange
 
-from ..tiling import BIT_COLUMNS, DENSE_PIECES
+from ..tiling import BIT_COLUMNS, DENSE_PIECES, MOST_AHEAD
 from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, widen_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
 from .copies import STAGE, Table, advance, enter
@@ -32,41 +32,35 @@ from .memory import (
 from .tiles import NEAR, block_of
 
 PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
+AHEAD = 16 * LINE_BITS  # of rows, asked for before they are needed
 _BYTE = WIDTHS[1]
 
 
 @kernel
-def take(into: int, row: int, pieces: int, bits: Any) -> None:
-    """Put 16 bytes of a row, or 16 codes, for each of `pieces`, into the buffer."""
+def take_block(into: int, row: int, bits: Any) -> None:
+    """Put the elements of a whole block of columns of a row into the buffer."""
     width = len(bits)
     come, shift = row >> 3, row & 7
     if 8 % width != 0:
-        for _ in range(pieces >> 2):
-            widen_line(into, come, shift, bits)
-            come += 8 * width
-            into += LINE
-        for _ in range(pieces & 3):
-            widen_piece(into, come, shift, bits)
-            come += 2 * width
-            into += PIECE
+        for line in range(0, PITCH, LINE):
+            widen_line(into + line, come + line * width // 8, shift, bits)
     elif shift == 0:
-        for _ in range(pieces >> 2):
-            move_line(into, come)
-            come += LINE
-            into += LINE
-        for _ in range(pieces & 3):
-            move_piece(into, come)
-            come += PIECE
-            into += PIECE
+        for line in range(0, PITCH * width // 8, LINE):
+            move_line(into + line, come + line)
     else:
-        for _ in range(pieces >> 2):
-            shift_line(into, come, shift)
-            come += LINE
-            into += LINE
-        for _ in range(pieces & 3):
-            shift_piece(into, come, shift)
-            come += PIECE
-            into += PIECE
+        for line in range(0, PITCH * width // 8, LINE):
+            shift_line(into + line, come + line, shift)
+
+
+@kernel
+def take_piece(into: int, row: int, bits: Any) -> None:
+    """Put 16 bytes of a row, or 16 codes, into the buffer."""
+    if 8 % len(bits) != 0:
+        widen_piece(into, row >> 3, row & 7, bits)
+    elif row & 7 == 0:
+        move_piece(into, row >> 3)
+    else:
+        shift_piece(into, row >> 3, row & 7)
 
 
 @kernel
@@ -87,27 +81,29 @@ def take_rows(
     """
     width = len(bits)
     per_byte = 8 // width if 8 % width == 0 else 1
-    step = PIECE * per_byte
-    pieces = count // step
-    back = pieces * step < count
+    step, pitch = PIECE * per_byte, PITCH // per_byte
+    whole = count // step * step
+    ahead = min(max(NEAR, AHEAD // (count * width)), MOST_AHEAD)
     for r in range(rows):
-        if r + NEAR < rows:
-            near = (source + load_word(rows_at + 8 * (r + NEAR))) >> 3
+        if r + ahead < rows:
+            near = source + load_word(rows_at + 8 * (r + ahead))
         else:
-            near = (next_source + load_word(next_at + 8 * (r + NEAR - rows))) >> 3
-        into = buffer + r % per_byte * LINE * PITCH // per_byte + r // per_byte * PITCH // per_byte
+            near = next_source + load_word(next_at + 8 * (r + ahead - rows))
+        into = buffer + r % per_byte * LINE * pitch + r // per_byte * pitch
         row = source + load_word(rows_at + 8 * r)
         if count == BIT_COLUMNS:
-            # As many as there are: a constant, so that the loops are unrolled.
             for line in range(0, BIT_COLUMNS * width // 8, LINE):
-                prefetch(near + line)
-            take(into, row, BIT_COLUMNS // step, bits)
+                prefetch((near >> 3) + line)
+            take_block(into, row, bits)
         else:
-            for line in range(0, count * width >> 3, LINE):
-                prefetch(near + line)
-            take(into, row, pieces, bits)
-            if back:
-                take(into + pieces * PIECE, row + (count - step) * width, 1, bits)
+            last = count * width >> 3
+            for line in range(0, last, LINE):
+                prefetch((near >> 3) + line)
+            prefetch((near >> 3) + last)
+            for q in range(0, whole, step):
+                take_piece(into + q // per_byte, row + q * width, bits)
+            if whole < count:
+                take_piece(into + whole // per_byte, row + (count - step) * width, bits)
 
 
 @kernel
@@ -178,7 +174,11 @@ def bit_tiles(
                 row = stage + q * apart
                 if per_byte == 1:
                     narrow(row, row, limit, bits)
-                append(8 * packed + filled, 8 * row, limit * width, row + apart)
+                if (filled | limit * width) & 7 == 0:
+                    for done in range(0, limit * width >> 3, PIECE):
+                        move_piece(packed + (filled >> 3) + done, row + done)
+                else:
+                    append(8 * packed + filled, 8 * row, limit * width, row + apart)
                 filled += limit * width
                 if filled + limit * width > 8 * STAGE:
                     place, filled = flush_bits(place, packed, lead, filled, streamed)
