@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine
+from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .layout import Layout, normal_axes
 from .planner import Plan, plan
 from .request import Request, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, plain
-from .tiling import Strategy
+from .tiling import CODES_BLOCK, LINE, Strategy
 
 View = TypeVar("View")
 CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
+CODES = dtype("uint8")
 NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 
@@ -180,11 +182,13 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
     if not t.dtype.packed:
         array = _copy_array(t.numpy(), shape, None if out is None else out.numpy())
         return asarray(array) if out is None else out
+    fresh = out is None
     if out is None:
         layout = Layout.row_major(shape, t.dtype.bits)
         out = Tensor(np.empty(t.nbytes, np.uint8), t.dtype, layout)
     first = out.offset // 8
-    engine.run(plan(t.layout, t.dtype.bits), t.buffer, out.buffer[first : first + t.nbytes])
+    target = out.buffer[first : first + t.nbytes]
+    engine.run(plan(t.layout, t.dtype.bits), t.buffer, target, fresh)
     return out
 
 
@@ -435,11 +439,12 @@ def _concat_tensors(
     return target
 
 
-def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:
-    """A contiguous packed Tensor of an array with one byte an element.
+def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
+    """A contiguous packed Tensor of an array with one byte an element; new, or `out`.
 
     `x` has an ml_dtypes sub-byte dtype, or holds uint8 codes of `dtype`. Bits
-    above an element's width are ignored, padding bits are zero.
+    above an element's width are ignored, padding bits are zero. `out` as in
+    `reshape`, of the packed dtype. Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> pack(np.array([1, 2, 3], np.uint8), "uint4").tobytes().hex()
@@ -450,11 +455,33 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None) -> Tensor:
     if kind is not given.dtype:
         if given.dtype.name != "uint8" or not kind.packed:
             raise DTypeError(f"{given.dtype} elements are no codes of {kind}: pass uint8 codes")
-        bits = kind.bits
-        seen = given.layout
-        given = Tensor(given.buffer, kind, Layout.of(seen.shape, seen.strides, seen.offset, bits))
+        given = _codes_as(given, kind)
+    if not kind.packed:
+        return ascontiguous(given, out=out)
+    if out is not None:
+        _check_tensor_out(given, given.shape, out)
+    if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
+        # Bytes are put in order faster than codes.
+        seen = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))
+        given = _codes_as(_copy_tensor(seen, seen.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
-    return _copy_tensor(given, given.shape, None) if kind.packed else ascontiguous(given)
+    return _copy_tensor(given, given.shape, out)
+
+
+def _codes_as(codes: Tensor, kind: DType) -> Tensor:
+    """Codes, a byte each, as the elements that they are."""
+    return Tensor(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
+
+
+def _with_bits(layout: Layout, bits: int) -> Layout:
+    """The same places, whose elements are wider or narrower."""
+    return Layout.of(layout.shape, layout.strides, layout.offset, bits)
+
+
+def _side_by_side(t: Tensor, apart: int) -> bool:
+    """Whether most elements stand `apart` bits behind the one before, or there are few."""
+    runs = t.layout.runs()
+    return t.size <= CODES_BLOCK or (runs[-1][1] == apart and runs[-1][0] >= LINE)
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -468,12 +495,16 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     if not t.dtype.packed:
         return _copy_array(t.numpy(), t.shape, out)
     codes = t.dtype.codes
+    fresh = out is None
     if out is None:
         out = np.empty(t.shape, codes)
     else:
         _check_array_out(codes, t.shape, out)
         _check_apart(_reach(t), out)
-    engine.run(plan(t.layout, 8), t.buffer, out)
+    if not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
+        # Packed elements are put in order faster than codes.
+        t = _copy_tensor(t, t.shape, None)
+    engine.run(plan(t.layout, 8), t.buffer, out, fresh)
     return out
 
 

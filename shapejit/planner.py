@@ -102,7 +102,7 @@ class Plan:
         else:
             tile = self.sides.tile
             blocks = [
-                (-(-facts[0] // facts[3]), 0, 0)
+                Loop(int(-(-facts[0] // facts[3])), 0, 0)
                 for facts, dims in zip(tile, (self.rows, self.columns), strict=False)
                 if dims
             ]

@@ -282,7 +282,7 @@ else:
             )
             ctypes.memmove(int(address + c * apart), turned, nbytes)
 
-    def _widen(target: int, source: int, shift: int, count: int, width: int) -> None:
+    def _widen_each(target: int, source: int, shift: int, count: int, width: int) -> None:
         """Write the codes of `count` elements."""
         stream = int.from_bytes(_bytes(source, shift, count * width // 8), "little")
         codes = bytes(stream >> i * width & ((1 << width) - 1) for i in range(count))
@@ -290,11 +290,11 @@ else:
 
     def widen_line(target: int, source: int, shift: int, bits: Any) -> None:
         """Write the codes of 64 elements."""
-        _widen(target, source, shift, LINE, len(bits))
+        _widen_each(target, source, shift, LINE, len(bits))
 
     def widen_piece(target: int, source: int, shift: int, bits: Any) -> None:
         """Write the codes of 16 elements."""
-        _widen(target, source, shift, PIECE, len(bits))
+        _widen_each(target, source, shift, PIECE, len(bits))
 
     def narrow_line(target: int, source: int, bits: Any) -> None:
         """Write 64 elements from 64 codes."""

@@ -53,10 +53,10 @@ LONG = 8 * PAGE  # bits of a row that is moved by itself
 def load_bits(source: int, end: int) -> int:
     """At least 57 bits from a bit address on; nothing is read from address `end` on."""
     address = source >> 3
+    word: int = 0
     if address + 8 <= end:
         word = load_word(address)
     else:
-        word = 0
         for i in range(end - address):
             word |= int(load_byte(address + i)) << 8 * i
     return word >> (source & 7)
