@@ -149,7 +149,7 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
             tags = (width, _pieces(plan.sides.tile[0, 0] * plan.width))
         case Strategy.RUN_TILES:
             module, name, stage = tiles, "run_tiles", plan.sides.stage_bytes
-            tags = (plan.width, width)
+            tags = (plan.width, plan.reach, width)
         case Strategy.INTERLEAVE:
             name = "interleave_rows"
             tags = (memory.COUNTS[plan.step], width, _even_pieces(plan.columns, plan.width))

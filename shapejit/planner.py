@@ -195,9 +195,10 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > PAGE
     if tile.strategy is Strategy.TURN:
         width *= tile.step
+    offset += tile.shift
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
-                step=tile.step, offset=offset + tile.shift,
-                target_offset=target_offset + tile.target_shift,
+                step=tile.step, offset=offset, target_offset=target_offset + tile.target_shift,
+                reach=layout.span[1] // 8 - offset,
                 parallel=parallel, streaming=streaming)
     # fmt: on
 

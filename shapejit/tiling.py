@@ -21,6 +21,7 @@ COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
 BIT_ROW = 8 * 1024
 BIT_COLUMNS = 512
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
+CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
 MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
 DENSE_PIECES = 2  # in the tables of a tile: dense, and rows are whole pieces
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
@@ -268,7 +269,7 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         if before.source == width and before.size >= PIECE:
             return Tile(Strategy.BIT_INTERLEAVE, around, within, step=last.size)
     apart = last.source // width
-    if apart in STEPS and last.source % width == 0 and last.size >= PIECE:
+    if apart in STEPS and last.source % width == 0 and last.size >= CODES_LEAST:
         return Tile(Strategy.BIT_PICK, around, within, step=apart)
     return Tile(Strategy.CODES, around, within)
 

@@ -25,7 +25,7 @@ from .bitmoves import (
     stream_shifted,
     widen_line,
 )
-from .copies import PAGE, STAGE, Table, advance, enter, stream
+from .copies import PAGE, STAGE, Table, advance, enter, small_row, stream
 from .jit import kernel, parallel_kernel
 from .memory import (
     LINE,
@@ -46,6 +46,7 @@ from .memory import (
 CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE
 LINE_BITS = 8 * LINE
 _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
+SHORT = 4 * LINE  # bytes that are stored at once, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 
 
@@ -103,7 +104,9 @@ def shift_few(target: int, source: int, shift: int, nbytes: int) -> None:
 def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: int) -> None:
     """memcpy from `shift` bits, 0 to 7, behind an address."""
     if shift == 0:
-        if streamed != 0:
+        if LINE <= nbytes <= SHORT:
+            small_row(target, source, nbytes, _LINE)
+        elif streamed != 0:
             stream(target, source, nbytes)
         else:
             copy(target, source, nbytes)
@@ -250,6 +253,21 @@ def narrow(target: int, codes: int, count: int, bits: Any) -> None:
 
 
 @kernel
+def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, bits: Any) -> None:
+    """Write the codes of `count` elements, `apart` bytes from one to the next."""
+    width = len(bits)
+    mask = (1 << width) - 1
+    for _ in range(count):
+        address, shift = source >> 3, source & 7
+        code = int(load_byte(address)) >> shift
+        if 8 % width != 0 and shift + width > 8:
+            code |= int(load_byte(address + 1)) << (8 - shift)
+        store_byte(codes, code & mask)
+        codes += apart
+        source += stride
+
+
+@kernel
 def fill(
     codes: int,
     source: int,
@@ -262,23 +280,27 @@ def fill(
 ) -> None:
     """Write the codes of elements [first, first + count) of the loops."""
     last = loops.shape[0] - 1
-    size, stride, width = loops[last, 0], loops[last, 1], len(bits)
-    mask = (1 << width) - 1
+    size, stride = loops[last, 0], loops[last, 1]
     s, _ = enter(loops, at, first)
     done = 0
     while done < count:
         take = min(count - done, size - at[last])
-        if stride == width:
-            widen(codes + done, source + s, take, end, bits)
+        if last > 0 and size < PIECE and at[last] == 0 and take == size:
+            # Short runs, side by side: along the loop around them.
+            runs = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
+            around = loops[last - 1, 1]
+            for i in range(size):
+                begin = source + s + i * stride
+                pick_codes(codes + done + i, size, begin, around, runs, bits)
+            done += runs * size
+            at[last - 1] += runs - 1
+            s += (runs - 1) * around
         else:
-            for i in range(take):
-                bit = source + s + i * stride
-                address, shift = bit >> 3, bit & 7
-                code = int(load_byte(address)) >> shift
-                if shift + width > 8:
-                    code |= int(load_byte(address + 1)) << (8 - shift)
-                store_byte(codes + done + i, code & mask)
-        done += take
+            if stride == len(bits):
+                widen(codes + done, source + s, take, end, bits)
+            else:
+                pick_codes(codes + done, 1, source + s, stride, take, bits)
+            done += take
         at[last] += take - 1
         s, _ = advance(loops, at, s + (take - 1) * stride, 0)
 

@@ -161,23 +161,33 @@ def run_tiles(
     offsets: Table,
     stage: int,
     nbytes: int,
+    reach: int,
     width: Any,
 ) -> None:
     """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
 
-    Columns lie evenly spaced in the source, shape[1, 5] apart.
+    Columns lie evenly spaced in the source, shape[1, 5] apart, of which `reach`
+    bytes may be read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
-    gap = shape[1, 5]
+    gap, last = shape[1, 5], source + reach
     s, t = enter(loops, at, low)
     for _ in range(low, high):
         p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
         rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
         come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
         to = target + t + q_low // shape[1, 1] * shape[1, 2]
+        short = stage != 0 and shape[2, 0] == 0 and nbytes < PIECE
         for p in range(p_high - p_low):
             row = come + offsets[rows_at + p]
             ahead = come + offsets[rows_at + p + 1]
+            if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
+                # Whole pieces: what is too much of one run lies where the next row's will be.
+                for line in range(0, (q_high - q_low) * gap, LINE):
+                    prefetch(ahead + line)
+                for q in range(q_high - q_low):
+                    move_piece(stage + q * shape[2, 2] + p * nbytes, row + q * gap)
+                continue
             for q in range(q_high - q_low):
                 # Several short runs share a line: it is asked for once.
                 if q * gap & (LINE - 1) < gap:
@@ -212,6 +222,7 @@ def run_tiles_parallel(
     stage: int,
     stage_step: int,
     nbytes: int,
+    reach: int,
     width: Any,
 ) -> None:
     """`run_tiles`, one share of the tiles a row of `at`."""
@@ -219,7 +230,9 @@ def run_tiles_parallel(
     for share in prange(shares):
         low, high = count * share // shares, count * (share + 1) // shares
         own = stage + share * stage_step
-        run_tiles(source, target, loops, at[share], low, high, shape, offsets, own, nbytes, width)
+        run_tiles(
+            source, target, loops, at[share], low, high, shape, offsets, own, nbytes, reach, width
+        )
 
 
 @parallel_kernel
