@@ -1,0 +1,449 @@
+"""Packed tensors against an exhaustive oracle: codes, a byte an element, moved by NumPy.
+
+Every element is unpacked to a byte, NumPy does what was asked, and the bytes are
+packed again, one bit at a time. Buffers have bytes beside them that must stay as
+they are, and dirt in every bit that means nothing.
+"""
+
+import ctypes
+import mmap
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from itertools import permutations, product
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from views import packed_bytes
+
+import shapejit as sj
+from shapejit import planner
+from shapejit.kernels.jit import COMPILED
+from shapejit.tiling import BIT_COLUMNS, BIT_ROW, IN_BITS, factor_of
+
+WIDTHS = {1: "uint1", 2: "uint2", 3: "uint3", 4: "uint4", 6: "uint6"}
+X86 = platform.machine() in ("x86_64", "AMD64")
+MARGIN = 80  # bytes that lie beside an output, more than a line
+
+
+def dirt(nbytes, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
+
+
+def plain_memory(nbytes):
+    """Dirty memory of so many bytes, and a check that the bytes beside it are what they were."""
+    memory = dirt(nbytes + 2 * MARGIN + 64, nbytes)
+    lead = MARGIN + 7 * nbytes % 64  # any byte of a line
+    before = memory.copy()
+
+    def untouched():
+        inside = slice(lead, lead + nbytes)
+        before[inside] = memory[inside]
+        return np.array_equal(memory, before)
+
+    return memory[lead : lead + nbytes], untouched
+
+
+def tensor(codes, width, memory=plain_memory):
+    """Codes as a packed Tensor, the padding behind them dirty."""
+    place, _ = memory((codes.size * width + 7) // 8)
+    place[...] = np.frombuffer(packed_bytes(codes, width), np.uint8)
+    if codes.size * width % 8:
+        place[-1] |= 0xFF << codes.size * width % 8 & 0xFF
+    return sj.Tensor.frombuffer(place, WIDTHS[width], codes.shape)
+
+
+def check_out(call, width, shape, expected, memory=plain_memory):
+    """An `out=` is filled and returned; nothing beside it changes."""
+    place, untouched = memory(len(expected))
+    out = sj.Tensor.frombuffer(place, WIDTHS[width], shape)
+    assert call(out) is out
+    assert place.tobytes() == expected
+    assert untouched()
+
+
+def check_unpacked(t, codes, memory=plain_memory):
+    """The same for the ndarray that `unpack` takes."""
+    place, untouched = memory(codes.size)
+    out = place.view(t.dtype.codes).reshape(codes.shape)
+    assert t.unpack(out) is out
+    assert np.array_equal(out.view(np.uint8), codes)
+    assert untouched()
+
+
+# Any chain of views
+
+
+def some(draw, options):
+    return draw(st.sampled_from(options))
+
+
+@st.composite
+def steps(draw, x):
+    """A view operation that an array of this shape can have: its name and its arguments."""
+    shape, axes = x.shape, range(x.ndim)
+    kinds = ["broadcast", "expand", "reshape"]
+    kinds += ["permute", "permute", "slice", "slice", "slice", "flip"] if x.ndim else []
+    kinds += ["squeeze"] if 1 in shape else []
+    match some(draw, kinds):
+        case "permute":
+            return "permute_dims", tuple(draw(st.permutations(axes)))
+        case "slice":
+            axis = draw(st.integers(0, x.ndim - 1))
+            near = st.none() | st.integers(-shape[axis] - 1, shape[axis] + 1)
+            step = some(draw, [1, 1, None, 2, 3, 5, -1, -1, -2, -3])
+            part = slice(draw(near), draw(near), step)
+            return "slice", (*(slice(None),) * axis, part, ...)
+        case "flip":
+            return "flip", tuple(draw(st.sets(st.integers(0, x.ndim - 1), min_size=1)))
+        case "squeeze":
+            return "squeeze", (some(draw, [i for i in axes if shape[i] == 1]),)
+        case "expand" if x.ndim < 6:
+            return "expand_dims", (draw(st.integers(0, x.ndim)),)
+        case "broadcast" if x.size < 4000:
+            wide = tuple(draw(st.integers(1, 5)) if n == 1 else n for n in shape)
+            front = (draw(st.integers(1, 4)),) if x.ndim < 6 else ()
+            return "broadcast_to", (*front, *wide)
+    return "reshape", draw(shapes_of(x.size))
+
+
+@st.composite
+def shapes_of(draw, size):
+    """A shape with so many elements."""
+    if size == 0:
+        return tuple(draw(st.permutations([0, *draw(st.lists(st.integers(0, 3), max_size=3))])))
+    shape = []
+    for _ in range(draw(st.integers(0, 5))):
+        shape.append(some(draw, [n for n in range(1, size + 1) if size % n == 0][:12]))
+        size //= shape[-1]
+    return tuple(draw(st.permutations([*shape, size] if size > 1 else shape)))
+
+
+def stepped(x, name, arguments):
+    """The step on an ndarray, by NumPy's words."""
+    match name:
+        case "slice":
+            return x[arguments]
+        case "reshape":
+            return x.reshape(arguments, copy=False)
+        case "permute_dims":
+            return x.transpose(arguments)
+    return getattr(np, name)(x, arguments)
+
+
+def tensor_stepped(t, name, arguments):
+    """The step on a Tensor."""
+    match name:
+        case "slice":
+            return t[arguments]
+        case "reshape":
+            return t.reshape(arguments, copy=False)
+        case "flip":
+            return t.flip(axis=arguments)
+    return getattr(t, name)(arguments)
+
+
+@st.composite
+def chains(draw):
+    """A packed Tensor seen through up to six views, and its codes, high bits dirty, seen alike."""
+    width = some(draw, list(WIDTHS))
+    shape = draw(st.lists(st.integers(1, 5), max_size=6))
+    for _ in range(draw(st.integers(0, 2))):
+        # Long enough for tiles; a chain of short dims alone would hardly meet one.
+        long = some(draw, [9, 17, 33, 65, 129, 150, 515] if COMPILED else [9, 17, 33])
+        if shape and prod(shape) * long < (60_000 if COMPILED else 3000):
+            shape[draw(st.integers(0, len(shape) - 1))] = long
+    skipped = draw(st.integers(0, 9))
+    flat = dirt(skipped + prod(shape), draw(st.integers(0, 2**32 - 1)))
+    t = tensor(flat & (1 << width) - 1, width)[skipped:].reshape(shape, copy=False)
+    base, codes = t.buffer, flat[skipped:].reshape(shape)
+    for _ in range(draw(st.integers(0, 6))):
+        step = draw(steps(codes))
+        try:
+            codes = stepped(codes, *step)
+        except ValueError:
+            assert step[0] == "reshape"
+            with pytest.raises(sj.ReshapeError, match="copy=False"):
+                tensor_stepped(t, *step)
+            continue
+        t = tensor_stepped(t, *step)
+        assert t.shape == codes.shape
+    assert t.buffer.base is base.base or t.buffer.base is base
+    return t, codes
+
+
+EXAMPLES = settings(
+    max_examples=150 if COMPILED else 30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@EXAMPLES
+@given(chain=chains(), data=st.data())
+def test_any_chain_of_views(chain, data, kernels):
+    t, dirty = chain
+    width = t.dtype.bits
+    codes = dirty & (1 << width) - 1
+    expected = packed_bytes(codes, width)
+    shape = data.draw(shapes_of(codes.size))
+    assert t.tobytes() == expected
+    made = sj.reshape(t, shape)
+    assert (made.shape, made.tobytes()) == (shape, expected)
+    assert sj.reshape(t, shape, copy=True).buffer.tobytes() == expected
+    check_out(lambda out: sj.reshape(t, shape, out=out), width, shape, expected)
+    assert np.array_equal(t.unpack().view(np.uint8), codes)
+    check_unpacked(t, codes)
+    assert sj.pack(dirty, t.dtype).buffer.tobytes() == expected
+    if t.dtype.numpy is not None:
+        assert sj.pack(dirty.view(t.dtype.numpy)).buffer.tobytes() == expected
+
+
+@EXAMPLES
+@given(chain=chains(), data=st.data())
+def test_parts_of_one_output(chain, data, kernels):
+    """Parts begin and end within bytes of the output."""
+    t, dirty = chain
+    width = t.dtype.bits
+    codes = dirty & (1 << width) - 1
+    if t.ndim:
+        axis = data.draw(st.integers(0, t.ndim - 1))
+        cuts = sorted(data.draw(st.lists(st.integers(0, t.shape[axis]), max_size=3)))
+        ends = zip([0, *cuts], [*cuts, t.shape[axis]], strict=True)
+        order = data.draw(st.permutations([(*(slice(None),) * axis, slice(*e)) for e in ends]))
+        whole = np.concatenate([codes[i] for i in order], axis)
+        parts, expected = [t[i] for i in order], packed_bytes(whole, width)
+        assert sj.concat(parts, axis=axis).buffer.tobytes() == expected
+        check_out(lambda out: sj.concat(parts, axis=axis, out=out), width, whole.shape, expected)
+    axis = data.draw(st.integers(0, t.ndim))
+    several = [t, t.flip(), t]
+    whole = np.stack([codes, np.flip(codes), codes], axis)
+    expected = packed_bytes(whole, width)
+    assert sj.stack(several, axis=axis).buffer.tobytes() == expected
+    check_out(lambda out: sj.stack(several, axis=axis, out=out), width, whole.shape, expected)
+
+
+# Every strategy
+
+
+class View(NamedTuple):
+    """A row-major array of `shape`, permuted, sliced, then broadcast."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...] | None = None
+    index: tuple[slice, ...] = ()
+    to: tuple[int, ...] | None = None
+
+    @property
+    def order(self):
+        return self.axes or tuple(range(len(self.shape)))
+
+    def of_array(self, flat):
+        x = flat.reshape(self.shape).transpose(self.order)[self.index]
+        return x if self.to is None else np.broadcast_to(x, self.to)
+
+    def of_tensor(self, flat):
+        t = flat.reshape(self.shape, copy=False).permute_dims(self.order)[self.index]
+        return t if self.to is None else t.broadcast_to(self.to)
+
+
+ALL, BACK, INNER = slice(None), slice(None, None, -1), slice(1, -1)
+SWAP = (1, 0)
+
+
+def by(step):
+    return slice(None, None, step)
+
+
+def views_of_every_strategy(width):
+    """Views with rows and columns around every size of block."""
+    least, block = 16 * factor_of(width), BIT_ROW // width
+    rows = (8, 9, 63, 65, 130) if COMPILED else (8, 13)
+    columns = (least, least + 1, BIT_COLUMNS - 1, BIT_COLUMNS + 1) if COMPILED else (least + 1,)
+    for n, m in product(rows, columns):
+        yield View((n, m), SWAP)
+    # Both sides in all directions, starting anywhere.
+    n, m = (70, 2 * least + 7) if COMPILED else (19, least + 3)
+    for outer, inner in product((ALL, BACK, slice(1, None)), (ALL, BACK, slice(3, -1))):
+        yield View((n, m), SWAP, (inner, outer))
+    yield from (View((n, m), SWAP, (ALL, by(step))) for step in (2, -3))
+    if COMPILED:
+        for n, m in ((block - 1, least), (block, BIT_COLUMNS), (block + 1, BIT_COLUMNS + 1)):
+            yield View((n, m), SWAP)
+        yield View((2 * block + 3, 2 * least + 1), SWAP, (BACK, BACK))
+        yield View((12, 5 * BIT_COLUMNS + 1), SWAP)  # many short rows in one piece
+    # Several dims on either side.
+    shape = (7, 40, 3, 50) if COMPILED else (3, 10, 2, 9)
+    yield from (View(shape, axes) for axes in permutations(range(4)))
+    yield View(shape, (3, 1, 0, 2), (INNER, BACK, INNER, BACK))
+    for axes in ((4, 3, 2, 1, 0), (3, 0, 4, 1, 2), (1, 3, 4, 0, 2)):
+        yield View((5, 6, 7, 8, 9) if COMPILED else (2, 3, 2, 5, 7), axes)
+    yield View((2,) * (12 if COMPILED else 9), (*range(0, 9, 2), *range(1, 9, 2), *range(9, 12))
+               if COMPILED else (*range(0, 9, 2), *range(1, 9, 2)))  # fmt: skip
+    # Rows: short, of a line or so, of more than a page; and one run.
+    for m in (3, 10, 131, 1030) if COMPILED else (3, 10, 67):
+        yield View((41, m), None, (ALL, slice(1, None)))
+        yield View((41, m), None, (ALL, INNER))
+        yield View((41, m), None, (BACK, slice(None, -1)))
+    yield View((9, 11, 35), (1, 0, 2))
+    yield View((9, 11, 35), None, (ALL, INNER, slice(2, None)))
+    if COMPILED:
+        yield View((3, 8 * 4096 + 77), None, (ALL, INNER))
+        yield View((3, 8 * 4096 * 6 + 7), None, (ALL, slice(1, None)))
+    for n in (1, 2, 7, 15, 16, 17, 129, 1000, 8 * 4096 + 3) if COMPILED else (1, 7, 33, 200):
+        yield View((n + 2,), None, (slice(1, None),))
+        yield View((n + 2,), None, (INNER,))
+    # Elements that lie apart, backwards, in turns, or are the same one.
+    n = 9999 if COMPILED else 300
+    yield from (View((n,), None, (by(step),)) for step in (-4, -3, -2, -1, 2, 3, 4, 5, 7))
+    for m in (2, 3, 4, 5, 7, 33):
+        yield from (View((m, n // 3), SWAP), View((n // 3, m), SWAP), View((n // m, m), SWAP))
+        yield View((n // m, m), None, (ALL, BACK))
+        yield View((n // m, m), None, (INNER, by(2)))
+    yield View((99, 1), to=(99, 50))
+    yield View((99, 7, 1), (1, 0, 2), to=(7, 99, 9))
+    yield View((40, 70), SWAP, to=(3, 70, 40))
+    yield View((), to=(333,))
+
+
+class Moved(NamedTuple):
+    """A View, its codes, and all that should become of it."""
+
+    view: View
+    skipped: int
+    flat: np.ndarray
+    codes: np.ndarray
+    expected: bytes
+
+
+@cache
+def moved(width):
+    """All fixed views of elements of a width; each begins at another bit."""
+    made = []
+    for i, view in enumerate(views_of_every_strategy(width)):
+        skipped = i % 9
+        flat = dirt(skipped + prod(view.shape), i) & (1 << width) - 1
+        codes = view.of_array(flat[skipped:])
+        made.append(Moved(view, skipped, flat, codes, packed_bytes(codes, width)))
+    return made
+
+
+def check_moved(width, memory=plain_memory):
+    """Copies, unpacks and packs every fixed view, with its source and output in such memory."""
+    for view, skipped, flat, codes, expected in moved(width):
+        t = view.of_tensor(tensor(flat, width, memory)[skipped:])
+        check_out(lambda out, t=t: sj.ascontiguous(t, out=out), width, t.shape, expected, memory)
+        check_unpacked(t, codes, memory)
+        place, _ = memory(flat.size)
+        place[...] = flat | 0xFF << width & 0xFF
+        dirty = view.of_array(place[skipped:])
+        assert sj.pack(dirty, t.dtype).buffer.tobytes() == expected
+
+
+def check_joined(width, memory=plain_memory):
+    """Joins every fixed view with a part before it, so that its rows begin at other bits."""
+    for i, (view, skipped, flat, codes, _) in enumerate(moved(width)):
+        if flat.size > 200_000:
+            continue
+        t = view.of_tensor(tensor(flat, width, memory)[skipped:])
+        axis = -1 if i % 4 else 0
+        ahead = (slice(None),) * (axis % t.ndim) + (slice(0, 1 + i % 3),)
+        whole = np.concatenate([codes[ahead], codes, codes[ahead]], axis)
+        parts = [t[ahead], t, t[ahead]]
+        check_out(
+            lambda out, parts=parts, axis=axis: sj.concat(parts, axis=axis, out=out),
+            width,
+            whole.shape,
+            packed_bytes(whole, width),
+            memory,
+        )
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_strategy(width, kernels):
+    check_moved(width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_strategy_into_a_part(width, kernels):
+    check_joined(width)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_strategy_is_met(width):
+    met = set()
+    for view, skipped, flat, *_ in moved(width):
+        t = view.of_tensor(tensor(flat, width)[skipped:])
+        met |= {planner.plan(t.layout, width).strategy, planner.plan(t.layout, 8).strategy}
+    assert met >= set(IN_BITS)
+
+
+# Memory that ends where the tensor ends
+
+PAGE = mmap.PAGESIZE
+
+
+class Guarded:
+    """Memory between pages that nobody may touch: the process ends where one is."""
+
+    def __init__(self, at_end):
+        self.at_end = at_end
+        self.maps = []
+
+    def __call__(self, nbytes):
+        """Dirty memory that ends where the page behind it begins, or begins with its own."""
+        inner = -(-max(nbytes, 1) // PAGE) * PAGE
+        memory = mmap.mmap(-1, inner + 2 * PAGE)
+        self.maps.append(memory)
+        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        lead = PAGE + (inner - nbytes if self.at_end else 0)
+        place = np.frombuffer(memory, np.uint8)[lead : lead + nbytes]
+        place[...] = dirt(nbytes, nbytes)
+        for guard in (first, first + PAGE + inner):
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(guard), PAGE, 0) == 0
+        return place, lambda: True
+
+
+def set_kernels(parallel_from, stream_from):
+    planner.NUMPY_BELOW, planner.PARALLEL_FROM, planner.STREAM_FROM = 0, parallel_from, stream_from
+    planner.plan.cache_clear()
+
+
+def run_alone(code, **environment):
+    """A script in a process of its own, which may end as it likes: it must end well."""
+    start = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    start += "from test_packed import *\n"
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", start + code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (done.returncode, done.stdout[-1000:], done.stderr[-3000:])
+
+
+def test_a_guard_page_ends_the_process():
+    """Otherwise the test below could not fail."""
+    code = "place, _ = Guarded(True)(10); ctypes.string_at(place.ctypes.data, {})"
+    run_alone(code.format(10))
+    with pytest.raises(AssertionError, match="Segmentation"):
+        run_alone(code.format(11))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_nothing_beside_the_memory_is_touched(width):
+    run_alone(
+        f"""
+for at_end in (True, False):
+    for parallel_from, stream_from in ((2**62, 2**62), (2**62, 0), (0, 2**62)):
+        set_kernels(parallel_from, stream_from)
+        check_moved({width}, Guarded(at_end))
+        check_joined({width}, Guarded(at_end))
+"""
+    )
