@@ -53,5 +53,5 @@ def codes_of(t: sj.Tensor) -> np.ndarray:
 
 def packed_bytes(codes: np.ndarray, bits: int) -> bytes:
     """Codes as one stream of bits, least significant first, zeros behind the last."""
-    stream = (codes.reshape(-1, 1) >> np.arange(bits)) & 1
+    stream = (codes.reshape(-1, 1) >> np.arange(bits, dtype=np.uint8)) & 1
     return np.packbits(stream.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
