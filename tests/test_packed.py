@@ -452,27 +452,43 @@ for limit in (2**62, 0) if COMPILED else (0,):
 # Other machines, other threads
 
 
-def check_races(repeats):
-    """Copies whose rows share bytes with one another, again and again."""
-    table = [((8, 5), (ALL, slice(1, 4))), ((8, 5), (ALL, BACK)), ((40, 33), (ALL, INNER))]
-    table += [((701, 131), (ALL, INNER)), ((701, 33), (BACK, BACK)), ((9, 70_001), (ALL, BACK))]
-    views = [View(shape, None, index) for shape, index in table]
-    views += [View((30, 65, 131), (0, 2, 1)), View((130, 999), SWAP, (INNER, INNER))]
-    for width, view in product(WIDTHS, views):
+def check_repeated(width, views, repeats):
+    """The same copies again and again, none of them with a bit of the one before."""
+    for view in views:
         flat = dirt(3 + prod(view.shape)) & (1 << width) - 1
         codes = view.of_array(flat[3:])
         t = view.of_tensor(tensor(flat, width)[3:])
-        expected = packed_bytes(codes, width)
+        out = sj.reshape(t, -1, copy=True)
+        expected = np.frombuffer(packed_bytes(codes, width), np.uint8)
         joined = packed_bytes(np.concatenate([codes] * 3, -1), width)
         for _ in range(repeats):
-            assert sj.reshape(t, -1, copy=True).buffer.tobytes() == expected
-            assert sj.concat([t] * 3, axis=-1).buffer.tobytes() == joined
+            out.buffer[...] = ~expected
+            sj.reshape(t, -1, out=out)
+            assert np.array_equal(out.buffer, expected)
+        assert sj.concat([t] * 3, axis=-1).buffer.tobytes() == joined
 
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_threads_share_bytes():
     """Eight threads, each with a few rows, begin and end within one another's bytes."""
-    run_alone("set_kernels(0, 2**62); check_races(50)", NUMBA_NUM_THREADS="8")
+    table = [((8, 5), (ALL, slice(1, 4))), ((8, 5), (ALL, BACK)), ((40, 33), (ALL, INNER))]
+    table += [((701, 131), (ALL, INNER)), ((701, 33), (BACK, BACK)), ((9, 70_001), (ALL, BACK))]
+    views = [View(shape, None, index) for shape, index in table]
+    views += [View((30, 65, 131), (0, 2, 1)), View((130, 999), SWAP, (INNER, INNER))]
+    code = f"set_kernels(0, 2**62)\nfor width in WIDTHS: check_repeated(width, {views}, 50)"
+    run_alone(code, NUMBA_NUM_THREADS="8")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kernels", ["parallel"], indirect=True)
+def test_threads_walk_side_by_side(width, kernels):
+    """One thread ends each odd row in the byte in which the other one, at that time, begins it.
+
+    Were a byte not changed at once, some of these copies would be wrong.
+    """
+    block = BIT_ROW // width if COMPILED else 40
+    view = View((2 * block - 1, 601 if COMPILED else 30), SWAP, (INNER, BACK))
+    check_repeated(width, [view], 300 if COMPILED else 1)
 
 
 @pytest.mark.skipif(not (COMPILED and X86), reason="the features named are those of x86")
