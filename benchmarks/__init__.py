@@ -1,1 +1,12 @@
-"""asv benchmarks, one module a noun of the package. Cases are only ever appended."""
+"""asv benchmarks, one module a noun of the package; cases are only ever appended.
+
+asv runs this folder against the shapejit of any commit. So the tables, the
+clocks and the baselines are those of the checkout that this folder lies in
+(`tables`, `ratios`, `memcpy`), the same for all commits, and the measured
+package is imported where it is used, by `ratios.installed`: what a commit lacks
+is "n/a" there. No module here may import shapejit at its top: asv forks its
+benchmarks, and shapejit stays on one thread in a forked child.
+
+Commands, each with --help: `python -m benchmarks.record`, `compare`, `report`,
+`figures`, `readme`, `demonstration`.
+"""

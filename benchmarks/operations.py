@@ -1,41 +1,146 @@
-"""Reshapes that are views."""
+"""Copies that move every element: the cases of `shapejit bench`, smaller."""
 
 import numpy as np
 
-import shapejit as sj
-from shapejit.bench.measure import interleaved
+from . import ratios
+from .memcpy import memcpy
+from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, TimeOfAThousandCalls, installed
+from .tables import first_of_each, suite
 
-X = np.zeros((64, 64, 64), np.float32)
-VIEWS = {
-    "contiguous": (X, (4096, 64)),
-    "inferred": (X, (64, -1)),
-    "sliced": (X[:, :, :32], (4096, 4, 8)),
-    "permuted": (X.transpose(2, 0, 1), (64, 4096)),
-    "flipped": (X[::-1], (64, 4096)),
-}
+# Two to six dims, with and without the fastest dim in place: those that come in all widths.
+_NAMES = {case.name for case in suite("ttc-dtypes").values()}
+TTC = {id: case for id, case in suite("ttc").items() if case.name in _NAMES}
+TTC_DTYPES = suite("ttc-dtypes", 3)
+WORKLOADS = first_of_each("workloads")
+VIEWS = suite("views", 3)
+ODD = {**suite("odd", 4), **suite("tiny-dims")}
+FRESH = first_of_each("fresh")
+SMALL = suite("small", 2)
 
 
-class Views:
-    params = list(VIEWS)
-    param_names = ("view",)
+def plain(x):
+    """The same elements as NumPy's own type of that width, which it moves best."""
+    size = x.dtype.itemsize
+    return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
+
+
+def copies(case):
+    """A warm out= filled, by us, by memcpy and by NumPy."""
+    sj = installed("ascontiguous")
+    base, out = case.source(), case.output()
+    view = case.view(base)
+    raw = out.reshape(-1).view(np.uint8)
+    lines = base.reshape(-1).view(np.uint8)
+    # A slice is smaller than its base, a broadcast larger.
+    source = lines[: raw.size] if lines.size >= raw.size else np.ones(raw.size, np.uint8)
+    target, elements = plain(out), plain(view)
+    return {
+        OURS: lambda: sj.ascontiguous(view, out=out),
+        "memcpy": memcpy(source, raw),
+        "numpy": lambda: np.copyto(target, elements),
+    }
+
+
+class Copies(OverMemcpy, OverNumpy):
+    """Cases of `table`, about `ratios.NBYTES` each."""
+
+    table = {}
+
+    def ways(self, case):
+        return copies(self.table[case].sized(ratios.NBYTES))
+
+
+class Ttc(Copies):
+    table = TTC
+    params = list(TTC)
     version = "1"
 
-    def setup(self, view):
-        self.x, self.shape = VIEWS[view]
-        self.t = sj.asarray(self.x)
+    def setup_cache(self):
+        return self.measured()
 
-    def time_ndarray(self, view):
-        sj.reshape(self.x, self.shape)
 
-    def time_tensor(self, view):
-        sj.reshape(self.t, self.shape)
+class TtcDtypes(Copies):
+    table = TTC_DTYPES
+    params = list(TTC_DTYPES)
+    version = "1"
 
-    def track_ndarray_over_numpy(self, view):
-        ways = {
-            "shapejit": lambda: sj.reshape(self.x, self.shape),
-            "numpy": lambda: np.reshape(self.x, self.shape),
+    def setup_cache(self):
+        return self.measured()
+
+
+class Workloads(Copies):
+    table = WORKLOADS
+    params = list(WORKLOADS)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+
+class Views(Copies):
+    table = VIEWS
+    params = list(VIEWS)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+
+class Odd(Copies):
+    table = ODD
+    params = list(ODD)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+
+class Fresh(OverNumpy):
+    """A result that the call allocates."""
+
+    params = list(FRESH)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj, case = installed("ascontiguous"), FRESH[case].sized(ratios.NBYTES)
+        view = case.view(case.source())
+        elements = plain(view)
+        return {
+            OURS: lambda: sj.ascontiguous(view),
+            "numpy": lambda: np.ascontiguousarray(elements),
         }
-        taken = interleaved(ways)
-        return taken["shapejit"] / taken["numpy"]
 
-    track_ndarray_over_numpy.unit = "x numpy.reshape"
+
+class Small(OverNumpy):
+    """Few bytes: what a call costs."""
+
+    params = list(SMALL)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        ways = copies(SMALL[case])
+        return {OURS: ways[OURS], "numpy": ways["numpy"]}
+
+
+class TtcTime(TimeOfACall):
+    of = Ttc
+    params = Ttc.params[:4]
+    version = "1"
+
+
+class WorkloadsTime(TimeOfACall):
+    of = Workloads
+    params = Workloads.params[:4]
+    version = "1"
+
+
+class SmallTime(TimeOfAThousandCalls):
+    of = Small
+    params = Small.params[:2]
+    version = "1"

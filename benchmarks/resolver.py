@@ -1,41 +1,45 @@
-"""Shapes without data."""
+"""Shapes without data: what a dialect's words cost to resolve, beside numpy.reshape."""
+
+from itertools import count
 
 import numpy as np
 
-import shapejit as sj
-from shapejit.resolver import target_shape
+from .ratios import OURS, OverNumpy, TimeOfAThousandCalls, installed
 
-REQUESTS = {
-    "onnx": lambda: sj.onnx.request([0, 0, -1, 64]),
-    "openvino": lambda: sj.openvino.request([0, 0, -1, 64], special_zero=True),
-    "onednn": lambda: sj.onednn.request([0, 0, -1, 64], special_zero=True),
+TOKENS = [0, 0, -1, 64]
+SOURCE = (8, 2048, 2048)
+
+DIALECTS = {
+    "onnx": lambda sj: sj.onnx.request(TOKENS),
+    "openvino": lambda sj: sj.openvino.request(TOKENS, special_zero=True),
+    "onednn": lambda sj: sj.onednn.request(TOKENS, special_zero=True),
 }
+CALLS = ("request", "resolve", "resolve-unseen")
 
 
-class Resolve:
-    params = list(REQUESTS)
-    param_names = ("dialect",)
+class Resolve(OverNumpy):
+    params = [f"{dialect}/{call}" for dialect in DIALECTS for call in CALLS]
     version = "1"
 
-    def setup(self, dialect):
-        self.make = REQUESTS[dialect]
-        self.request = self.make()
+    def setup_cache(self):
+        return self.measured()
 
-    def time_request(self, dialect):
-        self.make()
+    def ways(self, case):
+        dialect, call = case.split("/")
+        sj = installed(f"{dialect}.request", "resolve")
+        make = DIALECTS[dialect]
+        request, sizes = make(sj), count(1)
+        calls = {
+            "request": lambda: make(sj),
+            "resolve": lambda: sj.resolve(SOURCE, request),
+            "resolve-unseen": lambda: sj.resolve((8, next(sizes), 2048), request),
+        }
+        # No byte is behind it: NumPy, too, has only a shape to find.
+        shapes_only = np.broadcast_to(np.empty((), np.uint8), SOURCE)
+        return {OURS: calls[call], "numpy": lambda: shapes_only.reshape(8, 2048, -1, 64)}
 
-    def time_resolve(self, dialect):
-        sj.resolve((8, 2048, 2048), self.request)
 
-    def time_resolve_a_shape_never_seen(self, dialect):
-        target_shape.__wrapped__((8, 2048, 2048), self.request)
-
-
-class Shape:
+class ResolveTime(TimeOfAThousandCalls):
+    of = Resolve
+    params = Resolve.params
     version = "1"
-
-    def setup(self):
-        self.data = np.zeros((8, 16, 32), np.float32)
-
-    def time_shape(self):
-        sj.onnx.shape(self.data, start=-2)

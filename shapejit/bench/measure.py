@@ -32,6 +32,17 @@ def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> d
     >>> turns({"a": lambda calls: 2.0 * calls, "b": lambda calls: 3.0 * calls}, rounds=5)
     {'a': 2.0, 'b': 3.0}
     """
+    return {name: median(taken) for name, taken in samples(clocks, rounds, seconds).items()}
+
+
+def samples(
+    clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002
+) -> dict[str, list[float]]:
+    """What `turns` takes the medians of: seconds a call, one number a turn.
+
+    >>> samples({"a": lambda calls: 2.0 * calls}, rounds=5)
+    {'a': [2.0, 2.0, 2.0]}
+    """
     repeats, last = {}, {}
     for name, run in clocks.items():
         once = run(1)  # compile, fault the pages in
@@ -44,7 +55,7 @@ def turns(clocks: Mapping[str, Clock], rounds: int, seconds: float = 0.002) -> d
         for name, run in clocks.items():
             if played < last[name]:
                 times[name].append(run(repeats[name]) / repeats[name])
-    return {name: median(taken) for name, taken in times.items()}
+    return times
 
 
 def clock(way: Callable[[], object]) -> Clock:

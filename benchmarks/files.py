@@ -1,0 +1,109 @@
+"""Checkpoints on disk: a header of many tensors read, a transposed tensor written."""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from . import ratios
+from .memcpy import memcpy_of
+from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, installed
+from .tables import cases
+
+TENSORS = 1000  # of 64 bytes, in the file that is read
+
+
+def folder():
+    """A temporary folder in memory, where the system has one: a disk's own time is not ours."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    return tempfile.TemporaryDirectory(prefix="shapejit-", dir=memory)
+
+
+def header(path):
+    """What every reader has to do: map the file, read the JSON, an array for each tensor."""
+    memory = np.memmap(path, np.uint8, "r")
+    start = 8 + int.from_bytes(memory[:8].tobytes(), "little")
+    return [
+        np.ndarray(e["shape"], np.uint8, memory, start + e["data_offsets"][0])
+        for name, e in json.loads(memory[8:start].tobytes()).items()
+    ]
+
+
+class Read(OverNumpy):
+    """The header of `TENSORS` tensors, beside json and numpy.memmap."""
+
+    params = ["safetensors"]
+    param_names = ("format",)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        files = installed("files.safetensors.read", "files.safetensors.write").files.safetensors
+        sj = installed("asarray")
+        kept = folder()
+        path = Path(kept.name, "many")
+        row = sj.asarray(np.zeros(64, np.uint8))
+        files.write(path, [files.New.of(f"layers.{i}.weight", row) for i in range(TENSORS)])
+        return {OURS: lambda _=kept: files.read(path), "numpy": lambda: header(path)}
+
+
+class Write(OverMemcpy, OverNumpy):
+    """A transposed matrix, beside memcpy and numpy.tofile, all synced."""
+
+    params = ["safetensors"]
+    param_names = ("format",)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        files = installed("files.safetensors.write").files.safetensors
+        sj = installed("asarray")
+        kept = folder()
+        ours, theirs = Path(kept.name, "ours"), Path(kept.name, "theirs")
+        rows = ratios.NBYTES // 4 // 1024
+        x = cases.pattern(4 * 1024 * rows).view(np.float32).reshape(rows, 1024).T
+        tensor = sj.asarray(x)
+
+        def tofile(_=kept):
+            with open(theirs, "wb") as file:
+                np.ascontiguousarray(x).tofile(file)
+                os.fsync(file.fileno())
+
+        return {
+            OURS: lambda _=kept: files.write(ours, [files.New.of("weight", tensor)]),
+            "memcpy": memcpy_of(x.nbytes),
+            "numpy": tofile,
+        }
+
+
+class ReadTime(TimeOfACall):
+    of = Read
+    params = Read.params
+    param_names = Read.param_names
+    version = "1"
+
+
+class WriteTime(TimeOfACall):
+    of = Write
+    params = Write.params
+    param_names = Write.param_names
+    version = "1"
+
+
+class WriteMemory:
+    """A file is written piece by piece: the peak is the source and a piece."""
+
+    version = "1"
+    timeout = 120
+
+    def setup(self):
+        self.way = Write().ways("safetensors")[OURS]
+
+    def peakmem_write(self):
+        self.way()

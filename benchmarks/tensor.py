@@ -1,0 +1,68 @@
+"""Packed elements: moved without unpacking, packed and unpacked."""
+
+import numpy as np
+
+from .memcpy import memcpy_of
+from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, installed
+from .tables import cases, dtypes
+
+SHAPE = (2048, 4096)
+
+# The first dtype of each width below a byte.
+DTYPES = {}
+for _kind in dtypes.all():
+    if _kind.packed:
+        DTYPES.setdefault(_kind.bits, _kind)
+DTYPES = {_kind.name: _kind for _kind in DTYPES.values()}
+CALLS = ("transpose", "odd-rows", "pack", "unpack")
+
+
+def packed(codes, bits):
+    """One code a byte to a bit stream, as one writes it with NumPy alone."""
+    spread = np.unpackbits(codes.reshape(-1, 1), axis=1, count=bits, bitorder="little")
+    return np.packbits(spread.reshape(-1), bitorder="little")
+
+
+def unpacked(stream, bits, count):
+    """A bit stream to one code a byte."""
+    spread = np.unpackbits(stream, count=count * bits, bitorder="little").reshape(count, bits)
+    return np.packbits(spread, axis=1, bitorder="little").reshape(-1)
+
+
+class Packed(OverMemcpy, OverNumpy):
+    """Beside memcpy of the packed bytes, and NumPy on one element a byte."""
+
+    params = [f"{name}/{call}" for name in DTYPES for call in CALLS]
+    turns = 5
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        name, call = case.split("/")
+        sj = installed("Tensor", "pack", "ascontiguous")
+        kind, count = DTYPES[name], SHAPE[0] * SHAPE[1]
+        stream = cases.pattern(kind.nbytes(count))
+        tensor = sj.Tensor.frombuffer(stream, name, SHAPE)
+        codes = unpacked(stream, kind.bits, count).reshape(SHAPE)
+        other = np.zeros_like(codes)
+        moved = tensor.T if call == "transpose" else tensor[:, 1:-2]
+        numpys = codes.T if call == "transpose" else codes[:, 1:-2]
+        out = sj.ascontiguous(moved)
+        calls = {
+            "pack": (lambda: sj.pack(codes, name), lambda: packed(codes, kind.bits)),
+            "unpack": (tensor.unpack, lambda: unpacked(stream, kind.bits, count)),
+        }
+        copy = (
+            lambda: sj.ascontiguous(moved, out=out),
+            lambda: np.copyto(other.reshape(-1)[: numpys.size].reshape(numpys.shape), numpys),
+        )
+        ours, numpy = calls.get(call, copy)
+        return {OURS: ours, "memcpy": memcpy_of(stream.size), "numpy": numpy}
+
+
+class PackedTime(TimeOfACall):
+    of = Packed
+    params = Packed.params[: len(CALLS)]
+    version = "1"
