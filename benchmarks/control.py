@@ -17,6 +17,8 @@ class Control(Ratios):
 
     params = list(CALLS)
     param_names = ("call",)
+    baseline = "again"
+    compared = ()
     version = "1"
 
     def setup_cache(self):

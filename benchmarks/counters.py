@@ -29,6 +29,7 @@ class Allocated:
 
     params = list(CALLS)
     param_names = ("call",)
+    counted = True
     version = "1"
 
     def setup(self, call):
@@ -53,6 +54,7 @@ class Allocated:
 class Copied:
     """How many of the table's reshapes share no memory with their source."""
 
+    counted = True
     version = "1"
 
     def setup(self):
@@ -70,6 +72,7 @@ class Compiled:
 
     params = list(KINDS)
     param_names = ("suite",)
+    counted = True
     version = "1"
     timeout = 300
 

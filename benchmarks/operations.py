@@ -9,7 +9,7 @@ from .tables import first_of_each, suite
 
 # Two to six dims, with and without the fastest dim in place: those that come in all widths.
 _NAMES = {case.name for case in suite("ttc-dtypes").values()}
-TTC = {id: case for id, case in suite("ttc").items() if case.name in _NAMES}
+TTC = {key: case for key, case in suite("ttc").items() if case.name in _NAMES}
 TTC_DTYPES = suite("ttc-dtypes", 3)
 WORKLOADS = first_of_each("workloads")
 VIEWS = suite("views", 3)
@@ -53,6 +53,7 @@ class Copies(OverMemcpy, OverNumpy):
 class Ttc(Copies):
     table = TTC
     params = list(TTC)
+    compared = params[::2]
     version = "1"
 
     def setup_cache(self):
@@ -62,6 +63,7 @@ class Ttc(Copies):
 class TtcDtypes(Copies):
     table = TTC_DTYPES
     params = list(TTC_DTYPES)
+    compared = params[::3]
     version = "1"
 
     def setup_cache(self):
@@ -80,6 +82,7 @@ class Workloads(Copies):
 class Views(Copies):
     table = VIEWS
     params = list(VIEWS)
+    compared = params[::2]
     version = "1"
 
     def setup_cache(self):
@@ -89,6 +92,7 @@ class Views(Copies):
 class Odd(Copies):
     table = ODD
     params = list(ODD)
+    compared = params[::2]
     version = "1"
 
     def setup_cache(self):
@@ -99,6 +103,7 @@ class Fresh(OverNumpy):
     """A result that the call allocates."""
 
     params = list(FRESH)
+    compared = params[::4]
     version = "1"
 
     def setup_cache(self):
@@ -118,6 +123,7 @@ class Small(OverNumpy):
     """Few bytes: what a call costs."""
 
     params = list(SMALL)
+    compared = params[::2]
     version = "1"
 
     def setup_cache(self):

@@ -42,6 +42,8 @@ class Ratios(ABC):
 
     params = []
     param_names = ("case",)
+    baseline = ""  # what `compare` measures beside
+    compared = None  # the cases that `compare` takes unasked; None: all
     turns = 13
     timeout = 300
 
@@ -87,6 +89,8 @@ class Ratios(ABC):
 class OverMemcpy(Ratios):
     """Beside memcpy of as many bytes on all threads."""
 
+    baseline = "memcpy"
+
     def track_over_memcpy(self, found, case):
         return self.over(found, case, "memcpy")
 
@@ -95,6 +99,8 @@ class OverMemcpy(Ratios):
 
 class OverNumpy(Ratios):
     """Beside what one writes with NumPy alone."""
+
+    baseline = "numpy"
 
     def track_over_numpy(self, found, case):
         return self.over(found, case, "numpy")
@@ -105,11 +111,15 @@ class OverNumpy(Ratios):
 class Time(ABC):
     """Seconds of some cases of the Ratios `of`, by asv's own clock."""
 
+    @property
+    @abstractmethod
+    def version(self):
+        """Set by hand, as of Ratios."""
+
     of = Ratios
     params = []
     param_names = ("case",)
     rounds = 1
-    version = Ratios.version
     repeat = (3, 15, 0.3)
     warmup_time = 0.05
     timeout = 120

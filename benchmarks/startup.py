@@ -23,6 +23,8 @@ class Startup(Ratios):
 
     params = list(STATEMENTS)
     param_names = ("what",)
+    baseline = "import"
+    compared = ("import",)
     turns = 5
     version = "1"
 

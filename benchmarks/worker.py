@@ -1,0 +1,89 @@
+"""One side of a comparison: run as a script by a Python that has one commit installed.
+
+Requests and replies are lines of JSON on stdin and stdout: take a case, run one
+of its ways so many times, count, drop what was taken.
+"""
+
+import gc
+import json
+import os
+import sys
+import time
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+# After a parallel copy its threads may wait busily, on the other side's cores.
+REST = 0.003
+
+
+def load_benchmarks():
+    """This folder as the package it is, without the shapejit beside it on the path."""
+    here = Path(__file__).resolve().parent
+    spec = spec_from_file_location(
+        here.name, here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    package = module_from_spec(spec)
+    sys.modules[here.name] = package
+    spec.loader.exec_module(package)
+    return here.name
+
+
+def take(package, name, case):
+    """The ways of a class's case; the first call of each compiles."""
+    module, kind = name.rsplit(".", 1)
+    return getattr(import_module(f"{package}.{module}"), kind)().ways(case)
+
+
+def count(package, name, method, case):
+    """What a counter says."""
+    module, kind = name.rsplit(".", 1)
+    made = getattr(import_module(f"{package}.{module}"), kind)()
+    values = () if case is None else (case,)
+    made.setup(*values)
+    return getattr(made, method)(*values)
+
+
+def answer(package, request, held):
+    """The reply to one request."""
+    match request:
+        case {"take": name, "case": case}:
+            held.clear()
+            held.update(take(package, name, case))
+            for way in request["ways"]:
+                held[way]()
+            return {}
+        case {"run": way, "calls": calls}:
+            function = held[way]
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            seconds = time.perf_counter() - start
+            if seconds > REST / 10:
+                time.sleep(REST)
+            return {"seconds": seconds}
+        case {"count": name, "method": method, "case": case}:
+            return {"value": count(package, name, method, case)}
+    held.clear()
+    gc.collect()
+    return {}
+
+
+def main():
+    """Answer until stdin ends."""
+    # What anything prints must not stand among the replies.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    package, held = load_benchmarks(), {}
+    for line in sys.stdin:
+        try:
+            reply = answer(package, json.loads(line), held)
+        except NotImplementedError as fault:
+            reply = {"missing": str(fault)}
+        except Exception as fault:
+            reply = {"failed": f"{type(fault).__name__}: {fault}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()
