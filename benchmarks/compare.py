@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -30,9 +31,10 @@ from .worker import __file__ as WORKER
 
 WORSE = 0.10
 SUSPECT = 0.05
-# Sessions of all, then of those that were slower, in new processes each time.
+# Sessions of all, then of those that were slower, in new processes each time;
+# no more of those that got worse by twice as much as needs be.
 SESSIONS = (2, 3, 6)
-TURNS = 7
+TURNS = 6
 SIDES = ("first", "again", "second")
 
 
@@ -93,21 +95,28 @@ class Side:
         self._process.communicate()
 
 
-def items(patterns=(), everything=False):
-    """What is compared: cases of the ratio classes, and the counters."""
+def classes():
+    """The benchmark classes by name, MODULE.CLASS."""
     from . import __path__ as folder
-    from .ratios import Ratios
 
-    found = []
     for _, name, _ in pkgutil.iter_modules(folder):
         module = import_module(f"{__package__}.{name}")
         for _, kind in inspect.getmembers(module, inspect.isclass):
-            if kind.__module__ != module.__name__ or inspect.isabstract(kind):
-                continue
-            if issubclass(kind, Ratios):
-                found += _ratio_items(f"{name}.{kind.__name__}", kind, everything)
-            elif getattr(kind, "counted", False):
-                found += _counter_items(f"{name}.{kind.__name__}", kind)
+            own = kind.__module__ == module.__name__ and not inspect.isabstract(kind)
+            if own and hasattr(kind, "version"):
+                yield f"{name}.{kind.__name__}", kind
+
+
+def items(patterns=(), everything=False):
+    """What is compared: cases of the ratio classes, and the counters."""
+    from .ratios import Ratios
+
+    found = []
+    for name, kind in classes():
+        if issubclass(kind, Ratios):
+            found += _ratio_items(name, kind, everything)
+        elif getattr(kind, "counted", False):
+            found += _counter_items(name, kind)
     return [item for item in found if all(re.search(p, str(item)) for p in patterns)]
 
 
@@ -197,29 +206,36 @@ def verdict(item, sessions):
     # With few sessions the largest counts.
     noises = sorted(s.noise for s in sessions)
     noise = noises[-2] if len(noises) > 3 else noises[-1]
-    slower = change > max(log(1 + WORSE), noise)
+    slower = change > _least(noise)
     first, second = median(s.first for s in sessions), median(s.second for s in sessions)
     unit = f"time / {item.baseline}'s"
     return Verdict(str(item), unit, first, second, exp(noise) - 1, slower, exp(change) - 1)
+
+
+def _least(noise):
+    """The logarithm of the least ratio of ratios that counts."""
+    return max(log(1 + WORSE), noise)
 
 
 def timed(chosen, pythons, tell=lambda item: None):
     """A Verdict an item: those that look slower are looked at again, in new processes."""
     verdicts = {}
     for stage, times in enumerate(SESSIONS):
-        sessions = measured(chosen, pythons, times, stage > 0, tell)
-        found = {item: verdict(item, made) for item, made in sessions.items()}
-        verdicts.update(found)
-        chosen = [item for item, v in found.items() if v.change > SUSPECT]
         if not chosen:
             break
-    doubted = set(chosen)
-    return [v if item in doubted else _quiet(v) for item, v in verdicts.items()]
+        sessions = measured(chosen, pythons, times, stage > 0, tell)
+        verdicts |= {item: verdict(item, made) for item, made in sessions.items()}
+        chosen = [item for item in sessions if _doubtful(verdicts[item], stage)]
+    return list(verdicts.values())
 
 
-def _quiet(v):
-    """An item that was not slower when it was looked at again."""
-    return Verdict(**{**asdict(v), "slower": False})
+def _doubtful(v, stage):
+    """Whether to look again: always where it seems slower for the first time.
+
+    What is slower was so in new processes; what is not, was not when last seen.
+    """
+    evident = log(1 + v.change) > 2 * _least(log(1 + v.noise))
+    return v.change > SUSPECT and (stage == 0 or not evident)
 
 
 def counted(chosen, pythons):
@@ -243,10 +259,12 @@ def counted(chosen, pythons):
 
 def compare(repository, first, second, folder, chosen, tell=lambda item: None):
     """The Verdicts over two commits of a repository."""
-    pythons = {
-        "first": install(repository, first, Path(folder, "first")),
-        "second": install(repository, second, Path(folder, "second")),
-    }
+    commits = {"first": first, "second": second}
+    with ThreadPoolExecutor() as pool:
+        made = pool.map(
+            lambda side: install(repository, commits[side], Path(folder, side)), commits
+        )
+        pythons = dict(zip(commits, made, strict=True))
     pythons["again"] = pythons["first"]
     different = versions(pythons["first"]) ^ versions(pythons["second"])
     if different:

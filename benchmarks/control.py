@@ -13,7 +13,7 @@ CALLS = {
 
 
 class Control(Ratios):
-    """Each with arrays of its own."""
+    """The same call twice: its own baseline"""
 
     params = list(CALLS)
     param_names = ("call",)
@@ -30,4 +30,4 @@ class Control(Ratios):
     def track_over_itself(self, found, call):
         return self.over(found, call, "again")
 
-    track_over_itself.unit = "time / its own (1 but for noise)"
+    track_over_itself.unit = "time / its own"

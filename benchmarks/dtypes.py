@@ -9,6 +9,8 @@ CALLS = ("name", "numpy")
 
 
 class Lookup(OverNumpy):
+    """Every dtype looked up, beside numpy.dtype"""
+
     params = list(CALLS)
     param_names = ("by",)
     version = "1"

@@ -32,7 +32,7 @@ def header(path):
 
 
 class Read(OverNumpy):
-    """The header of `TENSORS` tensors, beside json and numpy.memmap."""
+    """A file of 1000 tensors read, beside json and numpy.memmap"""
 
     params = ["safetensors"]
     param_names = ("format",)
@@ -52,7 +52,7 @@ class Read(OverNumpy):
 
 
 class Write(OverMemcpy, OverNumpy):
-    """A transposed matrix, beside memcpy and numpy.tofile, all synced."""
+    """A transposed matrix written, beside numpy.tofile"""
 
     params = ["safetensors"]
     param_names = ("format",)

@@ -8,6 +8,8 @@ KINDS = ("ndarray", "tensor")
 
 
 class Views(OverNumpy):
+    """Reshapes that are views"""
+
     params = [f"{name}/{kind}" for name in VIEWS for kind in KINDS]
     compared = params[::3]
     version = "1"

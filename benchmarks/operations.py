@@ -41,16 +41,24 @@ def copies(case):
     }
 
 
+def sized(case):
+    """About `ratios.NBYTES` in the array or, of a broadcast, in the result."""
+    case = case.sized(ratios.NBYTES)
+    return case.scaled(min(1.0, ratios.NBYTES / case.nbytes))
+
+
 class Copies(OverMemcpy, OverNumpy):
-    """Cases of `table`, about `ratios.NBYTES` each."""
+    """Cases of `table`."""
 
     table = {}
 
     def ways(self, case):
-        return copies(self.table[case].sized(ratios.NBYTES))
+        return copies(sized(self.table[case]))
 
 
 class Ttc(Copies):
+    """TTC's permutations, float32"""
+
     table = TTC
     params = list(TTC)
     compared = params[::2]
@@ -61,9 +69,11 @@ class Ttc(Copies):
 
 
 class TtcDtypes(Copies):
+    """TTC's permutations, other widths"""
+
     table = TTC_DTYPES
     params = list(TTC_DTYPES)
-    compared = params[::3]
+    compared = params[::4]
     version = "1"
 
     def setup_cache(self):
@@ -71,17 +81,10 @@ class TtcDtypes(Copies):
 
 
 class Workloads(Copies):
+    """Copies of vision and language models"""
+
     table = WORKLOADS
     params = list(WORKLOADS)
-    version = "1"
-
-    def setup_cache(self):
-        return self.measured()
-
-
-class Views(Copies):
-    table = VIEWS
-    params = list(VIEWS)
     compared = params[::2]
     version = "1"
 
@@ -89,7 +92,21 @@ class Views(Copies):
         return self.measured()
 
 
+class Views(Copies):
+    """Slices, flips and broadcasts made contiguous"""
+
+    table = VIEWS
+    params = list(VIEWS)
+    compared = params[::3]
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+
 class Odd(Copies):
+    """Rows off cache lines, and 24 dims of size 2"""
+
     table = ODD
     params = list(ODD)
     compared = params[::2]
@@ -100,17 +117,17 @@ class Odd(Copies):
 
 
 class Fresh(OverNumpy):
-    """A result that the call allocates."""
+    """Copies into a new array"""
 
     params = list(FRESH)
-    compared = params[::4]
+    compared = params[::5]
     version = "1"
 
     def setup_cache(self):
         return self.measured()
 
     def ways(self, case):
-        sj, case = installed("ascontiguous"), FRESH[case].sized(ratios.NBYTES)
+        sj, case = installed("ascontiguous"), sized(FRESH[case])
         view = case.view(case.source())
         elements = plain(view)
         return {
@@ -120,7 +137,7 @@ class Fresh(OverNumpy):
 
 
 class Small(OverNumpy):
-    """Few bytes: what a call costs."""
+    """Copies of few bytes"""
 
     params = list(SMALL)
     compared = params[::2]

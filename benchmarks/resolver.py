@@ -18,6 +18,8 @@ CALLS = ("request", "resolve", "resolve-unseen")
 
 
 class Resolve(OverNumpy):
+    """Shapes resolved without data"""
+
     params = [f"{dialect}/{call}" for dialect in DIALECTS for call in CALLS]
     compared = params[: len(CALLS)]
     version = "1"

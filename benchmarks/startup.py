@@ -19,7 +19,7 @@ def process(statement):
 
 
 class Startup(Ratios):
-    """A process beside one that imports numba (the copy) or NumPy; caches are warm."""
+    """A new process, beside one that imports NumPy (numba, for the copy)"""
 
     params = list(STATEMENTS)
     param_names = ("what",)
@@ -39,7 +39,7 @@ class Startup(Ratios):
     def track_over_import(self, found, case):
         return self.over(found, case, "import")
 
-    track_over_import.unit = "time / that of importing NumPy (numba, for the copy)"
+    track_over_import.unit = "time / the import's"
 
 
 class Seconds:

@@ -30,7 +30,7 @@ def unpacked(stream, bits, count):
 
 
 class Packed(OverMemcpy, OverNumpy):
-    """Beside memcpy of the packed bytes, and NumPy on one element a byte."""
+    """Packed elements, beside NumPy on one element a byte"""
 
     params = [f"{name}/{call}" for name in DTYPES for call in CALLS]
     compared = [case for case in params if case.startswith("int4/") or case == "uint6/transpose"]

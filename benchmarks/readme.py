@@ -1,0 +1,107 @@
+"""Write the README's measured table from the recorded figures (`benchmarks.figures`)."""
+
+import argparse
+import re
+import sys
+
+from .figures import recorded
+from .record import ROOT, RecordError
+
+README = ROOT / "README.md"
+BEGIN = "<!-- measured: written by python -m benchmarks.readme -->"
+END = "<!-- /measured -->"
+HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
+
+
+def rows(figures):
+    """The table: its head, then a row a suite."""
+    suites = {name: part for name, part in figures["suites"].items() if part["summary"]}
+    peers = list(dict.fromkeys(p for part in suites.values() for p in part["machine"]["peers"]))
+    made = [(*HEAD, *(f"than {peer}" for peer in peers))]
+    for suite, part in suites.items():
+        for dtype in _dtypes(suite, part["summary"]):
+            found = {s["measure"]: s for s in part["summary"] if s["dtype"] == dtype}
+            made.append(_row(suite if dtype == "all" else f"{suite} {dtype}", found, peers))
+    return made
+
+
+def table(figures):
+    """The lines between the markers."""
+    made = rows(figures)
+    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if k == 0 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in made
+    ]
+    return "\n".join([_where(figures), "", "```text", *lines, "```"])
+
+
+def _dtypes(suite, summary):
+    """One line a suite; one a dtype of those that are about dtypes."""
+    found = list(dict.fromkeys(s["dtype"] for s in summary))
+    return found[1:] if suite.endswith("-dtypes") and len(found) > 1 else found[:1]
+
+
+def _row(name, found, peers):
+    memcpy = found.get("over_memcpy")
+    cases = max(s["cases"] for s in found.values())
+    faster = [found.get(f"times_faster_than_{way}") for way in ("numpy", *peers)]
+    return (
+        name,
+        str(cases),
+        f"{memcpy['geometric_mean']:.2f}" if memcpy else "-",
+        f"{memcpy['worst']:.2f}" if memcpy else "-",
+        *(f"{s['geometric_mean']:.1f}x" if s else "-" for s in faster),
+    )
+
+
+def _where(figures):
+    parts = list(figures["suites"].values())
+    facts = parts[-1]["machine"]
+    commits = list(dict.fromkeys(part["commit"][:8] for part in parts))
+    versions = {name: facts[name] for name in ("numpy", "numba")}
+    for part in parts:
+        versions |= part["machine"]["peers"]
+    text = (
+        f"Geometric means and worst cases of `shapejit bench --suite NAME`, recorded at "
+        f"{', '.join(commits)} on {facts['cpu']} ({facts['architecture']}, {facts['threads']} "
+        f"threads; {', '.join(f'{name} {version}' for name, version in versions.items())}):"
+    )
+    return _wrapped(text)
+
+
+def _wrapped(text, width=100):
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def written(readme, figures):
+    """The README's text with the table of these figures."""
+    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
+    if not pattern.search(readme):
+        raise RecordError(f"README.md has no {BEGIN}")
+    return pattern.sub(lambda _: f"{BEGIN}\n{table(figures)}\n{END}", readme)
+
+
+def main(argv=None):
+    """0 written, 2 where nothing is recorded."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=__doc__)
+    parser.add_argument("--machine", metavar="NAME", help="if not the one recorded last")
+    args = parser.parse_args(argv)
+    try:
+        README.write_text(written(README.read_text(), recorded(args.machine)))
+    except RecordError as fault:
+        print(f"readme: error: {fault}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Write one HTML file with all that is recorded: it opens from disk, without a network.
+
+Curves of every benchmark over the commits, the latest figures against memcpy,
+NumPy and the peers, the slowest cases, and the noise floor.
+"""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+from . import charts
+from .figures import recorded
+from .history import CONTROL, benchmarks, geometric_mean, runs, subjects
+from .readme import HEAD, rows
+from .record import RESULTS, ROOT, RecordError
+
+OUTPUT = ROOT / ".asv" / "report.html"
+TEMPLATE = Path(__file__).with_name("report.html")
+SLOWEST = 15
+
+
+def titles():
+    """What each ratio class measures, in words: the first line of its docstring."""
+    from .compare import classes
+
+    return {name: (kind.__doc__ or name).splitlines()[0].rstrip(".") for name, kind in classes()}
+
+
+def page(found, known, figures):
+    """The whole file, from the runs, asv's facts of the benchmarks, and the figures."""
+    names = titles()
+    latest = _latest(found)
+    ratios = [n for n in known if n.split(".track_")[-1].startswith("over_") and n != CONTROL]
+    others = [n for n in known if n not in ratios and n != CONTROL]
+    said = subjects()
+    curves = "".join(
+        _card(charts.ratios(n, known[n]["unit"], _title(n, names), found, said)) for n in ratios
+    )
+    absolute = "".join(
+        _card(charts.values(n, known[n]["unit"], _title(n, names), found, said)) for n in others
+    )
+    parts = {
+        "when": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "facts": _facts(latest, found, said),
+        "summary": _summary(latest, ratios, names),
+        "figures": _figures(figures),
+        "slowest": _card(charts.slowest(latest, ratios, SLOWEST)),
+        "noise": _card(charts.noise(found, said)),
+        "curves": curves,
+        "absolute": absolute,
+        "plotly": charts.library(),
+    }
+    text = TEMPLATE.read_text()
+    for name, part in parts.items():
+        text = text.replace(f"<!--{name}-->", part)
+    return text
+
+
+def _latest(found):
+    """The newest commit's run."""
+    return found[-1]
+
+
+def _title(name, names):
+    kind, _, measure = name.rpartition(".")
+    words = measure.split("_", 1)[-1].replace("_", " ")
+    return names.get(kind, f"{kind}: {words}")
+
+
+def _card(chart):
+    return f'<div class="card">{chart}</div>' if chart else ""
+
+
+def _facts(latest, found, said):
+    pairs = {
+        "Latest commit": f"{latest.commit[:8]} {said.get(latest.commit, '')}",
+        "Machine": latest.curve,
+        "Commits recorded": str(len({run.commit for run in found})),
+        "Noise floor there": f"{latest.noise - 1:.0%}, the largest difference of a call to itself",
+    }
+    return "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items())
+
+
+def _summary(latest, ratios, names):
+    """Geometric mean and worst case of each ratio at the latest commit."""
+    lines = []
+    for name in ratios:
+        values = latest.values.get(name)
+        if values:
+            worst = max(values, key=values.get)
+            over = name.rsplit("over_", 1)[-1]
+            mean = geometric_mean(values.values())
+            cells = (
+                _title(name, names),
+                {"memcpy": "memcpy", "numpy": "NumPy"}.get(over, over),
+                f"{len(values)}",
+                f"{mean:.2f}",
+                f"{values[worst]:.2f}",
+                worst,
+            )
+            lines.append(cells)
+    head = ("benchmark", "time over that of", "cases", "geometric mean", "worst", "worst case")
+    return _table(head, lines, numbers={2, 3, 4})
+
+
+def _figures(figures):
+    """The README's table, with the peers."""
+    if figures is None:
+        return "<p>None are recorded: <code>python -m benchmarks.figures</code>.</p>"
+    head, *lines = rows(figures)
+    return _table(head, lines, numbers=set(range(1, len(HEAD) + 9)))
+
+
+def _table(head, lines, numbers):
+    def row(cells, tag):
+        return "".join(
+            f"<{tag}{' class=n' if k in numbers else ''}>{escape(cell)}</{tag}>"
+            for k, cell in enumerate(cells)
+        )
+
+    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in lines)
+    return f"<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def main(argv=None):
+    """0 written, 2 where nothing is recorded."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("output", nargs="?", type=Path, default=OUTPUT, metavar="FILE")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
+    args = parser.parse_args(argv)
+    try:
+        known, found = benchmarks(args.results), runs(args.results)
+        if not found:
+            raise RecordError(f"nothing is recorded in {args.results}")
+        try:
+            figures = recorded()
+        except RecordError:
+            figures = None
+        text = page(found, known, figures)
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+        args.output.write_text(text)
+    except (RecordError, OSError) as fault:
+        print(f"report: error: {fault}", file=sys.stderr)
+        return 2
+    print(args.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
