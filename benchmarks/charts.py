@@ -1,6 +1,6 @@
 """The charts of the report, as pieces of HTML that plotly draws."""
 
-from math import log10
+from math import ceil, floor, log10
 
 from .history import CONTROL, geometric_mean
 
@@ -33,20 +33,35 @@ def ratios(name, unit, title, found, said):
         _line(figure, means, ticks, said, label, COLOURS[k % len(COLOURS)], width=3, marker=7)
     if not figure.data:
         return ""
+    _name_worst(figure, name, found, ticks)
     figure.add_hline(y=1, line={"dash": "dot", "color": "#94a3b8", "width": 1})
     return _html(figure, ticks, name)
 
 
+def _name_worst(figure, name, found, ticks):
+    """The slowest case of the newest run, beside its point."""
+    newest = next(run for run in reversed(found) if name in run.values)
+    values = newest.values[name]
+    if len(values) > 1:
+        worst = max(values, key=values.get)
+        figure.add_annotation(
+            x=ticks[newest.commit],
+            y=log10(values[worst]),  # plotly's annotations count in powers on such an axis
+            text=worst.split("/", 1)[-1] if worst.count("/") > 1 else worst,
+            showarrow=False,
+            xanchor="right",
+            yanchor="bottom",
+            font={"size": 10, "color": "#64748b"},
+        )
+
+
 def values(name, unit, title, found, said):
     """Seconds, bytes and counts: every case over the commits."""
-    shown = {run: run.values[name] for run in found if name in run.values} if found else {}
-    return _plain(name, unit, title, found, said) if shown else ""
-
-
-def _plain(name, unit, title, found, said):
-    figure = _figure(title, unit, log_axis=unit == "seconds")
-    ticks = _ticks(found)
     cases = list(dict.fromkeys(c for run in found for c in run.values.get(name, ())))
+    if not cases:
+        return ""
+    figure = _figure(title, unit, log_axis=False)
+    ticks = _ticks(found)
     for curve in _curves(found):
         for k, case in enumerate(cases):
             points = [
@@ -55,15 +70,19 @@ def _plain(name, unit, title, found, said):
                 if run.curve == curve and case in run.values.get(name, ())
             ]
             _line(figure, points, ticks, said, case or name, COLOURS[k % len(COLOURS)], 2, 5)
-    if unit != "seconds":
-        figure.update_yaxes(rangemode="tozero")
+    letter = {"seconds": "s", "bytes": "B"}.get(unit)
+    figure.update_yaxes(rangemode="tozero", tickformat="~s" if letter else "d")
+    if letter:
+        figure.update_yaxes(ticksuffix=letter)
+    elif max(max(run.values.get(name, {"": 0}).values()) for run in found) <= 10:
+        figure.update_yaxes(dtick=1)
     figure.update_layout(showlegend=len(cases) > 1)
     return _html(figure, ticks, name)
 
 
 def noise(found, said):
     """The A/A control: a call over itself."""
-    figure = _figure("A/A control: the same call as its own baseline", "time / its own", True)
+    figure = _figure("A/A control: the same call as its own baseline", "time / its own", False)
     ticks = _ticks(found)
     calls = list(dict.fromkeys(c for run in found for c in run.values.get(CONTROL, ())))
     for k, call in enumerate(calls):
@@ -97,6 +116,10 @@ def slowest(latest, names, count):
     )
     figure.add_trace(bar)
     figure.update_layout(height=90 + 26 * len(pairs), xaxis_title="time / memcpy's", yaxis_title="")
+    if pairs:
+        steps = _steps(min(1.0, pairs[0][0]), pairs[-1][0])
+        figure.update_xaxes(type="log", tickvals=steps, ticktext=[f"{step:g}" for step in steps])
+        figure.update_xaxes(range=[log10(min(0.9, pairs[0][0])), log10(1.2 * pairs[-1][0])])
     figure.update_yaxes(automargin=True, type="category")
     figure.add_vline(x=1, line={"dash": "dot", "color": "#94a3b8"})
     return _div(figure, "slowest")
@@ -181,25 +204,24 @@ def _html(figure, ticks, name):
     )
     if figure.layout.yaxis.type == "log":
         seen = [y for trace in figure.data for y in trace.y if y > 0]
-        # A decade or less: 1, 2, 5; more: the decades.
-        wide = log10(max(seen) / min(seen)) > 2
-        figure.update_yaxes(dtick=1 if wide else "D2", exponentformat="power" if wide else "none")
-        if unit_of(figure) == "seconds":
-            figure.update_yaxes(exponentformat="SI", ticksuffix="s")
+        steps = _steps(min(seen), max(seen))
+        figure.update_yaxes(tickvals=steps, ticktext=[f"{step:g}" for step in steps])
     return _div(figure, name)
 
 
-def unit_of(figure):
-    """What the vertical axis says."""
-    return figure.layout.yaxis.title.text
+def _steps(low, high):
+    """Round numbers from below `low` to above `high`: 1, 2, 5, and 10; the tens if many."""
+    tens = range(floor(log10(low)), ceil(log10(high)) + 1)
+    digits = (1, 2, 5) if high / low < 1000 else (1,)
+    return [digit * 10.0**ten for ten in tens for digit in digits]
 
 
 def _div(figure, name):
-    config = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d"]}
+    config = {"displayModeBar": False, "responsive": True}
     return figure.to_html(
         config=config,
         include_plotlyjs=False,
         full_html=False,
-        div_id=name.replace(".", "-"),
+        div_id=f"chart-{name.replace('.', '-')}",
         default_height=f"{figure.layout.height}px",
     )

@@ -241,6 +241,15 @@ def _doubtful(v, stage):
 def counted(chosen, pythons):
     """A Verdict a counter: no noise, no turns."""
     found = []
+    # A counter class may count what its process did before.
+    for kind in dict.fromkeys(item.kind for item in chosen):
+        own = [item for item in chosen if item.kind == kind]
+        found += _counted(own, pythons)
+    return found
+
+
+def _counted(chosen, pythons):
+    found = []
     with ExitStack() as stack:
         sides = []
         for name in ("first", "second"):

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from . import operations
+from .operations import TTC_DTYPES, VIEWS, WORKLOADS
 from .ratios import installed
 from .tables import reshapes
 
@@ -17,15 +17,10 @@ CALLS = {
     "pack": lambda sj, x: sj.pack(x.view(np.uint8), "uint4"),
     "unpack": lambda sj, x: sj.Tensor.frombuffer(x.reshape(-1), "uint4", (x.nbytes, 2)).unpack(),
 }
-KINDS = {
-    "ttc-dtypes": operations.TTC_DTYPES,
-    "workloads": operations.WORKLOADS,
-    "views": operations.VIEWS,
-}
 
 
 class Allocated:
-    """Bytes at the peak of a call on 1 MiB, its result included, in whole pages."""
+    """Bytes at the peak of a call on 1 MiB, its result included"""
 
     params = list(CALLS)
     param_names = ("call",)
@@ -52,7 +47,7 @@ class Allocated:
 
 
 class Copied:
-    """How many of the table's reshapes share no memory with their source."""
+    """Reshapes of the table that share no memory with their source"""
 
     counted = True
     version = "1"
@@ -68,18 +63,16 @@ class Copied:
 
 
 class Compiled:
-    """Kernel specialisations that one copy of each kind asks numba for."""
+    """Kernel specialisations that a new process asks for to copy all these cases"""
 
-    params = list(KINDS)
-    param_names = ("suite",)
     counted = True
     version = "1"
     timeout = 300
 
-    def setup(self, name):
+    def setup(self):
         self.sj = installed("ascontiguous")
 
-    def track_kernels(self, name):
+    def track_kernels(self):
         from numba.core.dispatcher import Dispatcher
 
         asked = Dispatcher._compile_for_args
@@ -93,7 +86,7 @@ class Compiled:
         # Called for every new combination of types, whether it is then compiled or cached.
         Dispatcher._compile_for_args = counted
         try:
-            for case in KINDS[name].values():
+            for case in (*TTC_DTYPES.values(), *WORKLOADS.values(), *VIEWS.values()):
                 small = case.sized(4 * NBYTES)
                 self.sj.ascontiguous(small.view(small.source()))
         finally:

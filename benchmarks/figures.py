@@ -11,7 +11,7 @@ import sys
 
 from .record import ROOT, RecordError, git, machine
 
-FIGURES = ROOT / "benchmarks" / "figures"
+FIGURES = ROOT / "benchmarks" / "measured"
 # What of a row is read again; shapes and axes stand in the tables.
 KEPT = ("suite", "name", "dtype", "nbytes", "counted", "disturbed", "seconds")
 

@@ -9,16 +9,16 @@ import numpy as np
 
 from . import ratios
 from .memcpy import memcpy_of
-from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, installed
+from .ratios import OURS, OverMemcpy, OverNumpy, installed
 from .tables import cases
 
 TENSORS = 1000  # of 64 bytes, in the file that is read
 
 
-def folder():
+def folder(kept):
     """A temporary folder in memory, where the system has one: a disk's own time is not ours."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    return tempfile.TemporaryDirectory(prefix="shapejit-", dir=memory)
+    return kept.enter_context(tempfile.TemporaryDirectory(prefix="shapejit-", dir=memory))
 
 
 def header(path):
@@ -44,11 +44,10 @@ class Read(OverNumpy):
     def ways(self, case):
         files = installed("files.safetensors.read", "files.safetensors.write").files.safetensors
         sj = installed("asarray")
-        kept = folder()
-        path = Path(kept.name, "many")
+        path = Path(folder(self.kept), "many")
         row = sj.asarray(np.zeros(64, np.uint8))
         files.write(path, [files.New.of(f"layers.{i}.weight", row) for i in range(TENSORS)])
-        return {OURS: lambda _=kept: files.read(path), "numpy": lambda: header(path)}
+        return {OURS: lambda: files.read(path), "numpy": lambda: header(path)}
 
 
 class Write(OverMemcpy, OverNumpy):
@@ -64,46 +63,36 @@ class Write(OverMemcpy, OverNumpy):
     def ways(self, case):
         files = installed("files.safetensors.write").files.safetensors
         sj = installed("asarray")
-        kept = folder()
-        ours, theirs = Path(kept.name, "ours"), Path(kept.name, "theirs")
+        place = folder(self.kept)
+        ours, theirs = Path(place, "ours"), Path(place, "theirs")
         rows = ratios.NBYTES // 4 // 1024
         x = cases.pattern(4 * 1024 * rows).view(np.float32).reshape(rows, 1024).T
         tensor = sj.asarray(x)
 
-        def tofile(_=kept):
+        def tofile():
             with open(theirs, "wb") as file:
                 np.ascontiguousarray(x).tofile(file)
                 os.fsync(file.fileno())
 
         return {
-            OURS: lambda _=kept: files.write(ours, [files.New.of("weight", tensor)]),
+            OURS: lambda: files.write(ours, [files.New.of("weight", tensor)]),
             "memcpy": memcpy_of(x.nbytes),
             "numpy": tofile,
         }
 
 
-class ReadTime(TimeOfACall):
-    of = Read
-    params = Read.params
-    param_names = Read.param_names
-    version = "1"
-
-
-class WriteTime(TimeOfACall):
-    of = Write
-    params = Write.params
-    param_names = Write.param_names
-    version = "1"
-
-
 class WriteMemory:
-    """A file is written piece by piece: the peak is the source and a piece."""
+    """Peak memory while a matrix is written, a piece at a time"""
 
     version = "1"
     timeout = 120
 
     def setup(self):
-        self.way = Write().ways("safetensors")[OURS]
+        self.write = Write()
+        self.way = self.write.ways("safetensors")[OURS]
+
+    def teardown(self):
+        self.write.kept.close()
 
     def peakmem_write(self):
         self.way()

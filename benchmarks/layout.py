@@ -26,6 +26,8 @@ class Views(OverNumpy):
 
 
 class ViewsTime(TimeOfAThousandCalls):
+    """Reshapes that are views"""
+
     of = Views
     params = Views.params[:6]
     version = "1"

@@ -151,19 +151,41 @@ class Small(OverNumpy):
         return {OURS: ways[OURS], "numpy": ways["numpy"]}
 
 
+class CopyMemory:
+    """Peak memory of a copy: a new array, or out="""
+
+    params = ["new", "out"]
+    param_names = ("result",)
+    version = "1"
+
+    def setup(self, result):
+        self.sj = installed("ascontiguous")
+        self.x = np.ones((ratios.NBYTES // 4096, 1024), np.float32).T
+        self.out = np.ones(self.x.shape, np.float32) if result == "out" else None
+
+    def peakmem_copy(self, result):
+        self.sj.ascontiguous(self.x, out=self.out)
+
+
 class TtcTime(TimeOfACall):
+    """TTC's permutations"""
+
     of = Ttc
     params = Ttc.params[:4]
     version = "1"
 
 
 class WorkloadsTime(TimeOfACall):
+    """Copies of models"""
+
     of = Workloads
     params = Workloads.params[:4]
     version = "1"
 
 
 class SmallTime(TimeOfAThousandCalls):
+    """Copies of few bytes"""
+
     of = Small
     params = Small.params[:2]
     version = "1"

@@ -5,6 +5,7 @@ rest is here. These classes are abstract, so that asv takes none for a benchmark
 """
 
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from importlib import import_module
 from itertools import repeat
 from pkgutil import resolve_name
@@ -47,6 +48,10 @@ class Ratios(ABC):
     turns = 13
     timeout = 300
 
+    def __init__(self):
+        # Files that `ways` needs as long as its functions are called.
+        self.kept = ExitStack()
+
     @property
     @abstractmethod
     def version(self):
@@ -73,6 +78,8 @@ class Ratios(ABC):
                 found[case] = None
             except Exception as fault:  # the other cases are measured all the same
                 found[case] = f"{type(fault).__name__}: {fault}"
+            finally:
+                self.kept.close()
         return found
 
     def setup(self, found, case):

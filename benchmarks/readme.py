@@ -65,8 +65,10 @@ def _where(figures):
     versions = {name: facts[name] for name in ("numpy", "numba")}
     for part in parts:
         versions |= part["machine"]["peers"]
+    less = any(part["settings"]["quick"] or part["settings"]["size"] != 1 for part in parts)
     text = (
-        f"Geometric means and worst cases of `shapejit bench --suite NAME`, recorded at "
+        f"Geometric means and worst cases of `shapejit bench --suite NAME`"
+        f"{' (part of the cases)' if less else ''}, recorded at "
         f"{', '.join(commits)} on {facts['cpu']} ({facts['architecture']}, {facts['threads']} "
         f"threads; {', '.join(f'{name} {version}' for name, version in versions.items())}):"
     )

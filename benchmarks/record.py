@@ -17,29 +17,31 @@ from hashlib import sha1
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+CONFIG = ROOT / "asv.conf.json"
 RESULTS = ROOT / "benchmarks" / "results"
 # What such a commit changes is what is recorded or said about others.
-NOT_MEASURED = (":!benchmarks/results", ":!benchmarks/figures", ":!README.md")
+NOT_MEASURED = (":!benchmarks/results", ":!benchmarks/measured", ":!README.md")
 
 
 class RecordError(ValueError):
     """Bad arguments, or an environment that is not what it is said to be."""
 
 
-def git(*words, cwd=ROOT):
-    """What git prints."""
-    done = subprocess.run(["git", *words], cwd=cwd, capture_output=True, text=True, check=False)
+def git(*words, cwd=None):
+    """What git prints, of this clone if of no other."""
+    command = ["git", *words]
+    done = subprocess.run(command, cwd=cwd or ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RecordError(done.stderr.strip() or f"git {' '.join(words)} failed")
     return done.stdout.strip()
 
 
-def commit_named(name, cwd=ROOT):
+def commit_named(name, cwd=None):
     """The full hash."""
     try:
         return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", cwd=cwd)
     except RecordError:
-        raise RecordError(f"{name!r} names no commit of {cwd}") from None
+        raise RecordError(f"{name!r} names no commit") from None
 
 
 def machine(name=None):
@@ -116,9 +118,12 @@ def record(commits, name=None, python=None, bench=()):
     """Run asv for the commits; returns its exit code, 2 where a benchmark failed."""
     from asv.machine import MachineCollection
 
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"record: load average {load:.1f}: other programs will be measured", file=sys.stderr)
     facts = machine(name)
     MachineCollection.save(facts["machine"], facts)
-    words = ["run", "--machine", facts["machine"], "--show-stderr"]
+    words = ["run", "--config", str(CONFIG), "--machine", facts["machine"], "--show-stderr"]
     words += [word for regex in bench for word in ("--bench", regex)]
     if python is not None:
         (commit,) = commits

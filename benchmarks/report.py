@@ -22,7 +22,7 @@ SLOWEST = 15
 
 
 def titles():
-    """What each ratio class measures, in words: the first line of its docstring."""
+    """What each class measures, in words: the first line of its docstring."""
     from .compare import classes
 
     return {name: (kind.__doc__ or name).splitlines()[0].rstrip(".") for name, kind in classes()}
@@ -65,8 +65,9 @@ def _latest(found):
 
 def _title(name, names):
     kind, _, measure = name.rpartition(".")
-    words = measure.split("_", 1)[-1].replace("_", " ")
-    return names.get(kind, f"{kind}: {words}")
+    words = measure.split("_", 1)[-1].replace("_", " ").replace("numpy", "NumPy")
+    said = names.get(kind, kind)
+    return f"{said}: {words}" if words.startswith(("over ", "thousand ")) else said
 
 
 def _card(chart):
@@ -93,7 +94,7 @@ def _summary(latest, ratios, names):
             over = name.rsplit("over_", 1)[-1]
             mean = geometric_mean(values.values())
             cells = (
-                _title(name, names),
+                names.get(name.rsplit(".", 1)[0], name),
                 {"memcpy": "memcpy", "numpy": "NumPy"}.get(over, over),
                 f"{len(values)}",
                 f"{mean:.2f}",

@@ -43,6 +43,8 @@ class Resolve(OverNumpy):
 
 
 class ResolveTime(TimeOfAThousandCalls):
+    """Shapes resolved"""
+
     of = Resolve
     params = Resolve.params
     version = "1"

@@ -43,7 +43,7 @@ class Startup(Ratios):
 
 
 class Seconds:
-    """The same in seconds, each in a process of its own."""
+    """A new process, in seconds"""
 
     params = list(STATEMENTS)
     param_names = ("what",)

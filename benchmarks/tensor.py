@@ -59,6 +59,8 @@ class Packed(OverMemcpy, OverNumpy):
 
 
 class PackedTime(TimeOfACall):
+    """Packed elements"""
+
     of = Packed
     params = Packed.params[: len(CALLS)]
     version = "1"

@@ -29,16 +29,32 @@ def load_benchmarks():
     return here.name
 
 
-def take(package, name, case):
-    """The ways of a class's case; the first call of each compiles."""
+def made_of(package, name):
+    """An instance of the class MODULE.CLASS."""
     module, kind = name.rsplit(".", 1)
-    return getattr(import_module(f"{package}.{module}"), kind)().ways(case)
+    return getattr(import_module(f"{package}.{module}"), kind)()
+
+
+def drop(held):
+    """Let go of what was taken, files and memory."""
+    if "kept" in held:
+        held["kept"].close()
+    held.clear()
+    gc.collect()
+
+
+def take(package, request, held):
+    """Hold the ways of a case, each called once: the first call compiles."""
+    made = made_of(package, request["take"])
+    held["kept"] = made.kept
+    held["ways"] = made.ways(request["case"])
+    for way in request["ways"]:
+        held["ways"][way]()
 
 
 def count(package, name, method, case):
     """What a counter says."""
-    module, kind = name.rsplit(".", 1)
-    made = getattr(import_module(f"{package}.{module}"), kind)()
+    made = made_of(package, name)
     values = () if case is None else (case,)
     made.setup(*values)
     return getattr(made, method)(*values)
@@ -47,14 +63,12 @@ def count(package, name, method, case):
 def answer(package, request, held):
     """The reply to one request."""
     match request:
-        case {"take": name, "case": case}:
-            held.clear()
-            held.update(take(package, name, case))
-            for way in request["ways"]:
-                held[way]()
+        case {"take": _}:
+            drop(held)
+            take(package, request, held)
             return {}
         case {"run": way, "calls": calls}:
-            function = held[way]
+            function = held["ways"][way]
             start = time.perf_counter()
             for _ in range(calls):
                 function()
@@ -64,8 +78,7 @@ def answer(package, request, held):
             return {"seconds": seconds}
         case {"count": name, "method": method, "case": case}:
             return {"value": count(package, name, method, case)}
-    held.clear()
-    gc.collect()
+    drop(held)
     return {}
 
 

@@ -1,26 +1,22 @@
-"""`shapejit bench`: its tables, its proofs, its output; and that no asv benchmark rots."""
+"""`shapejit bench`: its tables, its proofs, its output."""
 
-import inspect
 import itertools
 import json
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.bench import comparison, firstcall, measure, peers, suites, ttc, worker
+from shapejit.bench import comparison, firstcall, measure, peers, reshapes, suites, ttc, worker
 from shapejit.bench.cases import COUNTED, MIB, Case, pattern
 
 ALL = suites.select(tuple(suites.SUITES))
 TINY = 2**-20
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 
 def bench(*arguments, code=0, capsys):
@@ -115,6 +111,19 @@ def test_slow_ways_sit_late_rounds_out():
     found = measure.turns({n: run(n, s) for n, s in (("slow", 2.0), ("fast", 0.01))}, 9)
     assert found == {"slow": 2.0, "fast": pytest.approx(0.01)}
     assert played == {"slow": 1 + 3, "fast": 2 + 9}
+
+
+def test_every_turn_is_a_sample():
+    seconds = itertools.count(1)
+    taken = measure.samples({"a": lambda calls: calls * next(seconds) * 1e-3}, 4, 0)
+    assert taken == {"a": pytest.approx([3e-3, 4e-3, 5e-3, 6e-3])}
+
+
+def test_the_reshapes_copy_where_the_table_says():
+    for case in reshapes.RESHAPES:
+        x = case.view()
+        for got in (x.reshape(case.target), sj.reshape(x, case.target)):
+            assert np.shares_memory(got, x) is not case.copied, case.name
 
 
 def test_ratios_and_summaries():
@@ -301,37 +310,3 @@ def test_asking_for_help_imports_no_numba():
     done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True)
     assert done.returncode == 0
     assert "first-call" in done.stdout
-
-
-# asv
-
-
-def asv_classes():
-    for path in sorted(BENCHMARKS.glob("[!_]*.py")):
-        spec = spec_from_file_location(f"benchmarks_{path.stem}", path)
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, kind in inspect.getmembers(module, inspect.isclass):
-            if kind.__module__ == module.__name__:
-                yield pytest.param(module, kind, id=f"{path.stem}.{name}")
-
-
-@pytest.mark.parametrize(("module", "kind"), list(asv_classes()))
-def test_every_benchmark_runs(module, kind, monkeypatch, fast):
-    if hasattr(module, "NBYTES"):
-        monkeypatch.setattr(module, "NBYTES", 4096)
-    if hasattr(module, "interleaved"):
-        real = module.interleaved
-        monkeypatch.setattr(module, "interleaved", lambda ways: real(ways, 1, 0))
-    params = getattr(kind, "params", [])
-    nested = params if params and isinstance(params[0], list | tuple) else [params]
-    for values in itertools.product(*nested) if params else [()]:
-        made = kind()
-        made.setup(*values)
-        for name, method in inspect.getmembers(made, inspect.ismethod):
-            if name.startswith("time_"):
-                method(*values)
-            elif name.startswith("track_"):
-                assert np.isfinite(method(*values))
-                assert method.unit
-    assert kind.version.isdigit()

@@ -14,6 +14,17 @@ BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOT
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 
 
+@pytest.mark.parametrize(
+    "command", sorted({c.split("#")[0].strip() for c in COMMANDS if "-m benchmarks." in c})
+)
+def test_commands_of_the_benchmarks_parse(command):
+    words = [sys.executable, *shlex.split(command)[1:], "--help"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert not word.startswith("--") or word in done.stdout
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("shapejit ")])
 def test_commands(command, tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")

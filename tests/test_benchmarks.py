@@ -1,0 +1,559 @@
+"""benchmarks/: every class runs; recording, comparing and reading what is recorded."""
+
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from math import isfinite, log
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import (
+    compare,
+    counters,
+    demonstration,
+    figures,
+    files,
+    history,
+    installs,
+    operations,
+    ratios,
+    readme,
+    record,
+    report,
+    tensor,
+    worker,
+)
+
+ROOT = Path(__file__).parent.parent
+CLASSES = dict(compare.classes())
+RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+COMMANDS = (compare, demonstration, figures, readme, record, report)
+
+
+# Every class
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Few bytes, few turns."""
+    monkeypatch.setattr(ratios, "NBYTES", 1 << 16)
+    monkeypatch.setattr(ratios, "SECONDS", 0)
+    monkeypatch.setattr(tensor, "SHAPE", (32, 64))
+    monkeypatch.setattr(files, "TENSORS", 3)
+    monkeypatch.setattr(counters, "NBYTES", 1 << 14)
+    real = ratios.measure.samples
+    monkeypatch.setattr(ratios.measure, "samples", lambda clocks, _, seconds: real(clocks, 1, 0))
+
+
+def cases(kind):
+    return [(case,) for case in kind.params] if getattr(kind, "params", []) else [()]
+
+
+def methods(kind, *prefixes):
+    return [name for name in dir(kind) if name.startswith(prefixes)]
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_every_ratio_is_measured(name, small):
+    kind = RATIOS[name]
+    found = kind().setup_cache()
+    assert list(found) == list(kind.params)
+    tracks = methods(kind, "track_")
+    assert tracks
+    for (case,) in cases(kind):
+        kind().setup(found, case)
+        for track in tracks:
+            value = getattr(kind(), track)(found, case)
+            assert isfinite(value), case
+            assert value > 0
+            assert getattr(kind, track).unit.startswith("time / ")
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name not in RATIOS])
+def test_every_other_benchmark_runs(name, small):
+    kind = CLASSES[name]
+    names = methods(kind, "time_", "timeraw_", "peakmem_", "track_")
+    assert len(names) == 1
+    for values in cases(kind):
+        made = kind()
+        if hasattr(made, "setup"):
+            made.setup(*values)
+        result = getattr(made, names[0])(*values)
+        if names[0].startswith("track_"):
+            assert isfinite(result)
+            assert result >= 0
+            assert getattr(kind, names[0]).unit
+        elif names[0].startswith("timeraw_"):
+            subprocess.run([sys.executable, "-c", result], check=True)
+        if hasattr(made, "teardown"):
+            made.teardown(*values)
+
+
+def test_a_benchmark_that_fails_leaves_the_others(small):
+    class Broken(ratios.OverNumpy):
+        params = ("good", "absent", "bad")
+        version = "1"
+
+        def setup_cache(self):
+            return self.measured()
+
+        def ways(self, case):
+            if case == "absent":
+                ratios.installed("resolve", "no_such_function")
+            return {"shapejit": lambda: None if case == "good" else 1 / 0, "numpy": lambda: None}
+
+    found = Broken().setup_cache()
+    Broken().setup(found, "good")
+    with pytest.raises(NotImplementedError):
+        Broken().setup(found, "absent")
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        Broken().setup(found, "bad")
+
+
+def test_versions_are_set_by_hand_and_caches_told_apart():
+    for name, kind in CLASSES.items():
+        assert kind.version.isdigit(), name
+        params = list(getattr(kind, "params", []))
+        assert len(set(params)) == len(params)
+    lines = {(k.__module__, inspect.getsourcelines(k.setup_cache)[1]) for k in RATIOS.values()}
+    assert len(lines) == len(RATIOS)
+    assert all("setup_cache" in vars(kind) for kind in RATIOS.values())
+
+
+def test_no_module_imports_the_measured_package():
+    """asv forks after these imports, and shapejit stays on one thread in a child."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'benchmarks')!r}); import worker, pkgutil\n"
+        "name = worker.load_benchmarks(); from importlib import import_module as load\n"
+        "path = sys.modules[name].__path__\n"
+        "found = [load(f'{name}.{m.name}') for m in pkgutil.iter_modules(path)]\n"
+        "assert len(found) > 10; sys.exit('shapejit' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", code], cwd=os.sep).returncode == 0
+
+
+def test_appended_cases_move_no_other(monkeypatch):
+    before = operations.suite("odd", 4), operations.first_of_each("workloads")
+    real = ratios.cases.Case("odd", "x-y-z", "uint8", (9, 9), (1, 0))
+    suites = operations.suite.__globals__["suites"]
+    select = suites.select
+    monkeypatch.setattr(suites, "select", lambda names: (*select(names), real))
+    after = operations.suite("odd", 4), operations.first_of_each("workloads")
+    for old, new in zip(before, after, strict=True):
+        assert list(new)[: len(old)] == list(old)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
+def test_numpys_packing_is_a_packing(bits):
+    """What packed elements are measured beside does the same as they do."""
+    import shapejit as sj
+
+    codes = np.random.default_rng(bits).integers(0, 1 << bits, 24).astype(np.uint8)
+    stream = tensor.packed(codes, bits)
+    name = next(kind.name for kind in tensor.DTYPES.values() if kind.bits == bits)
+    assert sj.pack(codes, name).tobytes() == stream.tobytes()
+    assert np.array_equal(tensor.unpacked(stream, bits, 24), codes)
+
+
+# Recording
+
+
+def result(commit="a" * 40, value=2.0, name="bench.One.track_over_numpy", version="1"):
+    """A results file as asv writes it."""
+    row = [[value, float("nan")], [["'x'", "'y'"]], version, 1, 0.5]
+    return {
+        "commit_hash": commit,
+        "env_name": "existing-py_some_python",
+        "date": 1,
+        "params": {"machine": "m", "python": sys.executable, "os": "Linux 1.2"},
+        "python": sys.executable,
+        "requirements": {},
+        "env_vars": {},
+        "result_columns": ["result", "params", "version", "started_at", "duration"],
+        "results": {name: row},
+        "durations": {},
+    }
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    folder = tmp_path / "results"
+    (folder / "m").mkdir(parents=True)
+    monkeypatch.setattr(record, "RESULTS", folder)
+    return folder
+
+
+def test_one_curve_whichever_path_the_python_has(results):
+    facts = {"machine": "m", "os": "Linux"}
+    for path, name in (("one", "a.A.track_over_numpy"), ("two", "b.B.track_over_numpy")):
+        made = result(name=name)
+        (results / "m" / f"aaaaaaaa-existing-py_{path}.json").write_text(json.dumps(made))
+        record.settle(facts)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    (path,) = (results / "m").iterdir()
+    assert path.name == f"aaaaaaaa-virtualenv-py{version}.json"
+    found = json.loads(path.read_text())
+    assert (found["python"], found["env_name"]) == (version, f"virtualenv-py{version}")
+    assert found["params"] == {**facts, "python": version}
+    assert set(found["results"]) == {"a.A.track_over_numpy", "b.B.track_over_numpy"}
+
+
+def test_a_machine_keeps_its_facts(results):
+    first = record.machine("m")
+    assert set(first) == {"machine", "os", "arch", "cpu", "num_cpu", "ram"}
+    recorded = {**first, "os": "another kernel", "version": 1}
+    (results / "m" / "machine.json").write_text(json.dumps(recorded))
+    assert record.machine("m")["os"] == "another kernel"
+    assert record.machine()["machine"].endswith("-cores")
+
+
+def repository(folder):
+    """A repository of a package with one file, and its commit."""
+    (folder / "shapejit").mkdir(parents=True)
+    (folder / "shapejit" / "__init__.py").write_text("one = 1\n")
+    name = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
+    record.git("init", "--quiet", "--initial-branch=main", cwd=folder)
+    record.git("add", ".", cwd=folder)
+    record.git(*name, "commit", "--quiet", "--message", "one", cwd=folder)
+    return record.commit_named("HEAD", folder)
+
+
+def wrapper(path, folder):
+    """A Python that finds the packages of a folder first."""
+    path.write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_an_environment_has_the_commit_it_says(tmp_path, monkeypatch):
+    folder = tmp_path / "repository"
+    commit = repository(folder)
+    monkeypatch.setattr(record, "ROOT", folder)
+    python = wrapper(tmp_path / "python", folder)
+    record.check_installed(python, commit)
+    (folder / "shapejit" / "__init__.py").write_text("one = 2\n")
+    with pytest.raises(record.RecordError, match=r"another shapejit/__init__\.py"):
+        record.check_installed(python, commit)
+    with pytest.raises(record.RecordError, match="No such file"):
+        record.check_installed(str(tmp_path / "no-python"), commit)
+
+
+def test_commits_that_are_missing(tmp_path, results, monkeypatch):
+    folder = tmp_path / "repository"
+    commit = repository(folder)
+    monkeypatch.setattr(record, "ROOT", folder)
+    assert record.missing("m") == [commit]
+    (results / "m" / f"{commit[:8]}-virtualenv-py3.11.json").write_text("{}")
+    assert record.missing("m") == []
+
+
+def test_asv_records(results, tmp_path, monkeypatch):
+    """The whole way, of one counter, as in an environment that is there already."""
+    config = json.loads((ROOT / "asv.conf.json").read_text())
+    config |= {"repo": str(ROOT), "benchmark_dir": str(ROOT / "benchmarks")}
+    config |= {"results_dir": str(results)}
+    (tmp_path / "asv.conf.json").write_text(json.dumps(config))
+    monkeypatch.setattr(record, "CONFIG", tmp_path / "asv.conf.json")
+    monkeypatch.setattr(record, "check_installed", lambda python, commit: None)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    commit = record.commit_named("HEAD")
+    options = {"python": sys.executable, "bench": ["Copied"]}
+    assert record.record([commit], "m", **options) == 0
+    (run,) = history.runs(results)
+    assert (run.machine, run.commit) == ("m", commit)
+    assert run.values == {"counters.Copied.track_copies": {"": 3}}
+
+
+# Comparing
+
+
+def sessions(changes, noises):
+    pairs = zip(changes, noises, strict=True)
+    return [compare.Session(log(c), log(1 + n), 2.0, 2 * c) for c, n in pairs]
+
+
+ITEM = compare.Item("a.A", "x", "memcpy", turns=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "noises", "slower"),
+    [
+        ([1.5] * 6, [0.02] * 6, True),
+        ([1.12] * 6, [0.02] * 6, True),
+        ([1.08] * 6, [0.02] * 6, False),  # below 10 %
+        ([1.0] * 6, [0.02] * 6, False),
+        ([0.5] * 6, [0.02] * 6, False),
+        ([1.3] * 6, [0.4, 0.4, 0.1, 0.1, 0.1, 0.1], False),  # within the noise
+        ([1.3] * 6, [0.9, 0.1, 0.1, 0.1, 0.1, 0.1], True),  # one session was disturbed
+        ([1.0, 3.0, 1.0, 1.0, 3.0, 1.0], [0.02] * 6, False),
+    ],
+)
+def test_verdicts(changes, noises, slower):
+    found = compare.verdict(ITEM, sessions(changes, noises))
+    assert found.slower is slower
+    assert (found.benchmark, found.unit) == ("a.A(x)", "time / memcpy's")
+    if slower:
+        line = compare.text([found]).splitlines()[0]
+        assert line.startswith("slower: a.A(x): 2 -> ")
+        assert f"noise {found.noise:.0%}" in line
+
+
+def stages(monkeypatch, *changes):
+    """A comparison whose stages find these changes; how many sessions each had."""
+    asked, found = [], iter(changes)
+
+    def measured(chosen, pythons, times, fresh, tell):
+        asked.append((times, fresh))
+        change = next(found)
+        return {item: sessions([change] * times, [0.02] * times) for item in chosen}
+
+    monkeypatch.setattr(compare, "measured", measured)
+    return compare.timed([ITEM], {})[0].slower, asked
+
+
+def test_what_seems_slower_is_looked_at_again(monkeypatch):
+    few, more, many = compare.SESSIONS
+    assert stages(monkeypatch, 1.0) == (False, [(few, False)])
+    assert stages(monkeypatch, 3.0, 1.0) == (False, [(few, False), (more, True)])
+    assert stages(monkeypatch, 3.0, 1.5) == (True, [(few, False), (more, True)])
+    once, again, last = (few, False), (more, True), (many, True)
+    assert stages(monkeypatch, 1.15, 1.15, 1.15) == (True, [once, again, last])
+    assert stages(monkeypatch, 1.15, 1.15, 1.0) == (False, [once, again, last])
+
+
+def test_a_slower_function_is_found(tmp_path):
+    """Processes for real, one of them with a resolver that does its work three times."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import shapejit\nreal = shapejit.resolve\n"
+        "shapejit.resolve = lambda *a: (real(*a), real(*a), real(*a))[0]\n"
+    )
+    slow = wrapper(tmp_path / "python", tmp_path)
+    items = [compare.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=4)]
+    same = dict.fromkeys(compare.SIDES, sys.executable)
+    (verdict,) = compare.timed(items, {**same, "second": slow})
+    assert verdict.slower
+    assert verdict.change > 1
+    (session,) = compare.measured(items, same, 1, False, lambda item: None)[items[0]]
+    assert session.first > 0
+    absent = [compare.Item("resolver.Resolve", "no/such", "numpy", turns=1)]
+    assert compare.measured(absent, same, 1, False, lambda item: None) == {}
+
+
+def test_counters_count_exactly():
+    items = [item for item in compare.items(["Copied"]) if item.method]
+    pythons = dict.fromkeys(compare.SIDES, sys.executable)
+    (found,) = compare.counted(items, pythons)
+    assert (found.first, found.second, found.slower, found.unit) == (3, 3, False, "copies")
+
+
+def test_a_benchmark_that_fails_on_the_second_commit():
+    good, bad, absent = {}, {"failed": "ValueError: x"}, {"missing": "cast"}
+    assert compare.replied(ITEM, [good, good, good])
+    assert not compare.replied(ITEM, [good, good, absent])
+    assert not compare.replied(ITEM, [absent, absent, good])
+    assert not compare.replied(ITEM, [bad, bad, bad])
+    with pytest.raises(compare.CaseError, match=r"a\.A\(x\): ValueError"):
+        compare.replied(ITEM, [good, good, bad])
+
+
+def test_the_worker_answers(capsys):
+    held = {}
+    package = "benchmarks"
+    request = {"take": "resolver.Resolve", "case": "onnx/resolve", "ways": ["shapejit"]}
+    assert worker.answer(package, request, held) == {}
+    assert worker.answer(package, {"run": "shapejit", "calls": 3}, held)["seconds"] > 0
+    assert worker.answer(package, {}, held) == {}
+    assert held == {}
+
+
+@pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0)])
+def test_exit_codes(monkeypatch, capsys, slower, code):
+    found = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, 0.5)
+    monkeypatch.setattr(compare, "compare", lambda *arguments: [found])
+    assert compare.main(["HEAD", "HEAD"]) == code
+    said = capsys.readouterr().out
+    assert ("slower: a.A(x): 1 -> 1.5 time / memcpy's, +50%, noise 2%" in said) is slower
+    assert compare.main(["HEAD", "HEAD", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)[0]["slower"] is slower
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "text"),
+    [
+        (compare, ["no-such-commit", "HEAD"], "names no commit"),
+        (compare, ["HEAD", "HEAD", "--bench", "no such benchmark"], "no benchmark matches"),
+        (compare, ["HEAD", "HEAD", "--bench", "("], "unterminated"),
+        (record, ["no-such-commit"], "names no commit"),
+        (record, ["--python", "/no/such/python", "HEAD"], "No such file"),
+        (record, ["--python", sys.executable, "HEAD", "HEAD"], "name one"),
+        (report, ["--results", "/no/such/folder"], "nothing is recorded"),
+        (readme, ["--machine", "no-such-machine"], "no figures are recorded"),
+        (demonstration, ["no-such-commit"], "names no commit"),
+    ],
+)
+def test_bad_arguments(command, words, text, capsys):
+    assert command.main(words) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
+def test_every_command_says_what_it_does(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        command.main(["--help"])
+    assert done.value.code == 0
+    assert command.__name__ in capsys.readouterr().out
+
+
+def test_a_commit_that_cannot_be_installed(tmp_path):
+    commit = repository(tmp_path / "repository")
+    with pytest.raises(installs.InstallError, match="pip install"):
+        installs.install(tmp_path / "repository", commit, tmp_path / "environment")
+
+
+def test_the_slow_down_is_planted(tmp_path):
+    clone, slow, same = demonstration.planted(tmp_path, record.commit_named("HEAD"))
+    changed = record.git("diff", "--name-only", "HEAD", slow, cwd=clone)
+    assert record.git("diff", "--name-only", same, slow, cwd=clone) == demonstration.KERNEL
+    assert record.git("diff", "--name-only", f"{same}^", same, cwd=clone) == ""
+    assert changed == ""  # it is checked out
+    code = "from shapejit.kernels import tiles; assert tiles.tiles_parallel is not tiles._swift"
+    subprocess.run([sys.executable, "-c", code], cwd=clone, check=True)
+    slowed = {"_swift_": 0}
+    exec(demonstration.SLOWER.replace("_swift = tiles_parallel", ""), slowed)
+    slowed["_swift"] = lambda: time.sleep(0.02)
+    start = time.perf_counter()
+    slowed["tiles_parallel"]()
+    assert time.perf_counter() - start > 0.03
+
+
+# What is recorded
+
+
+@pytest.fixture
+def recorded(results):
+    """Two commits on one machine, one of them on another."""
+    names = {
+        "bench.One.track_over_memcpy": "time / memcpy's",
+        "bench.One.track_over_numpy": "time / NumPy's",
+        "bench.One.time_call": "seconds",
+        "bench.Count.track_copies": "copies",
+        history.CONTROL: "time / its own",
+    }
+    facts = {
+        name: {"name": name, "unit": unit, "version": "1", "params": [["'x'", "'y'"]]}
+        for name, unit in names.items()
+    }
+    (results / "benchmarks.json").write_text(json.dumps({**facts, "version": 2}))
+    for machine, commits in (("m", "ab"), ("n", "b")):
+        for k, letter in enumerate(commits):
+            made = result(commit=40 * letter)
+            rows = {name: [[1.0 + k, 1.25], [["'x'", "'y'"]], "1", 1] for name in names}
+            rows["bench.Gone.track_over_numpy"] = [[7.0], [], "1", 1]
+            made["results"] = rows
+            made["date"] = k
+            made["params"] = {"machine": machine, "python": "3.11"}
+            (results / machine).mkdir(exist_ok=True)
+            path = results / machine / f"{8 * letter}-virtualenv-py3.11.json"
+            path.write_text(json.dumps(made))
+    return results
+
+
+def test_runs_are_read_in_order(recorded):
+    runs = history.runs(recorded)
+    assert [run.commit[0] for run in runs] == ["a", "b", "b"]
+    assert {run.curve for run in runs} == {"m, Python 3.11", "n, Python 3.11"}
+    assert runs[0].values["bench.One.track_over_memcpy"] == {"x": 1.0, "y": 1.25}
+    assert "bench.Gone.track_over_numpy" not in runs[0].values
+    assert runs[0].noise == pytest.approx(1.25)
+
+
+def test_other_versions_and_gaps_are_left_out(recorded):
+    path = recorded / "m" / "aaaaaaaa-virtualenv-py3.11.json"
+    made = json.loads(path.read_text())
+    made["results"]["bench.One.time_call"][2] = "0"
+    made["results"]["bench.One.track_over_numpy"][0] = [None, float("nan")]
+    path.write_text(json.dumps(made))
+    values = history.runs(recorded)[0].values
+    assert "bench.One.time_call" not in values
+    assert "bench.One.track_over_numpy" not in values
+    assert history.geometric_mean([1, 4]) == pytest.approx(2)
+
+
+@pytest.fixture
+def page(recorded, tmp_path):
+    path = tmp_path / "report.html"
+    assert report.main([str(path), "--results", str(recorded)]) == 0
+    return path
+
+
+def test_the_report_needs_nothing_else(page):
+    text = page.read_text()
+    own = text.replace(report.charts.library(), "")
+    assert "http" not in own
+    assert "src=" not in own
+    assert "<!--" not in own
+    for part in ("bench.One", "m, Python 3.11", "geometric mean", "Noise floor", "Slowest cases"):
+        assert part in own
+
+
+def test_the_report_is_drawn(page, tmp_path):
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium is installed")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
+    options += ["--host-resolver-rules=MAP * ~NOTFOUND"]  # and there is no network
+    command = [browser, *options, page.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    tag = done.stdout[done.stdout.index("<html") :].split(">", 1)[0]
+    assert "data-error" not in tag
+    # Two ratios, a time and a counter; the slowest cases and the noise.
+    assert 'data-drawn="6"' in tag
+    for text in ("geometric mean", "bbbbbbb", "y  (One)"):
+        assert text in done.stdout
+
+
+def test_the_readme_is_written_from_what_is_recorded():
+    text = (ROOT / "README.md").read_text()
+    assert readme.written(text, figures.recorded()) == text
+
+
+def test_the_table():
+    machine = {"cpu": "C", "architecture": "a", "threads": 2, "numpy": "2", "numba": "0"}
+    part = {"cases": 3, "geometric_mean": 1.5, "worst": 2.5}
+    measures = ("over_memcpy", "times_faster_than_numpy", "times_faster_than_torch")
+    found = {
+        "suites": {
+            "ttc": {
+                "machine": {**machine, "peers": {"torch": "9"}},
+                "commit": "0123456789",
+                "settings": {"quick": False, "size": 1.0},
+                "summary": [{"dtype": "all", "measure": m, **part} for m in measures],
+            }
+        }
+    }
+    lines = readme.table(found).splitlines()
+    assert "01234567" in lines[0]
+    assert lines[-2].split() == ["ttc", "3", "1.50", "2.50", "1.5x", "1.5x"]
+    with pytest.raises(record.RecordError, match="has no"):
+        readme.written("no markers", found)
+
+
+def test_figures_are_kept_suite_by_suite(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "FIGURES", tmp_path / "figures")
+    real = figures.git
+    monkeypatch.setattr(figures, "git", lambda *w: "" if w[0] == "status" else real(*w))
+    options = ["--quick", "--rounds", "1", "--peer", "none", "--machine", "m"]
+    assert figures.main(["--suite", "small", *options]) == 0
+    assert figures.main(["--suite", "tiny-dims", "--size", "1e-6", *options]) == 0
+    found = figures.recorded("m")
+    assert list(found["suites"]) == ["small", "tiny-dims"]
+    assert found["suites"]["small"]["rows"][0]["seconds"]["numpy"] > 0
+    assert "(part of the cases)" in readme.table(found)
