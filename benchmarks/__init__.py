@@ -7,6 +7,10 @@ package is imported where it is used, by `ratios.installed`: what a commit lacks
 is "n/a" there. No module here may import shapejit at its top: asv forks its
 benchmarks, and shapejit stays on one thread in a forked child.
 
+A new noun is a module with a class such as `resolver.Resolve`: which cases there
+are (`params`), how one is run and beside what (`ways`), a `version`. Everything
+else, from asv to the report and the tests, follows from that.
+
 Commands, each with --help: `python -m benchmarks.record`, `compare`, `report`,
 `figures`, `readme`, `demonstration`.
 """

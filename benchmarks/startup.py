@@ -25,7 +25,7 @@ class Startup(Ratios):
     param_names = ("what",)
     baseline = "import"
     compared = ("import",)
-    turns = 5
+    turns = 3
     version = "1"
 
     def setup_cache(self):
