@@ -244,7 +244,7 @@ else:
     def _bytes(source: int, shift: int, nbytes: int) -> bytes:
         """So many bytes from `shift` bits behind an address."""
         read = ctypes.string_at(int(source), nbytes + (shift > 0))
-        bits = int.from_bytes(read, "little") >> shift & ((1 << 8 * nbytes) - 1)
+        bits = int.from_bytes(read, "little") >> int(shift) & ((1 << 8 * nbytes) - 1)
         return bits.to_bytes(nbytes, "little")
 
     def shift_line(target: int, source: int, shift: int) -> None:

@@ -76,7 +76,7 @@ def merge(address: int, low: int, high: int, source: int) -> None:
 @kernel
 def shift_word(target: int, source: int, shift: int) -> None:
     """Copy 8 bytes from `shift` bits, 1 to 7, behind an address."""
-    low = load_word(source) >> shift & (1 << (64 - shift)) - 1
+    low = load_word(source) >> shift & ~(-1 << (64 - shift))
     store_word(target, low | load_word(source + 1) << (8 - shift))
 
 
