@@ -9,13 +9,26 @@ from math import prod
 
 import numpy as np
 import pytest
+from views import packed_bytes
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.bench import comparison, firstcall, measure, peers, reshapes, suites, ttc, worker
+from shapejit.bench import (
+    comparison,
+    firstcall,
+    measure,
+    packed,
+    peers,
+    reshapes,
+    suites,
+    ttc,
+    worker,
+)
 from shapejit.bench.cases import COUNTED, MIB, Case, pattern
+from shapejit.bench.packed import PackedCase
 
-ALL = suites.select(tuple(suites.SUITES))
+PACKED = packed.cases()
+ALL = [c for c in suites.select(tuple(suites.SUITES)) if not isinstance(c, PackedCase)]
 TINY = 2**-20
 
 
@@ -50,7 +63,9 @@ def test_the_published_cases():
 
 
 def test_names_are_unique_and_sizes_count():
-    assert len({case.id for case in ALL}) == len(ALL)
+    assert len({case.id for case in (*ALL, *PACKED)}) == len(ALL) + len(PACKED)
+    for case in PACKED:
+        assert COUNTED <= case.nbytes <= 260 * MIB, case.id
     for case in ALL:
         assert case.nbytes == case.view(np.empty(case.shape, f"V{case.itemsize}")).nbytes
         if case.suite != "small":
@@ -75,6 +90,70 @@ def test_every_view_is_copied_bit_for_bit(case):
     assert out.__array_interface__["data"][0] % 16 == small.shift % 16 or not small.shift
     assert comparison._proved(view, out, small)
     assert not np.array_equal(comparison._raw(out)[:64], np.zeros(64)[: out.nbytes])
+
+
+@pytest.mark.parametrize("case", PACKED, ids=lambda case: case.id)
+def test_every_packed_case_is_the_same_by_every_way(case):
+    small = case.scaled(2**-15)
+    base, out = small.source(), small.output()
+    small.ours(base, out)()
+    assert small.proved(base, out)
+    made = packed.raw_of(out)
+    for name, way in small.rivals().items():
+        found = way()
+        raw = getattr(found, "raw_data", None)  # of a TensorProto
+        theirs = packed.raw_of(np.asarray(found)) if raw is None else np.frombuffer(raw, np.uint8)
+        if small.work == "unpack":
+            # ml_dtypes lets signed elements fill their byte; bits above the width mean nothing.
+            theirs = theirs & (1 << sj.dtype(small.dtype).bits) - 1
+        assert np.array_equal(theirs, made), name
+    made[made.size // 2] ^= 1
+    assert not small.proved(base, out)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 24, 1001])
+def test_the_rivals_codes(bits, size):
+    codes = pattern(size) & np.uint8((1 << bits) - 1)
+    raw = packed._numpys_bytes(codes, bits)
+    assert raw.tobytes() == packed_bytes(codes, bits)
+    assert np.array_equal(packed._numpys_codes(raw, bits, size), codes)
+
+
+def test_the_limits_of_packed_tensors():
+    limits = {str(case.group): case.group.limit for case in PACKED}
+    assert sorted(filter(None, limits.values())) == [1.3, 1.5, 1.8, 2.0, 2.0, 2.5, 2.5, 8.0]
+    assert "int4 transposed: worst at most 1.8" in limits
+    assert len({c.name for c in PACKED if c.name.startswith("ttc")}) == len(ttc.SUBSET) == 12
+    for case in PACKED:
+        unpacked = case.work in ("pack", "unpack")
+        # Bytes in and out, halved: 4 bits are read and 8 written, or the reverse.
+        wanted = {"int4": 3 / 2, "int2": 5 / 2, "float6_e2m3fn": 7 / 6}
+        assert case.moved == case.nbytes * (wanted[case.dtype] if unpacked else 1)
+
+
+def test_rivals_of_large_cases_have_fewer_bytes(monkeypatch, fast):
+    case = PACKED[0].scaled(2**-8)
+    whole = comparison.measure(case, rounds=1)
+    monkeypatch.setattr(comparison, "RIVAL_BYTES", case.nbytes / 8)
+    scaled = comparison.measure(case, rounds=1)
+    assert (whole.rivals_nbytes, case.nbytes // scaled.rivals_nbytes) == (0, 8)
+    for row, suffix in ((whole, ""), (scaled, "_scaled_from_0_MiB")):
+        assert row.same
+        assert {"shapejit", "memcpy", "memcpy_one_thread", "numpy"} <= set(row.seconds)
+        assert set(row.facts(("numpy",))["times_faster"]) == {"numpy", *row.rivals(("numpy",))}
+        monkeypatch.setattr(comparison, "RIVAL_BYTES", MIB // 2)
+        found = comparison.summaries([row], ("numpy",))
+        assert {part.dtype for part in found} == {"all", "int4 transposed: worst at most 1.8"}
+        assert f"times_faster_than_numpy{suffix}" in {part.measure for part in found}
+
+
+def test_packed_cases_are_printed_with_their_limits(capsys, fast):
+    words = ("--suite", "packed", "--quick", "--size", "1e-5")
+    out, _ = bench(*words, capsys=capsys)
+    assert "int4, float4 TTC: mean at most 2.0" in out
+    assert "packed/transposed-16384x8192/int4" in out
+    assert out.count("  yes") == suites.SUITES["packed"].quick
 
 
 @pytest.mark.parametrize("factor", [0.25, 0.5, 2])

@@ -60,6 +60,16 @@ class Case:
         seen = self.view(np.broadcast_to(np.empty((), np.uint8), self.shape))
         return seen.size * self.itemsize
 
+    @property
+    def moved(self) -> int:
+        """Half the bytes that are read and written: so many does a memcpy of as many copy."""
+        return self.nbytes
+
+    @property
+    def part(self) -> str:
+        """The part of its suite that is summed up with this case."""
+        return self.dtype
+
     def view(self, base: NDArray[Any]) -> NDArray[Any]:
         """The view of an array of this case's shape that a copy makes row-major."""
         if self.look is not None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from .. import engine, operations
 from .cases import COUNTED, MIB, Case
 from .measure import Clock, clock, turns
+from .packed import RIVAL_BYTES, SUITE, PackedCase, raw_of
 from .peers import Peer
 from .worker import CHECKED
 
@@ -30,18 +31,20 @@ class Row:
 
     `seconds` holds "shapejit", "memcpy" (all threads) and "memcpy_one_thread"
     (neither for small copies), "numpy", and each peer that has such a copy.
-    `differing` names the peers whose result was another.
+    `differing` names the peers whose result was another. Where `rivals_nbytes`
+    is not 0, NumPy and others had so many bytes; their seconds are scaled up.
     """
 
     case: Case
     seconds: dict[str, float]
     same: bool
     differing: tuple[str, ...] = ()
+    rivals_nbytes: int = 0
 
     @property
     def gb_per_s(self) -> float:
-        """10^9 bytes read and written a second: twice the result's bytes."""
-        return 2 * self.case.nbytes / 1e9 / self.seconds["shapejit"]
+        """10^9 bytes read and written a second: of a copy twice the result's bytes."""
+        return 2 * self.case.moved / 1e9 / self.seconds["shapejit"]
 
     @property
     def counted(self) -> bool:
@@ -70,6 +73,11 @@ class Row:
         taken = self.seconds.get(way)
         return None if taken is None else taken / self.seconds["shapejit"]
 
+    def rivals(self, ways: Sequence[str]) -> list[str]:
+        """What this row alone was measured beside."""
+        ours = ("shapejit", "memcpy", "memcpy_one_thread", *ways)
+        return [way for way in self.seconds if way not in ours]
+
     def facts(self, ways: Sequence[str]) -> dict[str, Any]:
         """As JSON has it; `ways` are NumPy and the peers, null where they have no such copy."""
         case = self.case
@@ -77,6 +85,7 @@ class Row:
             "suite": case.suite,
             "name": case.name,
             "dtype": case.dtype,
+            "part": case.part,
             "shape": case.shape,
             "axes": case.axes,
             "note": case.note,
@@ -85,17 +94,18 @@ class Row:
             "same": self.same,
             "disturbed": self.disturbed,
             "differing": self.differing,
+            "rivals_nbytes": self.rivals_nbytes,
             "seconds": self.seconds,
             "gb_per_s": self.gb_per_s,
             "over_memcpy": self.over("memcpy"),
             "over_memcpy_one_thread": self.over("memcpy_one_thread"),
-            "times_faster": {way: self.times_faster(way) for way in ways},
+            "times_faster": {way: self.times_faster(way) for way in (*ways, *self.rivals(ways))},
         }
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A suite (and dtype) over one way: geometric mean and worst case."""
+    """A suite (and dtype or part) over one way: geometric mean and worst case."""
 
     suite: str
     dtype: str
@@ -117,6 +127,8 @@ def measured(
 
 def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
     """Prove one case against NumPy, then time all ways in turns."""
+    if isinstance(case, PackedCase):
+        return _measure_packed(case, rounds)
     base, out = case.source(), case.output()
     view = case.view(base)
     same = _proved(view, out, case)
@@ -138,6 +150,40 @@ def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
     for peer in peers:
         peer.drop()
     return Row(case, seconds, same, tuple(differing))
+
+
+def _measure_packed(case: PackedCase, rounds: int) -> Row:
+    """The same of a packed case; rivals have a smaller one where they would take long."""
+    base, out = case.source(), case.output()
+    ours = case.ours(base, out)
+    ours()
+    same = case.proved(base, out)
+    count = case.moved
+    source, target = (
+        raw[:count] if (raw := raw_of(x)).size >= count else np.ones(count, np.uint8)
+        for x in (base, out)
+    )
+    ways = {"shapejit": ours, **_memcpys(source, target)}
+    smaller = case.scaled(min(1, RIVAL_BYTES / case.nbytes))
+    assert isinstance(smaller, PackedCase)
+    rivals = smaller.rivals()
+    clocks = {name: clock(way) for name, way in (*ways.items(), *rivals.items())}
+    clocks["memcpy_one_thread"] = _alone(clocks["memcpy_one_thread"])
+    seconds = turns(clocks, rounds)
+    for name in rivals:
+        seconds[name] *= case.nbytes / smaller.nbytes
+    return Row(case, seconds, same, rivals_nbytes=smaller.nbytes if smaller != case else 0)
+
+
+def _memcpys(
+    source: NDArray[np.uint8], target: NDArray[np.uint8]
+) -> dict[str, Callable[[], object]]:
+    """memcpy on all threads and on one."""
+    threads = _threads()
+    return {
+        "memcpy": lambda: engine.memcpy(source, target, threads),
+        "memcpy_one_thread": lambda: engine.memcpy(source, target, 1),
+    }
 
 
 def _alone(run: Clock) -> Clock:
@@ -181,12 +227,10 @@ def _ways(
     # A slice is smaller than its base, a broadcast larger.
     lines = base.reshape(-1).view(np.uint8)
     source = lines[: raw.size] if lines.size >= raw.size else np.ones(raw.size, np.uint8)
-    threads = _threads()
     carried, carrier = _carried(view), _carried(out)
     ways: dict[str, Callable[[], object]] = {
         "shapejit": lambda: operations.ascontiguous(view, out=out),
-        "memcpy": lambda: engine.memcpy(source, raw, threads),
-        "memcpy_one_thread": lambda: engine.memcpy(source, raw, 1),
+        **_memcpys(source, raw),
         "numpy": lambda: np.copyto(carrier, carried),
     }
     if case.fresh:
@@ -228,7 +272,7 @@ def matching(cases: Sequence[Case], pattern: re.Pattern[str]) -> list[Case]:
 
 
 def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
-    """Every suite by dtype: over memcpy, and times faster than each of `ways`.
+    """Every suite by dtype or part: over memcpy, and times faster than each of `ways`.
 
     Results below 64 MiB are left out of the copies where the suite has larger
     ones; of the small copies all count.
@@ -237,13 +281,13 @@ def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
     groups = dict.fromkeys(row.case.suite for row in rows)
     for suite in groups:
         own = [row for row in rows if row.case.suite == suite]
-        kinds = list(dict.fromkeys(row.case.dtype for row in own))
+        names = list(dict.fromkeys(row.case.part for row in own))
         parts = [("all", own)]
-        if len(kinds) > 1:
-            parts += [(kind, [r for r in own if r.case.dtype == kind]) for kind in kinds]
-        for dtype, part in parts:
+        if len(names) > 1 or suite == SUITE:
+            parts += [(name, [r for r in own if r.case.part == name]) for name in names]
+        for name, part in parts:
             large = [row for row in part if row.counted] or part
-            found += _part(suite, dtype, large, ways)
+            found += _part(suite, name, large, ways)
     return found
 
 
@@ -252,9 +296,12 @@ def _part(suite: str, dtype: str, rows: list[Row], ways: Sequence[str]) -> list[
     if suite != "small":
         ratios = [(row.over("memcpy"), row) for row in rows]
         found += _summary(suite, dtype, "over_memcpy", ratios, max)
-    for way in ways:
+    for way in dict.fromkeys((*ways, *(way for row in rows for way in row.rivals(ways)))):
         ratios = [(row.times_faster(way), row) for row in rows]
-        found += _summary(suite, dtype, f"times_faster_than_{way}", ratios, min)
+        measure = f"times_faster_than_{way}"
+        if any(row.rivals_nbytes for row in rows):
+            measure += f"_scaled_from_{RIVAL_BYTES // MIB}_MiB"
+        found += _summary(suite, dtype, measure, ratios, min)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import ttc, workloads
+from . import packed, ttc, workloads
 from .cases import Case
 
 Look = Callable[[NDArray[Any]], NDArray[Any]]
@@ -126,6 +126,7 @@ SUITES = {
     "tiny-dims": Suite(_tiny_dims, "24 dims of size 2", 1, True),
     "small": Suite(_small, "64 B to 64 KiB: microseconds a call", 4, True),
     "fresh": Suite(workloads.fresh, "the workloads without out="),
+    packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
 }
 _QUICK_ASKED = 4  # of a suite that --quick alone leaves out

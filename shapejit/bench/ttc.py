@@ -72,7 +72,7 @@ CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 
 # Two to six dims, with and without the fastest dim in place.
-_SUBSET = (1, 4, 7, 10, 13, 16, 25, 28, 31, 43, 46, 55)
+SUBSET = (1, 4, 7, 10, 13, 16, 25, 28, 31, 43, 46, 55)
 _DTYPES = ("uint8", "bfloat16", "float64", "complex128")
 _SUBSET_BYTES = 128 * MIB
 
@@ -93,5 +93,5 @@ def dtypes() -> tuple[Case, ...]:
     return tuple(
         case(number, "ttc-dtypes", dtype).sized(_SUBSET_BYTES)
         for dtype in _DTYPES
-        for number in _SUBSET
+        for number in SUBSET
     )
