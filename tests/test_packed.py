@@ -29,6 +29,9 @@ from shapejit.kernels.jit import COMPILED
 from shapejit.tiling import BIT_COLUMNS, BIT_ROW, IN_BITS, factor_of
 
 WIDTHS = {1: "uint1", 2: "uint2", 3: "uint3", 4: "uint4", 6: "uint6"}
+# Steps for which whole vectors may be picked; each compiles kernels of its own.
+STEPS = {1: (-1, -2), 2: (-1, 3), 3: (-1, -3), 4: (-1, 2, -4), 6: (-1, 4)}
+TURNS = {1: 2, 2: 4, 3: 3, 4: 3, 6: 2}  # and rows that take turns
 X86 = platform.machine() in ("x86_64", "AMD64")
 MARGIN = 80  # bytes that lie beside an output, more than a line
 
@@ -86,7 +89,7 @@ def some(draw, options):
 
 
 @st.composite
-def steps(draw, x):
+def steps(draw, x, width):
     """A view operation that an array of this shape can have: its name and its arguments."""
     shape, axes = x.shape, range(x.ndim)
     kinds = ["broadcast", "expand", "reshape"]
@@ -98,7 +101,7 @@ def steps(draw, x):
         case "slice":
             axis = draw(st.integers(0, x.ndim - 1))
             near = st.none() | st.integers(-shape[axis] - 1, shape[axis] + 1)
-            step = some(draw, [1, 1, None, 2, 3, 5, -1, -1, -2, -3])
+            step = some(draw, [1, 1, None, 5, -6, *STEPS[width]])
             part = slice(draw(near), draw(near), step)
             return "slice", (*(slice(None),) * axis, part, ...)
         case "flip":
@@ -165,7 +168,7 @@ def chains(draw):
     t = tensor(flat & (1 << width) - 1, width)[skipped:].reshape(shape, copy=False)
     base, codes = t.buffer, flat[skipped:].reshape(shape)
     for _ in range(draw(st.integers(0, 6))):
-        step = draw(steps(codes))
+        step = draw(steps(codes, width))
         try:
             codes = stepped(codes, *step)
         except ValueError:
@@ -301,11 +304,12 @@ def views_of_every_strategy(width):
         yield View((n + 2,), None, (INNER,))
     # Elements that lie apart, backwards, in turns, or are the same one.
     n = 9999 if COMPILED else 300
-    yield from (View((n,), None, (by(step),)) for step in (-4, -3, -2, -1, 2, 3, 4, 5, 7))
-    for m in (2, 3, 4, 5, 7, 33):
-        yield from (View((m, n // 3), SWAP), View((n // 3, m), SWAP), View((n // m, m), SWAP))
-        yield View((n // m, m), None, (ALL, BACK))
-        yield View((n // m, m), None, (INNER, by(2)))
+    yield from (View((n,), None, (by(step),)) for step in (*STEPS[width], 5, -7))
+    for m in (TURNS[width], 5, 7, 33):
+        yield from (View((m, n // 3), SWAP), View((n // m, m), None, (ALL, BACK)))
+        yield from (View((n // m, m), None, (INNER, by(step))) for step in STEPS[width])
+    for m in (5, 7, 33, *(step for step in STEPS[width] if step > 1)):
+        yield View((n // m, m), SWAP)
     yield View((99, 1), to=(99, 50))
     yield View((99, 7, 1), (1, 0, 2), to=(7, 99, 9))
     yield View((40, 70), SWAP, to=(3, 70, 40))
