@@ -30,9 +30,8 @@ from .record import ROOT, RecordError, commit_named
 from .worker import __file__ as WORKER
 
 WORSE = 0.10
-SUSPECT = 0.05
-# Sessions of all, then of those that were slower, in new processes each time;
-# no more of those that got worse by twice as much as needs be.
+SUSPECT = 0.05  # a logarithm
+# Sessions of all, then of those that were slower, in new processes each time.
 SESSIONS = (2, 3, 6)
 TURNS = 6
 SIDES = ("first", "again", "second")
@@ -56,7 +55,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Both values and the noise of one item; `slower` by the fraction `change`."""
+    """Both values and the noise of one item, `change` a fraction of the first value.
+
+    `steady`: most sessions saw it worse; `slower`: and by more than the noise.
+    """
 
     benchmark: str
     unit: str
@@ -65,6 +67,7 @@ class Verdict:
     noise: float
     slower: bool
     change: float
+    steady: bool = True
 
 
 class Side:
@@ -201,15 +204,21 @@ def measured(chosen, pythons, times, fresh, tell):
 
 
 def verdict(item, sessions):
-    """Medians of all sessions; the noise is what all but one of them stayed within."""
+    """Slower, if most sessions say so and by more than 10 % and than the noise.
+
+    The noise is what most sessions of one commit beside itself stayed within.
+    """
     change = median(s.change for s in sessions)
-    # With few sessions the largest counts.
     noises = sorted(s.noise for s in sessions)
-    noise = noises[-2] if len(noises) > 3 else noises[-1]
-    slower = change > _least(noise)
+    # Of three sessions all count, of six one may have been disturbed.
+    odd = len(sessions) // 6
+    noise = noises[-1 - odd]
+    steady = sum(s.change > SUSPECT for s in sessions) >= len(sessions) - odd
+    slower = steady and change > _least(noise)
     first, second = median(s.first for s in sessions), median(s.second for s in sessions)
     unit = f"time / {item.baseline}'s"
-    return Verdict(str(item), unit, first, second, exp(noise) - 1, slower, exp(change) - 1)
+    factors = exp(noise) - 1, slower, exp(change) - 1, steady
+    return Verdict(str(item), unit, first, second, *factors)
 
 
 def _least(noise):
@@ -219,23 +228,30 @@ def _least(noise):
 
 def timed(chosen, pythons, tell=lambda item: None):
     """A Verdict an item: those that look slower are looked at again, in new processes."""
-    verdicts = {}
+    verdicts, usual = {}, 0.0
     for stage, times in enumerate(SESSIONS):
         if not chosen:
             break
         sessions = measured(chosen, pythons, times, stage > 0, tell)
-        verdicts |= {item: verdict(item, made) for item, made in sessions.items()}
-        chosen = [item for item in sessions if _doubtful(verdicts[item], stage)]
+        if stage == 0:
+            noises = sorted(s.noise for made in sessions.values() for s in made)
+            usual = noises[len(noises) * 9 // 10] if noises else 0.0
+        found = {item: verdict(item, made) for item, made in sessions.items()}
+        verdicts |= found
+        chosen = [item for item, v in found.items() if _doubtful(v, stage, usual)]
     return list(verdicts.values())
 
 
-def _doubtful(v, stage):
-    """Whether to look again: always where it seems slower for the first time.
+def _doubtful(v, stage, usual):
+    """Whether to look again: always where something seems slower for the first time.
 
-    What is slower was so in new processes; what is not, was not when last seen.
+    Then no longer at what only some sessions saw, nor at what is slower by twice
+    as much as needs be with the noise that this run has as a rule.
     """
-    evident = log(1 + v.change) > 2 * _least(log(1 + v.noise))
-    return v.change > SUSPECT and (stage == 0 or not evident)
+    change = log(1 + v.change)
+    if stage == 0:
+        return change > SUSPECT
+    return v.steady and change <= 2 * max(_least(log(1 + v.noise)), usual)
 
 
 def counted(chosen, pythons):

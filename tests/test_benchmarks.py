@@ -291,6 +291,9 @@ ITEM = compare.Item("a.A", "x", "memcpy", turns=3)
         ([1.0] * 6, [0.02] * 6, False),
         ([0.5] * 6, [0.02] * 6, False),
         ([1.3] * 6, [0.4, 0.4, 0.1, 0.1, 0.1, 0.1], False),  # within the noise
+        ([1.5] * 5 + [1.0], [0.02] * 6, True),
+        ([1.5] * 4 + [1.0] * 2, [0.02] * 6, False),  # not each time
+        ([1.5] * 2 + [1.0], [0.02] * 3, False),
         ([1.3] * 6, [0.9, 0.1, 0.1, 0.1, 0.1, 0.1], True),  # one session was disturbed
         ([1.0, 3.0, 1.0, 1.0, 3.0, 1.0], [0.02] * 6, False),
     ],
@@ -323,6 +326,7 @@ def test_what_seems_slower_is_looked_at_again(monkeypatch):
     assert stages(monkeypatch, 1.0) == (False, [(few, False)])
     assert stages(monkeypatch, 3.0, 1.0) == (False, [(few, False), (more, True)])
     assert stages(monkeypatch, 3.0, 1.5) == (True, [(few, False), (more, True)])
+    # 15 % is not twice 10 %.
     once, again, last = (few, False), (more, True), (many, True)
     assert stages(monkeypatch, 1.15, 1.15, 1.15) == (True, [once, again, last])
     assert stages(monkeypatch, 1.15, 1.15, 1.0) == (False, [once, again, last])
