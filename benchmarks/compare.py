@@ -9,55 +9,33 @@ are; 2: bad arguments, or a commit that cannot be installed.
 """
 
 import argparse
-import inspect
 import json
-import os
-import pkgutil
 import re
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from math import exp, log
 from pathlib import Path
 from statistics import median
 
-from .installs import InstallError, install, versions
+from .catalogue import items
+from .installs import InstallError, differing, install
 from .record import ROOT, RecordError, commit_named
-from .worker import __file__ as WORKER
+from .trials import CaseError, Side, measured, replied
 
 WORSE = 0.10
 SUSPECT = 0.05  # a logarithm
-# Sessions of all, then of those that were slower, in new processes each time.
-SESSIONS = (2, 3, 6)
-TURNS = 6
-SIDES = ("first", "again", "second")
-
-
-@dataclass(frozen=True)
-class Item:
-    """A case of a benchmark class, and the baseline it is compared over; or a counter."""
-
-    kind: str
-    case: str | None
-    baseline: str = ""
-    method: str = ""
-    unit: str = ""
-    turns: int = 0
-
-    def __str__(self):
-        name = f"{self.kind}.{self.method}" if self.method else self.kind
-        return name if self.case is None else f"{name}({self.case})"
+# Trials of all, then of those that were slower, in new processes each time.
+TRIALS = (2, 3, 6)
 
 
 @dataclass(frozen=True)
 class Verdict:
     """Both values and the noise of one item, `change` a fraction of the first value.
 
-    `steady`: most sessions saw it worse; `slower`: and by more than the noise.
+    `steady`: most trials saw it worse; `slower`: and by more than the noise.
     """
 
     benchmark: str
@@ -70,152 +48,19 @@ class Verdict:
     steady: bool = True
 
 
-class Side:
-    """A process in which one commit is measured."""
+def verdict(item, trials):
+    """Slower, if most trials say so and by more than 10 % and than the noise.
 
-    def __init__(self, python):
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
-        environment |= {"PYTHONHASHSEED": "0"}
-        environment.pop("PYTHONPATH", None)
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [python, "-P", WORKER], env=environment, text=True, stdin=pipe, stdout=pipe
-        )
-
-    def ask(self, **request):
-        """The reply."""
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
-        return json.loads(line) if line else {"failed": "its process has ended"}
-
-    def clock(self, way):
-        """Seconds of so many calls, by the process's own clock."""
-        return lambda calls: self.ask(run=way, calls=calls)["seconds"]
-
-    def close(self):
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
-
-
-def classes():
-    """The benchmark classes by name, MODULE.CLASS."""
-    from . import __path__ as folder
-
-    for _, name, _ in pkgutil.iter_modules(folder):
-        module = import_module(f"{__package__}.{name}")
-        for _, kind in inspect.getmembers(module, inspect.isclass):
-            own = kind.__module__ == module.__name__ and not inspect.isabstract(kind)
-            if own and hasattr(kind, "version"):
-                yield f"{name}.{kind.__name__}", kind
-
-
-def items(patterns=(), everything=False):
-    """What is compared: cases of the ratio classes, and the counters."""
-    from .ratios import Ratios
-
-    found = []
-    for name, kind in classes():
-        if issubclass(kind, Ratios):
-            found += _ratio_items(name, kind, everything)
-        elif getattr(kind, "counted", False):
-            found += _counter_items(name, kind)
-    return [item for item in found if all(re.search(p, str(item)) for p in patterns)]
-
-
-def _ratio_items(name, kind, everything):
-    cases = kind.params if everything or kind.compared is None else kind.compared
-    return [Item(name, case, kind.baseline, turns=min(TURNS, kind.turns)) for case in cases]
-
-
-def _counter_items(name, kind):
-    methods = [method for method in dir(kind) if method.startswith("track_")]
-    return [
-        Item(name, case, method=method, unit=getattr(kind, method).unit)
-        for method in methods
-        for case in getattr(kind, "params", [None])
-    ]
-
-
-@dataclass
-class Session:
-    """log(second / first) and log(again / first) of one session, and the ratios."""
-
-    change: float
-    noise: float
-    first: float
-    second: float
-
-
-class CaseError(Exception):
-    """A benchmark that works on the first commit and fails on the second."""
-
-
-def replied(item, replies):
-    """Whether both commits have it: False where one lacks it, or the first fails, too."""
-    *first, second = replies
-    if any(key in reply for reply in first for key in ("missing", "failed")):
-        return False
-    if "failed" in second:
-        raise CaseError(f"{item}: {second['failed']}")
-    return "missing" not in second
-
-
-def session(item, sides):
-    """All sides take turns at one case, in new memory; None where one side lacks it."""
-    from .ratios import OURS, SECONDS
-    from .tables import measure
-
-    ways = (OURS, item.baseline)
-    replies = [side.ask(take=item.kind, case=item.case, ways=ways) for side in sides.values()]
-    try:
-        if not replied(item, replies):
-            return None
-        clocks = {(name, way): sides[name].clock(way) for way in ways for name in sides}
-        taken = measure.samples(clocks, item.turns, SECONDS)
-    finally:
-        for side in sides.values():
-            side.ask()
-    quick = {key: sorted(times)[len(times) // 4] for key, times in taken.items()}
-    first, again, second = (quick[name, OURS] for name in SIDES)
-    # One baseline for all, of all processes' turns: its own noise is in both values.
-    base = median(quick[name, item.baseline] for name in SIDES)
-    both = (first * again) ** 0.5
-    return Session(log(second / both), abs(log(again / first)), both / base, second / base)
-
-
-def measured(chosen, pythons, times, fresh, tell):
-    """Sessions by item. `fresh`: each in new processes."""
-    found = {item: [] for item in chosen}
-    rounds = [(chosen, 1)] * times if fresh else [(chosen, times)]
-    for part, repeats in rounds:
-        with ExitStack() as stack:
-            sides = {}
-            for name in SIDES:
-                sides[name] = Side(pythons[name])
-                stack.callback(sides[name].close)
-            for item in part:
-                tell(item)
-                for _ in range(repeats):
-                    made = session(item, sides)
-                    if made is not None:
-                        found[item].append(made)
-    return {item: made for item, made in found.items() if made}
-
-
-def verdict(item, sessions):
-    """Slower, if most sessions say so and by more than 10 % and than the noise.
-
-    The noise is what most sessions of one commit beside itself stayed within.
+    The noise is what most trials of one commit beside itself stayed within.
     """
-    change = median(s.change for s in sessions)
-    noises = sorted(s.noise for s in sessions)
-    # Of three sessions all count, of six one may have been disturbed.
-    odd = len(sessions) // 6
+    change = median(s.change for s in trials)
+    noises = sorted(s.noise for s in trials)
+    # Of three trials all count, of six one may have been disturbed.
+    odd = len(trials) // 6
     noise = noises[-1 - odd]
-    steady = sum(s.change > SUSPECT for s in sessions) >= len(sessions) - odd
+    steady = sum(s.change > SUSPECT for s in trials) >= len(trials) - odd
     slower = steady and change > _least(noise)
-    first, second = median(s.first for s in sessions), median(s.second for s in sessions)
+    first, second = median(s.first for s in trials), median(s.second for s in trials)
     unit = f"time / {item.baseline}'s"
     factors = exp(noise) - 1, slower, exp(change) - 1, steady
     return Verdict(str(item), unit, first, second, *factors)
@@ -229,14 +74,14 @@ def _least(noise):
 def timed(chosen, pythons, tell=lambda item: None):
     """A Verdict an item: those that look slower are looked at again, in new processes."""
     verdicts, usual = {}, 0.0
-    for stage, times in enumerate(SESSIONS):
+    for stage, times in enumerate(TRIALS):
         if not chosen:
             break
-        sessions = measured(chosen, pythons, times, stage > 0, tell)
+        trials = measured(chosen, pythons, times, stage > 0, tell)
         if stage == 0:
-            noises = sorted(s.noise for made in sessions.values() for s in made)
+            noises = sorted(s.noise for made in trials.values() for s in made)
             usual = noises[len(noises) * 9 // 10] if noises else 0.0
-        found = {item: verdict(item, made) for item, made in sessions.items()}
+        found = {item: verdict(item, made) for item, made in trials.items()}
         verdicts |= found
         chosen = [item for item, v in found.items() if _doubtful(v, stage, usual)]
     return list(verdicts.values())
@@ -245,7 +90,7 @@ def timed(chosen, pythons, tell=lambda item: None):
 def _doubtful(v, stage, usual):
     """Whether to look again: always where something seems slower for the first time.
 
-    Then no longer at what only some sessions saw, nor at what is slower by twice
+    Then no longer at what only some trials saw, nor at what is slower by twice
     as much as needs be with the noise that this run has as a rule.
     """
     change = log(1 + v.change)
@@ -273,8 +118,11 @@ def _counted(chosen, pythons):
             stack.callback(sides[-1].close)
         for item in chosen:
             replies = [s.ask(count=item.kind, method=item.method, case=item.case) for s in sides]
-            if not replied(item, replies):
-                continue
+            try:
+                if not replied(replies):
+                    continue
+            except CaseError as fault:
+                raise CaseError(f"{item}: {fault}") from None
             first, second = (reply["value"] for reply in replies)
             change = second / first - 1 if first else (float("inf") if second else 0.0)
             slower = change > WORSE
@@ -291,9 +139,9 @@ def compare(repository, first, second, folder, chosen, tell=lambda item: None):
         )
         pythons = dict(zip(commits, made, strict=True))
     pythons["again"] = pythons["first"]
-    different = versions(pythons["first"]) ^ versions(pythons["second"])
+    different = differing(pythons["first"], pythons["second"])
     if different:
-        raise InstallError(f"the environments differ in {', '.join(sorted(different))}")
+        raise InstallError(f"the environments have other versions of {', '.join(different)}")
     counters = [item for item in chosen if item.method]
     ratios = [item for item in chosen if not item.method]
     return counted(counters, pythons) + timed(ratios, pythons, tell)
@@ -313,10 +161,10 @@ def text(verdicts):
         for v in faster
     ]
     slower = sum(v.slower for v in verdicts)
-    noises = sorted(v.noise for v in verdicts)
+    noises = [v.noise for v in verdicts] or [0.0]
     lines.append(
         f"{len(verdicts)} compared, {slower} slower; "
-        f"noise {median(noises):.0%} in the middle, {noises[-1]:.0%} at most"
+        f"noise {median(noises):.0%} in the middle, {max(noises):.0%} at most"
     )
     return "\n".join(lines)
 

@@ -11,9 +11,11 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
-from .compare import CaseError, compare, items, text
+from .catalogue import items
+from .compare import compare, text
 from .installs import InstallError
 from .record import ROOT, RecordError, commit_named, git
+from .trials import CaseError
 
 KERNEL, NAME = "shapejit/kernels/tiles.py", "tiles_parallel"
 SLOWER = f'''

@@ -1,6 +1,8 @@
 """Commits installed into fresh virtual environments, side by side."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,8 +19,9 @@ def install(repository, commit, folder):
     python, done = folder / "venv" / "bin" / "python", folder / "installed"
     if done.is_file() and done.read_text() == commit:
         return str(python)
+    shutil.rmtree(folder, ignore_errors=True)
     source = folder / "source"
-    source.mkdir(parents=True, exist_ok=True)
+    source.mkdir(parents=True)
     archive = folder / "source.tar"
     _run(["git", "-C", str(repository), "archive", "--output", str(archive), commit])
     with tarfile.open(archive) as packed:
@@ -30,10 +33,15 @@ def install(repository, commit, folder):
     return str(python)
 
 
-def versions(python):
-    """What is installed beside shapejit: it must be the same on both sides."""
-    done = _run([python, "-m", "pip", "list", "--format", "freeze", "--disable-pip-version-check"])
-    return {line for line in done.splitlines() if not line.startswith(("shapejit", "pip="))}
+def differing(*pythons):
+    """What both environments have, beside shapejit, in other versions."""
+    first, second = map(_versions, pythons)
+    return [name for name in first if name in second and first[name] != second[name]]
+
+
+def _versions(python):
+    listed = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
+    return {p["name"]: p["version"] for p in json.loads(_run(listed)) if p["name"] != "shapejit"}
 
 
 def _run(command):

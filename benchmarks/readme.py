@@ -3,6 +3,7 @@
 import argparse
 import re
 import sys
+from statistics import median
 
 from .figures import recorded
 from .record import ROOT, RecordError
@@ -36,7 +37,22 @@ def table(figures):
         ).rstrip()
         for row in made
     ]
-    return "\n".join([_where(figures), "", "```text", *lines, "```"])
+    return "\n".join([_where(figures), "", "```text", *lines, "```", *_first_call(figures)])
+
+
+def _first_call(figures):
+    """What a new process waits for, if that is recorded."""
+    rows = figures["suites"].get("first-call", {}).get("rows")
+    if not rows:
+        return []
+    beyond = median(row["warm_beyond"] for row in rows)
+    cold = [row["cold"] - row["cold_trivial"] for row in rows]
+    text = (
+        f"The first copy in a new process costs {beyond:.2f} s beyond the first call of any cached "
+        f"parallel numba function; compiled without a cache, {min(cold):.1f} to {max(cold):.1f} s "
+        f"beyond it."
+    )
+    return ["", _wrapped(text)]
 
 
 def _dtypes(suite, summary):

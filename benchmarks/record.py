@@ -100,6 +100,8 @@ def settle(facts):
     """Name what an existing environment recorded by its Python's version; merge it."""
     for path in sorted((RESULTS / facts["machine"]).glob("*-existing-*.json")):
         found = json.loads(path.read_text())
+        if not os.path.exists(found["python"]):
+            continue  # of another clone: whoever recorded it has the Python to ask
         version = subprocess.check_output(
             [found["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True
         ).strip()

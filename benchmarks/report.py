@@ -23,7 +23,7 @@ SLOWEST = 15
 
 def titles():
     """What each class measures, in words: the first line of its docstring."""
-    from .compare import classes
+    from .catalogue import classes
 
     return {name: (kind.__doc__ or name).splitlines()[0].rstrip(".") for name, kind in classes()}
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import (
+    catalogue,
     compare,
     counters,
     demonstration,
@@ -27,11 +28,12 @@ from benchmarks import (
     record,
     report,
     tensor,
+    trials,
     worker,
 )
 
 ROOT = Path(__file__).parent.parent
-CLASSES = dict(compare.classes())
+CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 COMMANDS = (compare, demonstration, figures, readme, record, report)
@@ -274,12 +276,12 @@ def test_asv_records(results, tmp_path, monkeypatch):
 # Comparing
 
 
-def sessions(changes, noises):
+def measured_as(changes, noises):
     pairs = zip(changes, noises, strict=True)
-    return [compare.Session(log(c), log(1 + n), 2.0, 2 * c) for c, n in pairs]
+    return [trials.Trial(log(c), log(1 + n), 2.0, 2 * c) for c, n in pairs]
 
 
-ITEM = compare.Item("a.A", "x", "memcpy", turns=3)
+ITEM = catalogue.Item("a.A", "x", "memcpy", turns=3)
 
 
 @pytest.mark.parametrize(
@@ -294,12 +296,12 @@ ITEM = compare.Item("a.A", "x", "memcpy", turns=3)
         ([1.5] * 5 + [1.0], [0.02] * 6, True),
         ([1.5] * 4 + [1.0] * 2, [0.02] * 6, False),  # not each time
         ([1.5] * 2 + [1.0], [0.02] * 3, False),
-        ([1.3] * 6, [0.9, 0.1, 0.1, 0.1, 0.1, 0.1], True),  # one session was disturbed
+        ([1.3] * 6, [0.9, 0.1, 0.1, 0.1, 0.1, 0.1], True),  # one trial was disturbed
         ([1.0, 3.0, 1.0, 1.0, 3.0, 1.0], [0.02] * 6, False),
     ],
 )
 def test_verdicts(changes, noises, slower):
-    found = compare.verdict(ITEM, sessions(changes, noises))
+    found = compare.verdict(ITEM, measured_as(changes, noises))
     assert found.slower is slower
     assert (found.benchmark, found.unit) == ("a.A(x)", "time / memcpy's")
     if slower:
@@ -309,20 +311,20 @@ def test_verdicts(changes, noises, slower):
 
 
 def stages(monkeypatch, *changes):
-    """A comparison whose stages find these changes; how many sessions each had."""
+    """A comparison whose stages find these changes; how many trials each had."""
     asked, found = [], iter(changes)
 
     def measured(chosen, pythons, times, fresh, tell):
         asked.append((times, fresh))
         change = next(found)
-        return {item: sessions([change] * times, [0.02] * times) for item in chosen}
+        return {item: measured_as([change] * times, [0.02] * times) for item in chosen}
 
     monkeypatch.setattr(compare, "measured", measured)
     return compare.timed([ITEM], {})[0].slower, asked
 
 
 def test_what_seems_slower_is_looked_at_again(monkeypatch):
-    few, more, many = compare.SESSIONS
+    few, more, many = compare.TRIALS
     assert stages(monkeypatch, 1.0) == (False, [(few, False)])
     assert stages(monkeypatch, 3.0, 1.0) == (False, [(few, False), (more, True)])
     assert stages(monkeypatch, 3.0, 1.5) == (True, [(few, False), (more, True)])
@@ -339,32 +341,43 @@ def test_a_slower_function_is_found(tmp_path):
         "shapejit.resolve = lambda *a: [real(*a) for _ in range(9)][0]\n"
     )
     slow = wrapper(tmp_path / "python", tmp_path)
-    items = [compare.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=4)]
-    same = dict.fromkeys(compare.SIDES, sys.executable)
+    items = [catalogue.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=4)]
+    same = dict.fromkeys(trials.SIDES, sys.executable)
     (verdict,) = compare.timed(items, {**same, "second": slow})
     assert verdict.slower
     assert verdict.change > 1
-    (session,) = compare.measured(items, same, 1, False, lambda item: None)[items[0]]
-    assert session.first > 0
-    absent = [compare.Item("resolver.Resolve", "no/such", "numpy", turns=1)]
-    assert compare.measured(absent, same, 1, False, lambda item: None) == {}
+    (trial,) = trials.measured(items, same, 1, False, lambda item: None)[items[0]]
+    assert trial.first > 0
+    absent = [catalogue.Item("resolver.Resolve", "no/such", "numpy", turns=1)]
+    assert trials.measured(absent, same, 1, False, lambda item: None) == {}
 
 
 def test_counters_count_exactly():
-    items = [item for item in compare.items(["Copied"]) if item.method]
-    pythons = dict.fromkeys(compare.SIDES, sys.executable)
+    items = [item for item in catalogue.items(["Copied"]) if item.method]
+    pythons = dict.fromkeys(trials.SIDES, sys.executable)
     (found,) = compare.counted(items, pythons)
     assert (found.first, found.second, found.slower, found.unit) == (3, 3, False, "copies")
 
 
 def test_a_benchmark_that_fails_on_the_second_commit():
     good, bad, absent = {}, {"failed": "ValueError: x"}, {"missing": "cast"}
-    assert compare.replied(ITEM, [good, good, good])
-    assert not compare.replied(ITEM, [good, good, absent])
-    assert not compare.replied(ITEM, [absent, absent, good])
-    assert not compare.replied(ITEM, [bad, bad, bad])
-    with pytest.raises(compare.CaseError, match=r"a\.A\(x\): ValueError"):
-        compare.replied(ITEM, [good, good, bad])
+    assert trials.replied([good, good, good])
+    assert not trials.replied([good, good, absent])
+    assert not trials.replied([absent, absent, good])
+    assert not trials.replied([bad, bad, bad])
+    with pytest.raises(trials.CaseError, match="ValueError: x"):
+        trials.replied([good, good, bad])
+
+
+def test_a_process_that_ends(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, shapejit\nshapejit.resolve = lambda *a: os._exit(3)\n"
+    )
+    ends = wrapper(tmp_path / "python", tmp_path)
+    pythons = {**dict.fromkeys(trials.SIDES, sys.executable), "second": ends}
+    item = catalogue.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=1)
+    with pytest.raises(trials.CaseError, match=r"Resolve\(onnx/resolve\): its process has ended"):
+        trials.measured([item], pythons, 1, False, lambda item: None)
 
 
 def test_the_worker_answers(capsys):
@@ -543,6 +556,11 @@ def test_the_table():
             }
         }
     }
+    call = {"warm_beyond": 0.05, "cold": 3.0, "cold_trivial": 1.0}
+    rows = {"first-call": {**found["suites"]["ttc"], "summary": [], "rows": [call]}}
+    text = readme.table({"suites": {**found["suites"], **rows}})
+    assert "costs 0.05 s beyond" in text
+    assert "2.0 to 2.0 s" in text
     lines = readme.table(found).splitlines()
     assert "01234567" in lines[0]
     assert lines[-2].split() == ["ttc", "3", "1.50", "2.50", "1.5x", "1.5x"]
