@@ -7,6 +7,7 @@
 """
 
 from . import dtypes as dtypes
+from .batch import reshape_batch, resolve_batch
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
@@ -24,6 +25,7 @@ from .operations import (
     squeeze,
     stack,
 )
+from .program import Program, plan
 from .resolver import resolve
 from .tensor import Tensor, asarray
 
@@ -34,6 +36,7 @@ __all__ = [
     "DTypeError",
     "FileFormatError",
     "FormatError",
+    "Program",
     "ReshapeError",
     "ShapeJitError",
     "Tensor",
@@ -52,8 +55,11 @@ __all__ = [
     "openvino",
     "pack",
     "permute_dims",
+    "plan",
     "reshape",
+    "reshape_batch",
     "resolve",
+    "resolve_batch",
     "squeeze",
     "stack",
 ]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import planner
 from .planner import Plan
 from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
 
@@ -22,9 +24,14 @@ _region = threading.Lock()
 # Held while numba is imported and while a kernel is compiled or loaded, and around a
 # fork: a child that inherits numba's locks from a thread it does not have would hang.
 _cold = threading.RLock()
-_warm: set[tuple[object, ...]] = set()
+_warm: set[object] = set()
 
 _stages = threading.local()
+
+Addresses = NDArray[np.int64]
+Result = TypeVar("Result")
+
+EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 _forked = False
 
 
@@ -61,35 +68,39 @@ def _address(x: NDArray[Any]) -> int:
 
 def _launch(plan: Plan, source: int, target: int, fresh: bool) -> None:
     """Run the compiled loop, in parallel if the plan says so and the threads are free."""
+    work = _work_of(plan, fresh)
+    places = (source + plan.offset, target + plan.target_offset)
+    if plan.parallel and _enter():
+        try:
+            first(_key(work.parallel, work), _parallel, plan, work, places)
+        finally:
+            _region.release()
+    else:
+        first(_key(work.serial, work), _serial, plan, work, places)
+
+
+def _work_of(plan: Plan, fresh: bool) -> _Work:
+    """The kernels of a plan and their arguments, found once."""
     if not plan.kept:
         with _cold:
             plan.kept.update(_prepared(plan))
     work: _Work = plan.kept["fresh" if fresh else "warm"]
-    places = (source + plan.offset, target + plan.target_offset)
-    if plan.parallel and not _forked and _region.acquire(blocking=False):
-        try:
-            _first(_parallel, work.parallel, plan, work, places)
-        finally:
-            _region.release()
-    else:
-        _first(_serial, work.serial, plan, work, places)
+    return work
 
 
-def _first(
-    way: Callable[..., None],
-    kernel: Callable[..., None],
-    plan: Plan,
-    work: _Work,
-    places: tuple[int, int],
-) -> None:
-    """Run one way, alone if the kernel has not run for these types yet."""
-    key = (kernel, *map(type, work.tags), *work.counts)
+def first(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a kernel, alone if it has not run under this key yet."""
     if key in _warm:
-        way(plan, work, places)
-        return
+        return kernel(*arguments)
     with _cold:
-        way(plan, work, places)
+        result = kernel(*arguments)
         _warm.add(key)
+        return result
+
+
+def _key(kernel: Callable[..., None], work: _Work) -> tuple[object, ...]:
+    """A kernel and the types that it is compiled for."""
+    return (kernel, *map(type, work.tags), *work.counts)
 
 
 def _parallel(plan: Plan, work: _Work, places: tuple[int, int]) -> None:
@@ -242,6 +253,87 @@ def _stage(step: int, count: int) -> int:
     if have is None or have.size < step * count + 2 * PAGE:
         have = _stages.memory = np.empty(step * count + 2 * PAGE, np.uint8)
     return -(-_address(have) // PAGE) * PAGE + PAGE
+
+
+def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = False) -> None:
+    """`run` from every one of `sources` to the target of the same index, in one launch.
+
+    Whoever calls keeps the memory at these addresses alive, and checked it.
+    """
+    if plan.strategy is Strategy.NOTHING:
+        return
+    with region(plan.parallel and plan.strategy not in IN_BITS) as threads:
+        if threads > 1:
+            work = _work_of(plan, fresh)
+            each = getattr(_batches(), f"{work.serial.__name__}_each")
+            at = np.empty((threads, len(plan.table) + 8), np.int64)
+            own = _stage(work.stage, threads) if work.stage else 0
+            places = sources + plan.offset, targets + plan.target_offset
+            facts = (plan.table, at, plan.count, *work.facts, own, work.stage, *work.tags)
+            first(_key(each, work), each, *places, *facts)
+            return
+    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+        _launch(plan, source, target, fresh)
+
+
+def deliver(
+    sources: Addresses,
+    targets: Addresses,
+    nbytes: Addresses,
+    parcels: Addresses,
+    starts: Addresses,
+    fresh: bool = False,
+) -> None:
+    """Copy a tensor from each source to its target as `kernels.parcels` say, in one launch.
+
+    Tensor k is `nbytes[k]` bytes by parcel `parcels[starts[k]:]`; all are the same
+    if there is one of each. As in `run_each`, nothing is checked here.
+    """
+    batches = _batches()
+    count = len(sources)
+    work = np.cumsum((nbytes if len(nbytes) == count else np.repeat(nbytes, count)) + EACH)
+    total = int(work[-1]) if count else 0
+    stage = batches.STAGE_BYTES if total >= planner.STREAM_FROM and not fresh else 0
+    step = -(-stage // PAGE) * PAGE
+    with region(total >= planner.PARALLEL_FROM // 4) as threads:
+        own = _stage(step, threads) if stage else 0
+        bounds = np.searchsorted(work, total * np.arange(threads + 1) // threads)
+        bounds[-1] = count
+        facts = sources, targets, nbytes, parcels, starts
+        positions = np.empty((threads, batches.MAX_RANK + 8), np.int64)
+        if threads > 1:
+            kernel: Callable[..., None] = batches.deliver_parallel
+            first(kernel, kernel, *facts, bounds, positions, own, step)
+        else:
+            first(batches.deliver, batches.deliver, *facts, 0, count, positions[0], own)
+
+
+@contextmanager
+def region(wanted: bool) -> Iterator[int]:
+    """How many threads a kernel may take within; one if more are not wanted, or are taken."""
+    if not (wanted and _enter()):
+        yield 1
+        return
+    try:
+        yield _threads()
+    finally:
+        _region.release()
+
+
+def alone() -> AbstractContextManager[object]:
+    """Where numba may be imported and kernels compiled: see `_cold`."""
+    return _cold
+
+
+def _batches() -> ModuleType:
+    with alone():
+        from .kernels import batches
+    return batches
+
+
+def _enter() -> bool:
+    """Whether a parallel region may begin; whoever is told so releases `_region` in the end."""
+    return not _forked and _region.acquire(blocking=False)
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:

@@ -5,7 +5,8 @@ The messages are composed when they are printed; raising one costs a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class ShapeJitError(Exception):
@@ -60,6 +61,14 @@ class DTypeError(ShapeJitError, TypeError):
     """A dtype that does not exist, or that the asked operation does not take.
 
     >>> issubclass(DTypeError, TypeError)
+    True
+    """
+
+
+class TraceError(ShapeJitError, TypeError):
+    """A function to be planned that needs more than the shape of its tensor.
+
+    >>> issubclass(TraceError, TypeError)
     True
     """
 
@@ -176,3 +185,22 @@ def counts_differ(source: int, target: int) -> str:
 def elements(count: int) -> str:
     """A number of elements in words."""
     return f"{count} element" + ("s" if count != 1 else "")
+
+
+@contextmanager
+def about(which: str) -> Iterator[None]:
+    """Errors within are about one of many: `which` names it.
+
+    >>> with about("tensor 'w'"):
+    ...     raise DTypeError("no such dtype")
+    Traceback (most recent call last):
+        ...
+    shapejit.errors.DTypeError: tensor 'w': no such dtype
+    """
+    try:
+        yield
+    except ReshapeError as fault:
+        facts = fault.source, fault.target, fault.notes, fault.asked_by
+        raise type(fault)(f"{which}: {fault.reason}", *facts) from None
+    except ShapeJitError as fault:
+        raise type(fault)(f"{which}: {fault}") from None

@@ -19,6 +19,7 @@ from .request import Request, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, plain
 from .tiling import CODES_BLOCK, LINE, Strategy
+from .tracing import Traced
 
 View = TypeVar("View")
 CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
@@ -58,6 +59,8 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     if isinstance(x, Tensor):
         shape = target_shape(x.shape, request)
         seen = _wanted(x.layout.reshape(shape), x, request, copy, out)
+        if isinstance(x, Traced):
+            return x.reshaped(shape, copy, out)
         return _copy_tensor(x, shape, out) if seen is None else x.with_layout(seen)
     array = x if type(x) is np.ndarray else _array(x)
     shape, view = _route(array.shape, array.strides, array.itemsize, request)
@@ -225,6 +228,8 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     (16, 8)
     """
     if isinstance(x, Tensor):
+        if isinstance(x, Traced):
+            return x.made_contiguous(out)
         if out is None and x.contiguous and x.offset % 8 == 0:
             return x
         return _copy_tensor(x, x.shape, out)
@@ -272,10 +277,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     sizes = integers(shape, "the shape", "broadcast_to")
     if not isinstance(x, Tensor):
         return np.broadcast_to(_array(x), sizes)
-    seen = x.with_layout(x.layout.broadcast_to(sizes))
-    seen.buffer = seen.buffer.view()
-    seen.buffer.flags.writeable = False
-    return seen
+    return x.with_layout(x.layout.broadcast_to(sizes)).locked()
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:

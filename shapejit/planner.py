@@ -144,12 +144,13 @@ class Plan:
 
 
 @lru_cache(maxsize=4096)
-def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
+def plan(layout: Layout, unit: int, into: Layout | None = None, total: int = 0) -> Plan:
     """The Plan that puts the elements of `layout` side by side, `unit` bits apart.
 
     `unit` is `layout.bits`, or 8 to unpack elements narrower than a byte. With
     `into`, a Layout of the same shape and width whose last dims are row-major,
-    they go there instead: a part of a larger output, at any bit.
+    they go there instead: a part of a larger output, at any bit. `total` is the
+    bytes of all copies in one launch, where they are more than this one's.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -161,7 +162,8 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
     nbytes = (count * unit + 7) // 8
     if count == 0:
         return Plan(Strategy.NOTHING, 0)
-    parallel, streaming = nbytes >= PARALLEL_FROM, nbytes >= STREAM_FROM
+    total = max(total, nbytes)
+    parallel, streaming = total >= PARALLEL_FROM, total >= STREAM_FROM
     target = into or Layout.row_major(layout.shape, unit)
     gaps = not target.contiguous
     loops = _normal_form(layout, target)
@@ -188,7 +190,7 @@ def plan(layout: Layout, unit: int, into: Layout | None = None) -> Plan:
                     parallel=parallel, streaming=streaming)
     width = run // 8
     outer = [Loop(size, source // 8, target // 8) for size, source, target in outer]
-    if nbytes < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
+    if total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = tile_of(outer, width)
     # Into an output with gaps only tiles and pages stream: all else gathers on the stage.

@@ -180,6 +180,12 @@ class Tensor:
         """Another view of the same memory."""
         return Tensor(self.buffer, self.dtype, layout)
 
+    def locked(self) -> Tensor:
+        """The same view, read-only."""
+        memory = self.buffer.view()
+        memory.flags.writeable = False
+        return Tensor(memory, self.dtype, self.layout)
+
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
         """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
         return self.with_layout(sliced(self.layout, index))

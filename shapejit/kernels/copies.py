@@ -16,7 +16,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from .jit import kernel, parallel_kernel
-from .memory import LINE, PIECE, copy, fence, move, move_line, size_of, stream_line
+from .memory import LINE, copy, fence, move, move_line, size_of, stream_line
 
 Table = NDArray[np.int64]
 
@@ -102,10 +102,7 @@ def run_parallel(
 
 @kernel
 def small_row(target: int, source: int, nbytes: int, width: Any) -> None:
-    """Copy a row of at least `width` bytes, less than two of them unless that is 16.
-
-    The last move overlaps the one before.
-    """
+    """Copy a row of at least `width` bytes; the last move overlaps the one before."""
     if nbytes >= LINE:
         done = 0
         while done < nbytes - LINE:
@@ -114,13 +111,10 @@ def small_row(target: int, source: int, nbytes: int, width: Any) -> None:
         move_line(target + nbytes - LINE, source + nbytes - LINE)
     else:
         size = size_of(width)
-        if size == PIECE:
-            done = PIECE
-            while done < nbytes:
-                move(target + done - PIECE, source + done - PIECE, width)
-                done += PIECE
-        else:
-            move(target, source, width)
+        done = 0
+        while done < nbytes - size:
+            move(target + done, source + done, width)
+            done += size
         move(target + nbytes - size, source + nbytes - size, width)
 
 

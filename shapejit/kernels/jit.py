@@ -27,8 +27,19 @@ def parallel_kernel(function: Kernel) -> Kernel:
     return _compile(function, parallel=True)
 
 
-def _compile(function: Kernel, parallel: bool) -> Kernel:
-    compiled = njit(nogil=True, parallel=parallel, error_model="numpy", boundscheck=False)(function)
+def held_kernel(function: Kernel) -> Kernel:
+    """Compile at first use; the GIL stays held, for whoever reads Python's own objects."""
+    return _compile(function, parallel=False, nogil=False)
+
+
+def held_parallel_kernel(function: Kernel) -> Kernel:
+    """`held_kernel` with prange: the other threads read while this one holds the GIL."""
+    return _compile(function, parallel=True, nogil=False)
+
+
+def _compile(function: Kernel, parallel: bool, nogil: bool = True) -> Kernel:
+    options = {"nogil": nogil, "parallel": parallel, "error_model": "numpy", "boundscheck": False}
+    compiled = njit(**options)(function)
     if COMPILED:
         # RuntimeError: numba found no folder that it may write. Every process compiles then.
         with suppress(RuntimeError):
@@ -45,7 +56,12 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-che
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        files = sorted(Path(__file__).parent.glob("*.py"))
+        here = Path(__file__).parent
+        # The resolver's arithmetic is compiled too, see `shapes`.
+        files = [
+            *sorted(here.glob("*.py")),
+            *(here.parent / f for f in ("request.py", "resolver.py")),
+        ]
         self._cache_file._source_stamp = tuple(
             (f.name, f.stat().st_mtime, f.stat().st_size) for f in files
         )

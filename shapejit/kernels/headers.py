@@ -1,0 +1,320 @@
+"""Thousands of ndarrays at once: their headers are read where they lie, with the GIL held.
+
+Asking an ndarray for its address, shape and strides through Python costs 2 us; its
+header is a struct whose layout NumPy keeps (PyArrayObject_fields, ndarraytypes.h)
+and so is a tuple's (PyTupleObject). `trusted` compares a few of both with what
+Python says before anything here is believed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from . import emit
+from .jit import COMPILED, held_kernel
+from .memory import prefetch
+from .parcels import HEAD, MAX_RANK, Numbers, put
+
+# Bytes from the start of an object to a field.
+TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
+DIGITS = 24  # of an int, whose LENGTH has its sign: since Python 3.12 in three bits of its own
+SIGN_BITS = 3 if sys.version_info >= (3, 12) else 0
+DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
+
+CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRITEABLE
+
+OTHER = -1  # the group of whatever is no plain ndarray
+GROUPS = 32  # dtypes of one batch
+AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
+
+
+@intrinsic
+def word(context: Any, address: Any) -> Any:
+    """The int64 or pointer at an address."""
+
+    def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return emit.load(builder, arguments[0], emit.I64)
+
+    return types.int64(types.int64), emitted
+
+
+@intrinsic
+def half(context: Any, address: Any) -> Any:
+    """The int32 at an address."""
+
+    def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.sext(emit.load(builder, arguments[0], emit.I32), ir.IntType(64))
+
+    return types.int64(types.int64), emitted
+
+
+@held_kernel
+def is_small(x: int) -> bool:
+    """Whether the int `x` has one digit at most."""
+    return bool(word(x + LENGTH) >> SIGN_BITS <= 1 and word(x + LENGTH) >= -1)
+
+
+@held_kernel
+def small(x: int) -> int:
+    """The value of an int of one digit at most."""
+    digit, sign = int(half(x + DIGITS)), int(word(x + LENGTH))
+    if SIGN_BITS == 0:
+        return sign * digit
+    return digit * (1 - (sign & 3)) if sign >> SIGN_BITS else 0
+
+
+@held_kernel
+def is_like(x: int, facts: Numbers, at: int, flags: int) -> bool:
+    """Whether `x` is an ndarray of the facts at `facts[at:]`: type, dtype, rank, shape, strides.
+
+    Strides of size-1 dims may be any; `flags` must all be set.
+    """
+    rank = facts[at + 2]
+    if word(x + TYPE) != facts[at] or word(x + DESCR) != facts[at + 1] or half(x + RANK) != rank:
+        return False
+    shape, strides = word(x + SHAPE), word(x + STRIDES)
+    for k in range(rank):
+        size = word(shape + 8 * k)
+        if size != facts[at + 3 + k]:
+            return False
+        if size != 1 and word(strides + 8 * k) != facts[at + 3 + rank + k]:
+            return False
+    return bool(half(x + FLAGS) & flags == flags)
+
+
+@held_kernel
+def read_alike(items: int, count: int, facts: Numbers, flags: int, addresses: Numbers) -> int:
+    """Write the addresses of the elements of a tuple of like ndarrays; return how many are.
+
+    `items` is the tuple's own address.
+    """
+    for i in range(count):
+        x = word(items + ITEMS + 8 * i)
+        if not is_like(x, facts, 0, flags):
+            return i
+        addresses[i] = word(x + DATA)
+    return count
+
+
+@held_kernel
+def fill(x: int, out: int, card: Numbers) -> bool:
+    """Copy ndarray `x` into `out` if both are as the card says and lie apart.
+
+    One array takes half the time of several to get here: see `card_of`.
+    """
+    if not is_like(x, card, card[0], 0) or not is_like(out, card, card[1], CONTIGUOUS_WRITEABLE):
+        return False
+    source, target = word(x + DATA), word(out + DATA)
+    if source + card[3] < target + card[5] and target < source + card[4]:
+        return False
+    # Nothing to ask for: two zeros would be a type, and compile everything again.
+    put(source, target, card, card[2], card[6:], source, source)
+    return True
+
+
+def card_of(x: Numbers, out: Numbers, parcel: Numbers, low: int, high: int, nbytes: int) -> Numbers:
+    """All that `fill` has to know.
+
+    `x` and `out` are their facts, [low, high) the bytes that `x` reaches around its
+    first element, `nbytes` those of the result. Room for the parcel's loops follows.
+    """
+    first = 6 + MAX_RANK
+    starts = (first, first + len(x), first + len(x) + len(out))
+    numbers = (starts, (low, high, nbytes), np.zeros(MAX_RANK, np.int64), x, out, parcel)
+    return np.concatenate([np.asarray(part, np.int64) for part in numbers])
+
+
+@held_kernel
+def survey(
+    items: int,
+    count: int,
+    ndarray: int,
+    groups: Numbers,
+    descrs: Numbers,
+    firsts: Numbers,
+    places: Numbers,
+) -> tuple[int, int]:
+    """Sort the plain ndarrays of a tuple by their dtype's address; return (dtypes, words).
+
+    `groups[i]` becomes the index in `descrs` of item i's dtype, or OTHER; `firsts` is
+    the index of the first item of each. There is room for item i's parcel from
+    `places[i]` on, in so many words.
+    """
+    found = words = 0
+    for i in range(count):
+        if i + AHEAD < count:
+            prefetch(word(items + ITEMS + 8 * (i + AHEAD)) + DESCR)
+        x = word(items + ITEMS + 8 * i)
+        groups[i], places[i] = OTHER, words
+        if word(x + TYPE) != ndarray:
+            continue
+        descr, group = word(x + DESCR), 0
+        while group < found and descrs[group] != descr:
+            group += 1
+        if group == found:
+            if found == len(descrs):
+                continue
+            descrs[group], firsts[group] = descr, i
+            found += 1
+        groups[i] = group
+        words += HEAD + 3 * max(half(x + RANK) - 2, 0)
+    return found, words
+
+
+@held_kernel
+def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: Numbers) -> int:
+    """Read a tuple of tuples or lists of ints; return how many tokens there are, or OTHER.
+
+    `rows` is its address and `kinds` the addresses of the types tuple, list and int.
+    `starts` becomes where each row begins, and behind the last one. Called first
+    without tokens, then with room for them. OTHER: something else is among them.
+    """
+    total = 0
+    for i in range(count):
+        if i + AHEAD < count:
+            prefetch(word(rows + ITEMS + 8 * (i + AHEAD)) + LENGTH)
+        row = word(rows + ITEMS + 8 * i)
+        length, values = word(row + LENGTH), row + ITEMS
+        if word(row + TYPE) == kinds[1]:
+            values = word(row + ITEMS) if length else 0
+        elif word(row + TYPE) != kinds[0]:
+            return OTHER
+        starts[i] = total
+        if len(tokens):
+            if total + length > len(tokens):
+                return OTHER  # a list that has grown since
+            for k in range(length):
+                value = word(values + 8 * k)
+                if word(value + TYPE) != kinds[2] or not is_small(value):
+                    return OTHER
+                tokens[total + k] = small(value)
+        total += length
+    starts[count] = total
+    return total
+
+
+@cache
+def trusted() -> bool:
+    """Whether objects lie in this interpreter's memory as this module says."""
+    if not COMPILED or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
+        return False
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
+        ITEMS,
+        8,
+    ):
+        return False
+    samples = _samples()
+    # Nothing is followed before the fields around the pointers are where they should be.
+    return (
+        np.ndarray.__basicsize__ >= FLAGS + 4
+        and all(_header_fits(x) for x in samples if isinstance(x, np.ndarray))
+        and _reads_true(samples)
+    )
+
+
+def _samples() -> tuple[Any, ...]:
+    """Arrays of every kind that the header tells apart, and others."""
+    a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    locked = np.zeros(3)
+    locked.flags.writeable = False
+    return (
+        a,
+        a.T,
+        a[::-1, :, ::-2],
+        a[1:, None],
+        np.zeros(()),
+        np.zeros((0, 7)),
+        locked,
+        "text",
+        3,
+    )
+
+
+def _header_fits(x: NDArray[Any]) -> bool:
+    raw = ctypes.string_at(id(x), FLAGS + 4)
+
+    def field(at: int, nbytes: int = 8) -> int:
+        return int.from_bytes(raw[at : at + nbytes], "little")
+
+    flags = bool(x.flags.c_contiguous) * 0x0001 | bool(x.flags.writeable) * 0x0400
+    return (
+        field(TYPE) == id(type(x))
+        and field(DATA) == x.__array_interface__["data"][0]
+        and field(RANK, 4) == x.ndim
+        and field(BASE) == (0 if x.base is None else id(x.base))
+        and field(DESCR) == id(x.dtype)
+        and field(FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
+    )
+
+
+def _reads_true(samples: tuple[Any, ...]) -> bool:
+    """Whether the kernels read from the samples what Python says."""
+    count = len(samples)
+    groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (count, GROUPS, GROUPS, count))
+    call = id(samples), count, id(np.ndarray), groups, descrs, firsts, places
+    found, words = survey(*call)
+    arrays = [(i, x) for i, x in enumerate(samples) if isinstance(x, np.ndarray)]
+    room = sum(HEAD + 3 * max(x.ndim - 2, 0) for _, x in arrays)
+    if words != room or (groups == OTHER).sum() != count - len(arrays):
+        return False
+    if [id(samples[first].dtype) for first in firsts[:found]] != descrs[:found].tolist():
+        return False
+    if not all(_ints_fit(rows) for rows in (((2, 3), [4], ()), ([0, -1, -7], (1 << 29,)))):
+        return False
+    if read_ints(((2, 1 << 30),)) is not None or read_ints(((2, True),)) is not None:
+        return False
+    address = np.zeros(1, np.int64)
+    for _, x in arrays:
+        flags = 0x0001 * x.flags.c_contiguous | 0x0400 * x.flags.writeable
+        one = (x,)
+        facts = facts_of(x.dtype, x.shape, x.strides)
+        if read_alike(id(one), 1, facts, flags, address) != 1:
+            return False
+        if address[0] != x.__array_interface__["data"][0]:
+            return False
+        wrong = facts_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
+        if max(x.shape, default=1) > 1 and read_alike(id(one), 1, wrong, flags, address) != 0:
+            return False
+    return True
+
+
+def _ints_fit(rows: tuple[Any, ...]) -> bool:
+    found = read_ints(rows)
+    if found is None:
+        return False
+    tokens, starts = found
+    ends = np.cumsum([0, *map(len, rows)]).tolist()
+    want = [value for row in rows for value in row]
+    return bool(tokens.tolist() == want and starts.tolist() == ends)
+
+
+def read_ints(rows: tuple[Any, ...]) -> tuple[Numbers, Numbers] | None:
+    """The ints of tuples and lists, one row after the other, and where each begins, and the end.
+
+    None if there is anything else, or an int of more than 30 bits.
+    """
+    kinds = np.array([id(tuple), id(list), id(int)], np.int64)
+    starts, none = np.empty(len(rows) + 1, np.int64), np.empty(0, np.int64)
+    call = id(rows), len(rows), kinds, starts
+    total = read_shapes(*call, none)
+    if total < 0:
+        return None
+    tokens = np.empty(total, np.int64)
+    if total and read_shapes(*call, tokens) != total:
+        return None
+    return tokens, starts
+
+
+def facts_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Numbers:
+    """What `is_like` compares an ndarray with; whoever uses it keeps `dtype` alive."""
+    return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)

@@ -1,0 +1,257 @@
+"""Small tensors whole: a few numbers say how one lies, whichever view it is of its memory.
+
+A *parcel* is such a row of numbers: runs of `WIDTH` bytes in a plane of `ROWS`,
+which lie side by side in the target, by `COLUMNS`, inside the loops behind
+`LOOPS`. Plans serve large copies better and cost more to make; a parcel is made
+in compiled code, from nothing but sizes and strides, for thousands of tensors
+that are unlike one another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .copies import small_row
+from .jit import kernel
+from .memory import (
+    LINE,
+    PIECE,
+    VECTOR,
+    WIDTHS,
+    copy,
+    move,
+    prefetch,
+    size_of,
+    transpose_even,
+)
+
+Numbers = NDArray[np.int64]
+
+# A parcel, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
+# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.
+WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
+SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
+HEAD = 12  # then one triple (size, source stride, target stride) a loop, outermost first
+
+MAX_RANK = 64  # of an ndarray
+ASKED = 4096
+
+W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
+ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
+
+
+@kernel
+def merged(sizes: Numbers, strides: Numbers, rank: int) -> int:
+    """Merge evenly spaced dims, without those of size 1, where they stand; return how many stay."""
+    kept = 0
+    for k in range(rank):
+        size, stride = sizes[k], strides[k]
+        if size == 1:
+            continue
+        if kept > 0 and strides[kept - 1] == size * stride:
+            sizes[kept - 1] *= size
+            strides[kept - 1] = stride
+        else:
+            sizes[kept], strides[kept] = size, stride
+            kept += 1
+    return kept
+
+
+@kernel
+def parcel(
+    sizes: Numbers, strides: Numbers, kept: int, itemsize: int, table: Numbers, at: int
+) -> int:
+    """Write the parcel of `merged` dims at `table[at:]`; return the words it takes.
+
+    Strides are bytes. There are elements.
+    """
+    low, reach, nbytes = 0, itemsize, itemsize
+    for k in range(kept):
+        nbytes *= sizes[k]
+        reach += (sizes[k] - 1) * abs(strides[k])
+        low += min(0, (sizes[k] - 1) * strides[k])
+    width = itemsize
+    if kept > 0 and strides[kept - 1] == width:
+        kept -= 1
+        width *= sizes[kept]
+
+    for k in range(HEAD):
+        table[at + k] = 0
+    table[at + WIDTH] = width
+    table[at + ROWS] = table[at + COLUMNS] = table[at + COUNT] = 1
+    table[at + NEAR] = low
+    if reach <= 2 * nbytes:
+        table[at + NEAR_BYTES] = min(reach, ASKED)
+    if kept == 0:
+        return HEAD
+
+    # Rows are the last loop; columns the one that runs through the source, or the one before.
+    rows, columns = kept - 1, kept - 2
+    if width == 1 or width == 2 or width == 4 or width == 8 or width == 16:
+        for k in range(kept - 1):
+            if abs(strides[k]) == width:
+                columns = k
+    table[at + ROWS], table[at + ROW_STEP] = sizes[rows], strides[rows]
+    gap, word = width * sizes[rows], at + HEAD + 3 * max(kept - 2, 0)
+    for k in range(kept - 2, -1, -1):
+        if k == columns:
+            table[at + COLUMNS], table[at + COLUMN_STEP] = sizes[k], strides[k]
+            table[at + COLUMN_GAP] = gap
+            if strides[k] == -width:
+                # Turned around on both sides.
+                table[at + COLUMN_STEP], table[at + COLUMN_GAP] = width, -gap
+                table[at + SHIFT] = (sizes[k] - 1) * strides[k]
+                table[at + TARGET_SHIFT] = (sizes[k] - 1) * gap
+        else:
+            word -= 3
+            table[word], table[word + 1], table[word + 2] = sizes[k], strides[k], gap
+            table[at + COUNT] *= sizes[k]
+            table[at + LOOPS] += 1
+        gap *= sizes[k]
+    return int(HEAD + 3 * table[at + LOOPS])
+
+
+@kernel
+def ask(ahead: int, end: int, nbytes: int) -> int:
+    """Ask for as many lines as `nbytes` are, up to `end`; return what comes next."""
+    last = min(ahead + nbytes, end)
+    while ahead < last:
+        prefetch(ahead)
+        ahead += LINE
+    return ahead
+
+
+@kernel
+def blocks(
+    source: int, target: int, table: Numbers, at: int, ahead: int, end: int, width: Any
+) -> int:
+    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead."""
+    size, step_q = size_of(width), PIECE // size_of(width)
+    rows, row_step = table[at + ROWS], table[at + ROW_STEP]
+    columns, gap = table[at + COLUMNS], table[at + COLUMN_GAP]
+    whole = rows * size >= VECTOR
+    step_p = VECTOR // size if whole else step_q
+    nbytes = step_p * PIECE
+    for i in range(0, rows, step_p):
+        p = min(i, rows - step_p)
+        for j in range(0, columns, step_q):
+            q = min(j, columns - step_q)
+            if ahead < end:
+                for line in range(0, nbytes, LINE):
+                    prefetch(ahead + line)
+                ahead += nbytes
+            come, place = source + p * row_step + q * size, target + p * size + q * gap
+            if whole:
+                transpose_even(come, row_step, place, gap, width, WHOLE)
+            else:
+                transpose_even(come, row_step, place, gap, width, ONE)
+    return ahead
+
+
+@kernel
+def strip(source: int, step: int, target: int, gap: int, count: int, width: Any) -> None:
+    """Copy elements that are evenly spaced on both sides."""
+    for k in range(count):
+        move(target + k * gap, source + k * step, width)
+
+
+@kernel
+def elements(source: int, target: int, table: Numbers, at: int, ahead: int, end: int) -> int:
+    """Copy a plane one element at a time, along its longer side."""
+    width, long, step = table[at + WIDTH], table[at + ROWS], table[at + ROW_STEP]
+    short, apart, over = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
+    gap = width
+    if short > long:
+        long, short, step, apart, gap, over = short, long, apart, step, over, gap
+    for k in range(short):
+        come, place = source + k * apart, target + k * over
+        ahead = ask(ahead, end, long * width)
+        if width == 4:
+            strip(come, step, place, gap, long, W4)
+        elif width == 2:
+            strip(come, step, place, gap, long, W2)
+        elif width == 1:
+            strip(come, step, place, gap, long, W1)
+        elif width == 8:
+            strip(come, step, place, gap, long, W8)
+        else:
+            strip(come, step, place, gap, long, W16)
+    return ahead
+
+
+@kernel
+def runs(source: int, target: int, table: Numbers, at: int, ahead: int, end: int) -> int:
+    """Copy a plane of runs of any length."""
+    nbytes = table[at + WIDTH]
+    rows, row_step = table[at + ROWS], table[at + ROW_STEP]
+    columns, step, gap = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
+    for q in range(columns):
+        for p in range(rows):
+            come, place = source + q * step + p * row_step, target + q * gap + p * nbytes
+            ahead = ask(ahead, end, nbytes)
+            if nbytes > 8 * LINE:
+                copy(place, come, nbytes)
+            elif nbytes >= 16:
+                small_row(place, come, nbytes, W16)
+            elif nbytes >= 4:
+                small_row(place, come, nbytes, W4)
+            else:
+                small_row(place, come, nbytes, W1)
+    return ahead
+
+
+@kernel
+def put(
+    source: int,
+    target: int,
+    table: Numbers,
+    at: int,
+    position: Numbers,
+    ahead: int,
+    end: int,
+) -> int:
+    """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
+
+    Returns where those begin that it did not come to.
+
+    `position` is scratch for the loops.
+    """
+    width, loops = table[at + WIDTH], table[at + LOOPS]
+    source += table[at + SHIFT]
+    target += table[at + TARGET_SHIFT]
+    position[:loops] = 0
+    single = width == 4 or width == 2 or width == 1 or width == 8 or width == 16
+    blocky = table[at + COLUMN_STEP] == width and (
+        min(table[at + ROWS], table[at + COLUMNS]) * width >= PIECE
+    )
+    for _ in range(table[at + COUNT]):
+        if not single:
+            ahead = runs(source, target, table, at, ahead, end)
+        elif not blocky:
+            ahead = elements(source, target, table, at, ahead, end)
+        elif width == 4:
+            ahead = blocks(source, target, table, at, ahead, end, W4)
+        elif width == 2:
+            ahead = blocks(source, target, table, at, ahead, end, W2)
+        elif width == 1:
+            ahead = blocks(source, target, table, at, ahead, end, W1)
+        elif width == 8:
+            ahead = blocks(source, target, table, at, ahead, end, W8)
+        else:
+            ahead = blocks(source, target, table, at, ahead, end, W16)
+        k = loops - 1
+        while k >= 0:
+            row = at + HEAD + 3 * k
+            position[k] += 1
+            source += table[row + 1]
+            target += table[row + 2]
+            if position[k] < table[row]:
+                break
+            source -= table[row] * table[row + 1]
+            target -= table[row] * table[row + 2]
+            position[k] = 0
+            k -= 1
+    return ahead

@@ -1,0 +1,222 @@
+"""Shapes by the thousand: the resolver's own function, compiled, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from ..request import INFER, INVALID
+from ..resolver import OK, resolve_dims
+from . import APART, COPY, EMPTY, REFUSED, VIEW
+from .copies import Table
+from .headers import (
+    AHEAD,
+    CONTIGUOUS_WRITEABLE,
+    DATA,
+    DESCR,
+    FLAGS,
+    ITEMS,
+    OTHER,
+    RANK,
+    SHAPE,
+    STRIDES,
+    TYPE,
+    half,
+    word,
+)
+from .jit import held_kernel, held_parallel_kernel, kernel
+from .memory import prefetch
+from .parcels import MAX_RANK, Numbers, merged, parcel
+
+resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
+
+
+@kernel
+def resolve_rows(sources: Table, dims: Numbers, cancel: bool, targets: Table) -> int:
+    """Resolve one request for a row of sizes each; return how many could be before one not."""
+    for i in range(len(sources)):
+        status, _ = resolved(sources[i], dims, cancel, targets[i])
+        if status != OK:
+            return i
+    return len(sources)
+
+
+@kernel
+def resolve_ragged(
+    sources: Numbers, starts: Numbers, dims: Numbers, cancel: bool, targets: Table
+) -> int:
+    """`resolve_rows` of shapes of any rank, the i-th in `sources[starts[i] : starts[i + 1]]`."""
+    for i in range(len(targets)):
+        source = sources[starts[i] : starts[i + 1]]
+        status, _ = resolved(source, dims, cancel, targets[i])
+        if status != OK:
+            return i
+    return len(targets)
+
+
+@kernel
+def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
+    """Whether `merged` dims have a view of the shape `target`, of as many elements (not none).
+
+    The rule of `Layout.reshape`.
+    """
+    left = 1
+    for k in range(len(target) - 1, -1, -1):
+        if target[k] > 1 and left == 1:
+            kept -= 1
+            left = sizes[kept]
+        if left % target[k] != 0:
+            return False
+        left //= target[k]
+    return True
+
+
+@held_kernel
+def settle(
+    items: int,
+    groups: Numbers,
+    itemsizes: Numbers,
+    tokens: Numbers,
+    starts: Numbers,
+    targets: Numbers,
+    copies: bool,
+    verdicts: Numbers,
+    spans: Table,
+    parcels: Numbers,
+    places: Numbers,
+    first: int,
+    end: int,
+) -> int:
+    """Resolve the shapes of tensors [first, end) (Array API), a parcel for each that is copied.
+
+    `items` is a tuple's address, `groups` and `itemsizes` (0: leave apart) tell the
+    elements' bytes. Tensor i is asked to become `tokens[starts[i] : starts[i + 1]]`,
+    or all of them the same if `starts` holds no more than that; its dims follow in
+    `targets`. With `copies` what could be a view is copied, too. Of each, `spans`
+    becomes (address of the first element, bytes, first byte reached, byte past the
+    last). Returns the first tensor that is refused, or `end`.
+    """
+    sizes, strides = np.empty(MAX_RANK, np.int64), np.empty(MAX_RANK, np.int64)
+    alike = len(starts) == 2
+    for i in range(first, end):
+        low, high, to = starts[0], starts[1], i * starts[1]
+        if not alike:
+            low, high, to = starts[i], starts[i + 1], starts[i]
+        target = targets[to : to + high - low]
+        spans[i, :] = 0
+        itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
+        if itemsize == 0:
+            verdicts[i] = APART
+            continue
+        if i + AHEAD < end and groups[i + AHEAD] != OTHER:
+            prefetch(word(word(items + ITEMS + 8 * (i + AHEAD)) + SHAPE))
+        x = word(items + ITEMS + 8 * i)
+        rank, shape, steps = half(x + RANK), word(x + SHAPE), word(x + STRIDES)
+        count = 1
+        for k in range(rank):
+            sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
+            count *= sizes[k]
+        status, _ = resolved(sizes[:rank], tokens[low:high], False, target)
+        if status != OK:
+            verdicts[i] = REFUSED
+            return i
+        if count == 0:
+            verdicts[i] = EMPTY
+            continue
+        kept = merged(sizes, strides, rank)
+        if not copies and has_view(sizes, kept, target):
+            verdicts[i] = VIEW
+            continue
+        verdicts[i] = COPY
+        address = word(x + DATA)
+        spans[i, 0], spans[i, 1] = address, count * itemsize
+        spans[i, 2], spans[i, 3] = address, address + itemsize
+        for k in range(kept):
+            reach = (sizes[k] - 1) * strides[k]
+            spans[i, 2] += min(reach, 0)
+            spans[i, 3] += max(reach, 0)
+        parcel(sizes, strides, kept, itemsize, parcels, places[i])
+    return end
+
+
+@held_parallel_kernel
+def settle_parallel(
+    items: int,
+    groups: Numbers,
+    itemsizes: Numbers,
+    tokens: Numbers,
+    starts: Numbers,
+    targets: Numbers,
+    copies: bool,
+    verdicts: Numbers,
+    spans: Table,
+    parcels: Numbers,
+    places: Numbers,
+    refused: Numbers,
+) -> None:
+    """`settle`, one share of the tensors an entry of `refused`: what it returns, or all of them."""
+    shares, count = len(refused), len(groups)
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        done = settle(
+            items,
+            groups,
+            itemsizes,
+            tokens,
+            starts,
+            targets,
+            copies,
+            verdicts,
+            spans,
+            parcels,
+            places,
+            low,
+            high,
+        )
+        refused[share] = done if done < high else count
+
+
+@held_kernel
+def match(
+    items: int,
+    outs: int,
+    groups: Numbers,
+    targets: Numbers,
+    starts: Numbers,
+    fits: Numbers,
+    addresses: Numbers,
+) -> None:
+    """Mark each of `outs` that is a plain ndarray fit for the result of its tensor.
+
+    Both are tuples' addresses; an output has the dtype of its item, the dims that
+    `settle` found, no gaps, and may be written.
+    """
+    alike, to = len(starts) == 2, 0
+    for i in range(len(fits)):
+        low, high = (starts[0], starts[1]) if alike else (starts[i], starts[i + 1])
+        x, out = word(items + ITEMS + 8 * i), word(outs + ITEMS + 8 * i)
+        rank = high - low
+        to += rank
+        fits[i] = 0
+        if groups[i] == OTHER:
+            continue
+        if fits_type(x, out) and half(out + RANK) == rank:
+            shape, same = word(out + SHAPE), True
+            for k in range(rank):
+                same = same and word(shape + 8 * k) == targets[to - rank + k]
+            if same and half(out + FLAGS) & CONTIGUOUS_WRITEABLE == CONTIGUOUS_WRITEABLE:
+                fits[i] = 1
+                addresses[i] = word(out + DATA)
+
+
+@held_kernel
+def fits_type(x: int, out: int) -> bool:
+    """Whether two objects, the first an ndarray, have the same type and dtype."""
+    return bool(word(x + TYPE) == word(out + TYPE) and word(x + DESCR) == word(out + DESCR))
+
+
+def literal(tokens: Numbers) -> Numbers:
+    """Tokens of the Array API as the resolver knows them: below -1 nothing has a meaning."""
+    return np.where(tokens < INFER, INVALID, tokens)

@@ -1,0 +1,170 @@
+"""Where like tensors lie, and where their results go: checked before a byte is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import operations, roster
+from .dtypes import DType
+from .engine import Addresses
+from .errors import DTypeError, ReshapeError, about
+from .layout import Layout
+from .roster import Spans
+from .tensor import Tensor, plain
+
+
+class Group(NamedTuple):
+    """Plain ndarrays of the same strides: which of all they are, and where their elements begin."""
+
+    which: NDArray[np.intp]
+    arrays: tuple[NDArray[Any], ...]
+    addresses: Addresses
+
+
+class Targets(NamedTuple):
+    """Row-major memory for every result, in order; `results` are they, or `out` as it was given."""
+
+    addresses: Addresses
+    results: Any
+    spans: Spans
+
+
+def named(first: int, index: int) -> str:
+    """How an error calls a tensor of a sequence."""
+    return f"tensor {first + index}"
+
+
+def grouped(
+    items: tuple[Any, ...],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    check: Callable[[Any], None],
+    first: int,
+) -> list[Group]:
+    """The tensors as plain ndarrays, those of like strides together.
+
+    `check` raises what is wrong with a tensor; `first` is the number of the first one.
+    """
+    if items and type(items[0]) is np.ndarray and items[0].shape == shape:
+        addresses, count = roster.alike(items, dtype, shape, items[0].strides)
+        if count == len(items):
+            return [Group(np.arange(count), items, addresses)]
+    places: dict[tuple[int, ...], list[tuple[int, NDArray[Any]]]] = {}
+    for i, x in enumerate(items):
+        with about(named(first, i)):
+            array = plain(x) if isinstance(x, np.ndarray) else x
+            check(array)
+        places.setdefault(array.strides, []).append((i, array))
+    groups = []
+    for found in places.values():
+        which, arrays = zip(*found, strict=True)
+        addresses = np.array([roster.address_of(x) for x in arrays], np.int64)
+        groups.append(Group(np.array(which), arrays, addresses))
+    return groups
+
+
+def given(
+    out: Any, count: int, shape: tuple[int, ...], dtype: np.dtype[Any], first: int
+) -> Targets:
+    """The memory of `out`: one slab of all results, or a sequence of an array for each."""
+    if isinstance(out, np.ndarray):
+        operations._check_array_out(dtype, (count, *shape), out)
+        return _rows(out, out)
+    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+        raise DTypeError(
+            f"out= must be one array of all results or a sequence of arrays, "
+            f"not {type(out).__name__}"
+        )
+    arrays = tuple(out)
+    if len(arrays) != count:
+        raise ReshapeError(f"out= holds {len(arrays)} arrays for {count} tensors")
+    strides = row_major(shape, dtype)
+    addresses, alike = roster.alike(arrays, dtype, shape, strides, filled=True)
+    for i in range(alike, count):
+        with about(f"out {first + i}"):
+            operations._check_array_out(dtype, shape, arrays[i])
+        addresses[i] = roster.address_of(arrays[i])
+    spans = roster.spans(addresses, shape, strides, dtype.itemsize)
+    roster.check_disjoint(spans, range(first, first + count))
+    return Targets(addresses, out, spans)
+
+
+def row_major(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """The strides, in bytes, of an array without gaps."""
+    return tuple(s // 8 for s in Layout.row_major(shape, 8 * dtype.itemsize).strides)
+
+
+def _rows(slab: NDArray[Any], results: Any) -> Targets:
+    start, each = roster.address_of(slab), slab.nbytes // max(len(slab), 1)
+    addresses = start + each * np.arange(len(slab))
+    return Targets(addresses, results, (np.array([start]), np.array([start + slab.nbytes])))
+
+
+def check_apart(groups: Sequence[Group], targets: Targets, first: int) -> None:
+    """Refuse targets that share memory with any tensor."""
+    out = targets.results
+    for group in groups:
+        x = group.arrays[0]
+        spans = roster.spans(group.addresses, x.shape, x.strides, x.itemsize)
+        for i, j in roster.crossings(spans, targets.spans):
+            with about(named(first, int(group.which[i]))):
+                target = out if isinstance(out, np.ndarray) else out[j]
+                operations._check_apart(group.arrays[i], target)
+
+
+def as_arrays(out: Any, dtype: DType, first: int) -> Any:
+    """An out= of Tensors of whole bytes as one of ndarrays over the same memory."""
+    if isinstance(out, Tensor):
+        return _written(out, dtype, "out=")
+    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+        raise DTypeError(
+            f"out= must be one Tensor of all results or a sequence of them, "
+            f"not {type(out).__name__}"
+        )
+    return [_written(t, dtype, f"out {first + i}") for i, t in enumerate(out)]
+
+
+def _written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
+    if not isinstance(t, Tensor):
+        raise DTypeError(f"{what} must be a Tensor like the source, not {type(t).__name__}")
+    if t.dtype is not dtype:
+        raise DTypeError(f"{what} has dtype {t.dtype}, the result {dtype}")
+    return t.numpy()
+
+
+def packed_rows(
+    out: Any, items: Sequence[Tensor], shape: tuple[int, ...], dtype: DType, first: int
+) -> list[Tensor] | None:
+    """The checked Tensors of an out= for packed results; None: its rows begin within bytes."""
+    count = len(items)
+    if isinstance(out, Tensor):
+        for i, t in enumerate(items):
+            with about(named(first, i)):
+                operations._check_tensor_out(t, (count, *shape), out)
+        row = Layout.row_major(shape, dtype.bits)
+        if row.size * dtype.bits % 8:
+            return None
+        return [out[i, ...] for i in range(count)]
+    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+        raise DTypeError(
+            f"out= must be one Tensor of all results or a sequence of them, "
+            f"not {type(out).__name__}"
+        )
+    if len(out) != count:
+        raise ReshapeError(f"out= holds {len(out)} Tensors for {count} tensors")
+    for i, t in enumerate(out):
+        with about(f"out {first + i}"):
+            operations._check_tensor_out(items[i], shape, t)
+    reaches = [operations._reach(t) for t in (*items, *out)]
+    starts = np.array([roster.address_of(x) for x in reaches], np.int64)
+    spans = starts, starts + np.array([x.nbytes for x in reaches], np.int64)
+    sources, targets = [s[:count] for s in spans], [s[count:] for s in spans]
+    roster.check_disjoint((targets[0], targets[1]), range(first, first + count))
+    for i, j in roster.crossings((sources[0], sources[1]), (targets[0], targets[1])):
+        with about(named(first, i)):
+            operations._check_apart(reaches[i], reaches[count + j])
+    return list(out)

@@ -1,0 +1,828 @@
+"""Traced functions: against NumPy and against the function itself, copies counted."""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from math import prod
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import shapejit as sj
+from shapejit import engine, fusion, planner, roster, ways
+from shapejit.errors import TraceError
+from shapejit.kernels.jit import COMPILED
+from shapejit.layout import Layout
+
+WHOLE = ["uint8", "bfloat16", "float32", "complex64", "complex128"]
+PACKED = ["int4", "uint1", "float6_e2m3fn", "uint3"]
+SHAPE = st.lists(st.integers(1, 6), min_size=0, max_size=4).map(tuple)
+
+
+def values(shape, dtype, seed=0):
+    """Random bits as an ndarray of a dtype of whole bytes."""
+    kind = np.dtype(sj.dtype(dtype).codes)
+    raw = np.random.default_rng(seed).integers(0, 256, prod(shape) * kind.itemsize, np.uint8)
+    return raw.view(kind).reshape(shape)
+
+
+def packed(shape, dtype, seed=0):
+    """Random codes, one byte each, and the packed Tensor of them."""
+    bits = sj.dtype(dtype).bits
+    codes = np.array(np.random.default_rng(seed).integers(0, 1 << bits, shape, np.uint8))
+    return codes, sj.pack(codes, dtype)
+
+
+# Chains of operations, each as NumPy does it and as a function of shapejit
+
+
+@st.composite
+def chains(draw, shape, most=6):
+    """Operations that fit one after the other on an array of `shape`."""
+    ops, seen = [], np.broadcast_to(np.uint8(0), shape)
+    for _ in range(draw(st.integers(0, most))):
+        kinds = ["reshape", "expand", "copy", "contiguous"]
+        kinds += ["permute", "flip", "slice", "pick"] if seen.ndim else []
+        kinds += ["broadcast"] if seen.size < 200 else []
+        kind = draw(st.sampled_from(kinds))
+        if kind == "reshape":
+            given = draw(st.permutations(draw(factors(seen.size))))
+        elif kind == "expand":
+            given = draw(st.integers(0, seen.ndim))
+        elif kind == "permute":
+            given = draw(st.permutations(range(seen.ndim)))
+        elif kind == "flip":
+            given = draw(st.integers(0, seen.ndim - 1))
+        elif kind == "slice":
+            axis = draw(st.integers(0, seen.ndim - 1))
+            bounds = st.integers(-8, 8) | st.none()
+            step = draw(st.sampled_from([1, 1, 2, 3, 4, 6, -1, -2, -3]))
+            given = axis, slice(draw(bounds), draw(bounds), step)
+        elif kind == "pick":
+            axis = draw(st.integers(0, seen.ndim - 1))
+            if not seen.shape[axis]:
+                continue
+            given = axis, draw(st.integers(-seen.shape[axis], seen.shape[axis] - 1))
+        elif kind == "broadcast":
+            given = draw(st.sampled_from([(2,), (3, 1), (1,)]))
+            seen_shape = [3 if n == 1 and draw(st.booleans()) else n for n in seen.shape]
+            given = (*given, *seen_shape)
+        else:
+            given = None
+        ops.append((kind, given))
+        seen = by_numpy(seen, ops[-1:])
+    return ops
+
+
+@st.composite
+def factors(draw, size):
+    """Sizes that multiply to `size`."""
+    if size == 0:
+        return [0, draw(st.integers(1, 3))]
+    sizes = []
+    while size > 1:
+        divisors = [n for n in range(2, size + 1) if size % n == 0]
+        sizes.append(draw(st.sampled_from(divisors)))
+        size //= sizes[-1]
+    return sizes + [1] * draw(st.integers(0, 1))
+
+
+def index(axis, at):
+    return (slice(None),) * axis + (at, Ellipsis)
+
+
+def by_numpy(x, ops):
+    for kind, how in ops:
+        if kind == "reshape":
+            x = np.reshape(x, how)
+        elif kind == "expand":
+            x = np.expand_dims(x, how)
+        elif kind == "permute":
+            x = np.transpose(x, how)
+        elif kind == "flip":
+            x = np.flip(x, how)
+        elif kind in ("slice", "pick"):
+            x = x[index(*how)]
+        elif kind == "broadcast":
+            x = np.broadcast_to(x, how)
+    return x
+
+
+def by_shapejit(t, ops):
+    for kind, how in ops:
+        if kind == "reshape":
+            t = sj.reshape(t, how)
+        elif kind == "expand":
+            t = sj.expand_dims(t, how)
+        elif kind == "permute":
+            t = sj.permute_dims(t, how)
+        elif kind == "flip":
+            t = sj.flip(t, axis=how)
+        elif kind in ("slice", "pick"):
+            t = t[index(*how)]
+        elif kind == "broadcast":
+            t = sj.broadcast_to(t, how)
+        elif kind == "copy":
+            t = sj.reshape(t, t.shape, copy=True)
+        else:
+            t = sj.ascontiguous(t)
+    return t
+
+
+def eager_copies(ops, shape):
+    """How many copies a row-major Tensor takes if every operation is done on its own."""
+    count, t = 0, sj.asarray(np.zeros(shape, np.uint8))
+    for op in ops:
+        made = by_shapejit(t, [op])
+        count += made.size > 0 and not np.shares_memory(made.buffer, t.buffer)
+        t = made
+    return count
+
+
+def strided(x, how):
+    """The same values at other strides."""
+    if how == "row-major" or not x.ndim:
+        return x
+    if how == "reversed":
+        return np.array(x[::-1], copy=True)[::-1]
+    if how == "fortran":
+        return np.array(x, order="F")
+    spread = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
+    spread[..., 1::2] = x
+    return spread[..., 1::2]
+
+
+HOW = ["row-major", "fortran", "spread", "reversed"]
+
+
+@settings(max_examples=400 if COMPILED else 60)
+@given(data=st.data(), shape=SHAPE, dtype=st.sampled_from(WHOLE), how=st.sampled_from(HOW))
+def test_chains_are_what_numpy_makes(data, shape, dtype, how):
+    ops = data.draw(chains(shape))
+    program = sj.plan(shape, dtype, lambda t: by_shapejit(t, ops))
+    x = strided(values(shape, dtype), how)
+    want = by_numpy(x, ops)
+    made = program(x)
+    assert program.shape == made.shape == want.shape
+    assert made.tobytes() == want.tobytes()
+    assert program.nbytes == want.nbytes
+    own = by_shapejit(sj.asarray(x), ops).numpy()
+    assert np.shares_memory(made, x) == np.shares_memory(own, x)
+    assert made.flags.writeable or not own.flags.writeable
+    out = np.empty(want.nbytes + 3, np.uint8)[3:].view(want.dtype).reshape(want.shape)
+    assert program(x, out=out) is out
+    assert out.tobytes() == want.tobytes()
+    t = sj.asarray(x)
+    assert program(t).tobytes() == want.tobytes()
+    assert program(t, out=sj.asarray(np.zeros_like(out))).tobytes() == want.tobytes()
+
+
+@settings(max_examples=150 if COMPILED else 30)
+@given(data=st.data(), shape=SHAPE, dtype=st.sampled_from(PACKED))
+def test_chains_of_packed_tensors(data, shape, dtype):
+    ops = data.draw(chains(shape))
+    program = sj.plan(shape, dtype, lambda t: by_shapejit(t, ops))
+    codes, t = packed(shape, dtype)
+    want = sj.pack(np.array(by_numpy(codes, ops)), dtype).tobytes()
+    made = program(t)
+    assert made.tobytes() == want
+    assert (
+        np.shares_memory(made.buffer, t.buffer)
+        == np.shares_memory(by_shapejit(t, ops).buffer, t.buffer)
+        or not made.size
+    )
+    out = sj.Tensor.frombuffer(bytearray(program.nbytes), dtype, program.shape)
+    assert program(t, out).tobytes() == want
+
+
+@settings(max_examples=300 if COMPILED else 60)
+@given(data=st.data(), shape=SHAPE)
+def test_fewer_copies_than_step_by_step(data, shape):
+    ops = data.draw(chains(shape, 9))
+    program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
+    assert len(program.steps) <= max(eager_copies(ops, shape), int(not program.is_view))
+    assert program.is_view == (len(program.steps) == 0)
+
+
+@settings(max_examples=60 if COMPILED else 15, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), shape=SHAPE, dtype=st.sampled_from(WHOLE), how=st.sampled_from(HOW))
+def test_maps_are_what_calls_are(data, shape, dtype, how, kernels):
+    ops = data.draw(chains(shape))
+    count = data.draw(st.sampled_from([0, 1, 3, 40]))
+    program = sj.plan(shape, dtype, lambda t: by_shapejit(t, ops))
+    xs = [strided(values(shape, dtype, i), how) for i in range(count)]
+    if count == 40:
+        xs[7] = strided(xs[7], "fortran")
+    want = [program(x).tobytes() for x in xs]
+    kind = np.dtype(sj.dtype(dtype).codes)
+    assert [x.tobytes() for x in program.map(xs)] == want
+    assert [x.tobytes() for x in program.map(iter(xs))] == want
+    assert [x.tobytes() for x in program.imap(iter(xs), chunk=7)] == want
+    slab = np.zeros((count, *program.shape), kind)
+    assert program.map(xs, slab) is slab
+    assert slab.tobytes() == b"".join(want)
+    outs = [np.zeros(program.shape, kind) for _ in xs]
+    assert program.map(tuple(xs), out=outs) is outs
+    assert [x.tobytes() for x in outs] == want
+    ring = [np.zeros(program.shape, kind) for _ in range(3)]
+    found = [x.tobytes() for x in program.imap(iter(xs), lambda i: ring[i % 3])]
+    assert found == want
+    stacked = np.stack(xs) if xs else np.zeros((0, *shape), kind)
+    made = program.map(stacked)
+    assert made.shape == (count, *program.shape)
+    assert made.tobytes() == b"".join(want)
+    assert program.map(stacked, np.zeros_like(slab)).tobytes() == b"".join(want)
+    tensors = [sj.asarray(x) for x in xs]
+    assert [t.tobytes() for t in program.map(tensors)] == want
+    assert program.map(tensors, sj.asarray(np.zeros_like(slab))).tobytes() == b"".join(want)
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+@pytest.mark.parametrize("shape", [(3, 5), (2, 4, 8), (), (0, 3)])
+def test_maps_of_packed_tensors(dtype, shape):
+    program = sj.plan(shape, dtype, lambda t: t.flip().reshape((-1,) if t.size else (0,)))
+    made = [packed(shape, dtype, i) for i in range(5)]
+    tensors = [t for _, t in made]
+    want = [sj.pack(codes.reshape(-1)[::-1].copy(), dtype).tobytes() for codes, _ in made]
+    assert [t.tobytes() for t in program.map(tensors)] == want
+    outs = [sj.pack(np.zeros(program.shape, np.uint8), dtype) for _ in tensors]
+    assert program.map(tensors, out=outs) is outs
+    assert [t.tobytes() for t in outs] == want
+    slab = sj.pack(np.zeros((5, *program.shape), np.uint8), dtype)
+    assert program.map(tensors, out=slab) is slab
+    assert [slab[i].tobytes() for i in range(5)] == want
+    stacked = sj.stack(tensors)
+    assert [program.map(stacked)[i].tobytes() for i in range(5)] == want
+    assert [t.tobytes() for t in program.imap(iter(tensors))] == want
+
+
+# Copies, counted
+
+
+def heads(t):
+    return t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3))
+
+
+def sliced(t):
+    """Every seventh element; 7 divides nothing that the transposition moved."""
+    return t.permute_dims((2, 0, 1)).reshape((-1,))[3:1027:7]
+
+
+def cut(t):
+    return t.permute_dims((1, 0, 2)).reshape((-1,))[7:7007].reshape((7, 1000))
+
+
+CASES = [
+    (lambda t: t, 0),
+    (heads, 0),
+    (lambda t: heads(t).reshape((32, 128, 64)), 1),
+    (lambda t: heads(t).reshape((32, 128, 64)).permute_dims((1, 0, 2)).reshape((128, -1)), 1),
+    (lambda t: heads(t).reshape((32, 128, 64)).mT.reshape((8, -1)).T.reshape((-1,)), 1),
+    (lambda t: t.permute_dims((2, 0, 1)).reshape((-1,))[::-1].reshape((256, 1024)).T, 1),
+    (lambda t: t.permute_dims((1, 0, 2)).reshape((-1,))[2048:4096], 1),
+    (lambda t: t.permute_dims((1, 0, 2)).reshape((-1,))[::512], 1),
+    (lambda t: t.permute_dims((1, 0, 2)).reshape((-1,))[5], 1),
+    (lambda t: t.reshape(t.shape, copy=True), 1),
+    (lambda t: t.reshape(t.shape, copy=True).mT.reshape((-1,)), 1),
+    (lambda t: sj.ascontiguous(t), 0),
+    (lambda t: sj.ascontiguous(t.mT).mT, 1),
+    (sliced, 1),
+    (lambda t: sliced(t).reshape((7, 21)).T.reshape((-1,)), 2),
+    (lambda t: cut(t).T.reshape((-1,)), 2),
+]
+
+
+@pytest.mark.parametrize(("fn", "copies"), CASES, ids=range(len(CASES)))
+def test_copies(fn, copies, monkeypatch):
+    """As many as `steps` say, and as many as are run."""
+    monkeypatch.setattr(planner, "NUMPY_BELOW", 0)
+    planner.plan.cache_clear()
+    program = sj.plan((8, 128, 256), "float32", fn)
+    assert len(program.steps) == copies
+    runs = []
+    real = engine.run
+    monkeypatch.setattr(engine, "run", lambda *a, **k: (runs.append(a), real(*a, **k)))
+    x = values((8, 128, 256), "float32")
+    made = program(x)
+    assert len(runs) == copies
+    assert made.tobytes() == fn(sj.asarray(x)).tobytes()
+    assert np.shares_memory(made, x) == (copies == 0)
+    planner.plan.cache_clear()
+
+
+def test_a_broadcast_after_a_copy_is_not_copied():
+    program = sj.plan(
+        (300, 200), "float32", lambda t: sj.broadcast_to(t.T.reshape((-1,)), (50, 60_000))
+    )
+    x = values((300, 200), "float32")
+    made = program(x)
+    assert made.strides == (0, 4)
+    assert not made.flags.writeable
+    assert made.tobytes() == np.broadcast_to(x.T.reshape(-1), (50, 60_000)).tobytes()
+    assert [step.nbytes for step in program.steps] == [x.nbytes]
+    y = values((300, 200), "float32", 1)
+    (a, b) = program.map([x, y])
+    assert a.strides == b.strides == (0, 4)
+    assert a[0].tobytes() == x.T.tobytes()
+    assert b[49].tobytes() == y.T.tobytes()
+
+
+def test_two_copies_reuse_scratch():
+    def fn(t):
+        t = t.T.reshape((-1,))[3:24003:7].reshape((3, 1143)).T.reshape((-1,))
+        return t[2:3402].reshape((34, 100)).T.reshape((-1,))[1:3388].reshape((3387, 1)).T
+
+    program = sj.plan((200, 150), "float32", fn)
+    assert len(program.steps) >= 2
+    xs = [values((200, 150), "float32", i) for i in range(70)]
+    want = [fn(sj.asarray(x)).numpy().tobytes() for x in xs]
+    assert [program(x).tobytes() for x in xs] == want
+    assert [x.tobytes() for x in program.map(xs)] == want
+    pool = ways._scratch.__dict__["pool"]
+    assert sum(memory.size for memory in pool.values()) <= 2 * ways.SCRATCH
+
+
+# Tracing
+
+
+def test_every_way_to_move_dims():
+    def fn(t):
+        t = sj.onnx.reshape(t, [0, -1])
+        t = sj.openvino.reshape(t, [0, 2, -1], special_zero=True)
+        t = sj.squeeze(sj.expand_dims(sj.matrix_transpose(t), 1), 1)
+        t = t.squeeze(()).expand_dims(0).broadcast_to((2, *t.shape))[1:, None, ..., ::-1]
+        assert tuple(sj.onnx.shape(t)) == t.shape
+        assert (t.ndim, t.size, t.nbytes, t.dtype) == (5, 24, 48, sj.dtype("bfloat16"))
+        return t.flip(axis=-1).mT
+
+    x = values((2, 3, 4), "bfloat16")
+    program = sj.plan(x.shape, x.dtype, fn)
+    assert program.is_view
+    assert program(x).tobytes() == fn(sj.asarray(x)).tobytes()
+    assert np.shares_memory(program(x), x)
+    assert not program(x).flags.writeable
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda t: t.numpy(),
+        lambda t: t.tobytes(),
+        lambda t: t.unpack(),
+        lambda t: np.asarray(t),
+        lambda t: np.add(t, 1),
+        lambda t: t.buffer,
+        lambda t: pickle.dumps(t),
+        lambda t: sj.concat([t, t]),
+        lambda t: sj.stack([t, t]),
+        lambda t: sj.ascontiguous(t, out=t),
+        lambda t: sj.reshape(t, (6,), out=t),
+        lambda t: None,
+        lambda t: np.zeros(3),
+        lambda t: sj.asarray(np.zeros(3)),
+    ],
+)
+def test_data_is_refused(fn):
+    with pytest.raises(TypeError) as fault:
+        sj.plan((2, 3), "float32", fn)
+    if not isinstance(fault.value, TraceError):
+        assert "Traced" in str(fault.value)  # NumPy's own refusal of an operand
+
+
+def test_a_traced_tensor_says_what_it_is():
+    seen = []
+    sj.plan((2, 3), "int4", lambda t: (seen.append(repr(t.T)), t)[1])
+    assert seen == ["Traced(shape=(3, 2), dtype=int4, no data)"]
+
+
+def test_a_tensor_of_another_trace_is_refused():
+    kept = []
+    sj.plan((2, 3), "int4", lambda t: (kept.append(t), t)[1])
+    with pytest.raises(TraceError, match="must return what it makes of its tensor"):
+        sj.plan((2, 3), "int4", lambda t: kept[0])
+
+
+def test_copy_false_holds_in_the_trace_and_later():
+    with pytest.raises(sj.ReshapeError, match="copy=False forbids"):
+        sj.plan((2, 3), "int8", lambda t: t.T.reshape((6,), copy=False))
+    program = sj.plan((2, 3), "int8", lambda t: t.reshape((6,), copy=False))
+    x = values((2, 3), "int8")
+    assert np.shares_memory(program(x), x)
+    with pytest.raises(sj.ReshapeError, match="copy=False forbids"):
+        program(np.asfortranarray(x))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "fault"),
+    [
+        ((2, -1), "int8", sj.FormatError),
+        ((2**40, 2**40), "int8", sj.FormatError),
+        ((2, 1.5), "int8", sj.DTypeError),
+        ("23", "int8", sj.DTypeError),
+        ((2, 3), "string", sj.DTypeError),
+        ((2, 3), "int5", sj.DTypeError),
+    ],
+)
+def test_bad_plans(shape, dtype, fault):
+    with pytest.raises(fault):
+        sj.plan(shape, dtype, lambda t: t)
+
+
+def test_programs_within_programs():
+    turn = sj.plan((2, 3), "int16", lambda t: t.T)
+    outer = sj.plan((6,), "int16", lambda t: turn(t.reshape((2, 3))).reshape((6,)))
+    x = np.arange(6, dtype=np.int16)
+    assert outer(x).tolist() == [0, 3, 1, 4, 2, 5]
+    with pytest.raises(TraceError):
+        sj.plan((2, 3), "int16", lambda t: turn(t, out=t))
+    with pytest.raises(sj.ReshapeError):
+        sj.plan((3, 3), "int16", lambda t: turn(t))
+
+
+# Values
+
+
+def test_programs_are_values():
+    one = sj.plan((8, 128, 256), "float32", heads)
+    same = sj.plan([8, 128, 256], np.float32, lambda t: heads(sj.permute_dims(t, (0, 1, -1))))
+    assert one == same
+    assert hash(one) == hash(same)
+    assert len({one, same, sj.plan((8, 128, 256), "int32", heads)}) == 2
+    assert one != sj.plan((8, 128, 256), "float32", lambda t: heads(t).reshape((32, 128, 64)))
+    with pytest.raises(AttributeError):
+        one.shape = ()
+
+
+def test_programs_travel():
+    program = sj.plan((80, 120), "float32", lambda t: t.T.reshape((-1,)))
+    x = values((80, 120), "float32")
+    program.map([x] * 40)
+    program(x)
+    raw = pickle.dumps(program)
+    assert len(raw) < 1000
+    assert pickle.loads(raw) == program
+    code = "import pickle, sys; p = pickle.load(sys.stdin.buffer); print(p.shape, p.nbytes)"
+    done = subprocess.run([sys.executable, "-c", code], input=raw, capture_output=True)
+    assert done.stdout.decode().strip() == "(9600,) 38400"
+
+
+def test_programs_print_what_they_do():
+    assert str(sj.plan((2, 3), "int4", lambda t: t.T)) == (
+        "(2, 3) -> (3, 2) int4: a view, nothing is moved"
+    )
+    text = str(sj.plan((512, 512), "float32", lambda t: t.T.reshape((-1,))))
+    assert text.startswith(
+        "(512, 512) -> (262144,) float32: 1 copy, 1048576 bytes read, 1048576 written\n1. tiles"
+    )
+    program = sj.plan((8, 128, 256), "float32", CASES[-1][0])
+    assert "2 copies" in str(program)
+    assert "\n2. " in str(program)
+    assert repr(program).startswith("Program(source_shape=(8, 128, 256)")
+
+
+def test_views_import_no_numba():
+    code = """
+import sys, numpy, shapejit as sj
+x = numpy.zeros((2, 3), numpy.float32)
+program = sj.plan((2, 3), "float32", lambda t: t.T)
+program(x), program.map([x, x]), program(sj.asarray(x)), str(program), list(program.imap([x]))
+small = sj.plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
+small(x), small(x, out=numpy.zeros(6, numpy.float32))
+sys.exit("numba" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# What is refused, and that nothing is written then
+
+TURN = sj.plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
+GOOD = values((2, 3), "float32")
+
+
+@pytest.mark.parametrize(
+    ("x", "fault"),
+    [
+        (GOOD[:1], sj.ReshapeError),
+        (GOOD.T, sj.ReshapeError),
+        (GOOD[None], sj.ReshapeError),
+        (GOOD.astype(np.float64), sj.DTypeError),
+        (GOOD.astype(">f4"), sj.DTypeError),
+        (GOOD.tolist(), sj.DTypeError),
+        (None, sj.DTypeError),
+        (np.ma.masked_array(GOOD), sj.DTypeError),
+        (sj.asarray(GOOD[:1]), sj.ReshapeError),
+        (sj.asarray(GOOD.view(np.int32)), sj.DTypeError),
+    ],
+)
+@pytest.mark.parametrize("few", [True, False])
+def test_bad_tensors(x, fault, few):
+    with pytest.raises(fault):
+        TURN(x)
+    count = 3 if few else 50
+    for bad in (0, count - 1):
+        tensors = [GOOD] * count
+        tensors[bad] = x
+        if bad == 0 and isinstance(x, sj.Tensor):
+            continue  # then the others are no Tensors
+        slab = np.full((count, 6), 7, np.float32)
+        outs = [np.full(6, 7, np.float32) for _ in tensors]
+        for out in (slab, outs, None):
+            with pytest.raises((fault, sj.DTypeError), match=f"tensor {bad}"):
+                TURN.map(tensors, out)
+        assert (slab == 7).all()
+        assert all((o == 7).all() for o in outs)
+    made = TURN.imap(iter([GOOD] * 5 + [x]), chunk=3)
+    assert [len(next(made)) for _ in range(3)] == [6] * 3
+    with pytest.raises((fault, sj.DTypeError), match="tensor 5"):
+        next(made)
+
+
+def locked(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize(
+    ("out", "fault"),
+    [
+        (np.zeros(5, np.float32), sj.ReshapeError),
+        (np.zeros((6, 1), np.float32), sj.ReshapeError),
+        (np.zeros(6), sj.DTypeError),
+        (np.zeros(12, np.float32)[::2], sj.ReshapeError),
+        (locked(np.zeros(6, np.float32)), sj.ReshapeError),
+        ([0.0] * 6, sj.DTypeError),
+        (sj.asarray(np.zeros(6, np.float32)), sj.DTypeError),
+        (GOOD.reshape(-1), sj.ReshapeError),
+    ],
+)
+def test_bad_outs(out, fault):
+    before = GOOD.copy()
+    with pytest.raises(fault):
+        TURN(GOOD, out=out)
+    for count in (2, 50):
+        outs = [np.full(6, 7, np.float32) for _ in range(count)]
+        outs[1] = out
+        with pytest.raises(fault, match=r"out 1|tensor"):
+            TURN.map([GOOD] * count, outs)
+        assert (outs[0] == 7).all()
+    assert np.array_equal(before, GOOD)
+
+
+def test_bad_slabs_and_lists():
+    xs = [GOOD] * 50
+    for out, fault in (
+        (np.zeros((49, 6), np.float32), sj.ReshapeError),
+        (np.zeros((50, 6)), sj.DTypeError),
+        (np.zeros((6, 50), np.float32).T, sj.ReshapeError),
+        ([np.zeros(6, np.float32)] * 49, sj.ReshapeError),
+        ("out", sj.DTypeError),
+        (3, sj.DTypeError),
+        (sj.asarray(np.zeros((50, 6), np.float32)), sj.DTypeError),
+    ):
+        with pytest.raises(fault):
+            TURN.map(xs, out)
+    outs = [np.zeros(6, np.float32) for _ in xs]
+    outs[31] = outs[4]
+    with pytest.raises(sj.ReshapeError, match="out 31 overlaps out 4"):
+        TURN.map(xs, outs)
+    memory = np.zeros((51, 6), np.float32)
+    sources = [memory[i].reshape(2, 3) for i in range(50)]
+    with pytest.raises(sj.ReshapeError, match="tensor 1: out= overlaps the source"):
+        TURN.map(sources, memory[1:])
+    for wrong in (np.zeros((50, 3, 2), np.float32), np.zeros((2, 3), np.float32)):
+        with pytest.raises(sj.ShapeJitError):
+            TURN.map(wrong)
+    with pytest.raises(sj.DTypeError):
+        TURN.imap(xs, out=np.zeros((50, 6), np.float32))
+    with pytest.raises(sj.ReshapeError):
+        TURN.imap(xs, chunk=0)
+    with pytest.raises(TypeError):
+        TURN.map(3)
+
+
+def test_interleaved_sources_and_outs_are_apart():
+    """Their spans meet, their elements do not."""
+    memory = np.zeros((2, 3, 2), np.float32)
+    x = memory[..., 0]
+    out = np.zeros(6, np.float32)
+    assert np.array_equal(TURN(x, out=out), x.T.reshape(-1))
+    wide = np.arange(80 * 12, dtype=np.float32).reshape(80, 12)
+    xs = [wide[2 * i, :6].reshape(2, 3) for i in range(40)]
+    outs = [wide[2 * i + 1, 6:] for i in range(40)]
+    TURN.map(xs, outs)
+    assert all(np.array_equal(o, x.T.reshape(-1)) for x, o in zip(xs, outs, strict=True))
+
+
+# Laziness
+
+
+def test_imap_takes_no_more_than_a_chunk():
+    taken = []
+
+    def source():
+        for i in range(100):
+            taken.append(i)
+            yield np.full((2, 3), i, np.float32)
+
+    results = TURN.imap(source(), chunk=10)
+    assert taken == []
+    assert next(results)[0] == 0
+    assert len(taken) == 10
+    for _ in range(10):
+        next(results)
+    assert len(taken) == 20
+    big = sj.plan((1 << 20,), "float32", lambda t: t[::-1].reshape(t.shape, copy=True))
+    taken.clear()
+    endless = big.imap(taken.append(i) or np.zeros(1 << 20, np.float32) for i in range(10**9))
+    next(endless)
+    assert len(taken) == 1
+
+
+def test_map_with_a_function_as_out():
+    slab = np.zeros((9, 6), np.float32)
+    xs = [values((2, 3), "float32", i) for i in range(9)]
+    made = TURN.map(iter(xs), out=lambda i: slab[i])
+    assert all(np.shares_memory(x, slab[i]) for i, x in enumerate(made))
+    assert slab.tobytes() == b"".join(x.T.tobytes() for x in xs)
+
+
+# Small calls
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is no kernel to go to")
+def test_small_calls_go_straight_to_a_kernel(monkeypatch):
+    program = sj.plan((4, 64, 8), "bfloat16", lambda t: t.permute_dims((1, 0, 2)))
+    x, out = values((4, 64, 8), "bfloat16"), np.zeros((64, 4, 8), ml_dtypes.bfloat16)
+    for _ in range(3):
+        program(x, out=out)
+    assert program._kept.quick is not None
+    monkeypatch.setattr(type(program), "_array", None, raising=False)
+    monkeypatch.setattr(type(program), "_check_array", None)  # whoever comes that far, fails
+    for seed in range(3):
+        x = values((4, 64, 8), "bfloat16", seed)
+        assert program(x, out=out) is out
+        assert out.tobytes() == x.transpose(1, 0, 2).tobytes()
+    with pytest.raises(TypeError):
+        program(x[::-1], out=out)
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is no kernel to go to")
+def test_small_calls_are_checked_there():
+    x = values((6, 8), "float32")
+    program = sj.plan((6, 8), "float32", lambda t: t.T)
+    out = np.zeros((8, 6), np.float32)
+    for _ in range(3):
+        program(x, out)
+    assert program._kept.quick is not None
+    memory = np.zeros(200, np.float32)
+    for wrong in (
+        np.zeros((6, 8), np.float32),
+        np.zeros((8, 6), np.int32),
+        np.zeros((8, 12), np.float32)[:, ::2],
+        locked(np.zeros((8, 6), np.float32)),
+        x.reshape(8, 6),
+        "out",
+    ):
+        with pytest.raises(sj.ShapeJitError):
+            program(x, wrong)
+    for other in (x[::-1], np.asfortranarray(x), np.zeros((12, 8), np.float32)[::2]):
+        for _ in range(4):
+            assert program(other, out).tobytes() == other.T.tobytes()
+    half = memory[100:148].reshape(8, 6)
+    assert program(memory[:48].reshape(6, 8), half) is half
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        program(memory[60:108].reshape(6, 8), half)
+
+
+def test_without_trusted_headers_all_is_the_same(monkeypatch):
+    monkeypatch.setattr(roster, "headers", lambda count: None)
+    program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
+    xs = [values((4, 6), "float32", i) for i in range(50)]
+    slab = np.zeros((50, 24), np.float32)
+    program.map(xs, slab)
+    assert slab.tobytes() == b"".join(x.T.tobytes() for x in xs)
+    for x in xs[:5]:
+        assert program(x, out=slab[0]).tobytes() == x.T.tobytes()
+    assert program._kept.quick is None
+    with pytest.raises(sj.DTypeError, match="tensor 7"):
+        program.map([*xs[:7], xs[7].astype(np.float64)], slab[:8])
+    with pytest.raises(sj.ReshapeError, match="out 3"):
+        program.map(xs[:4], [*slab[:3], slab[3:, 0]])
+
+
+def test_many_dims_and_subclasses():
+    class Own(np.ndarray):
+        pass
+
+    x = values((4, 6), "float32").view(Own)
+    program = sj.plan((4, 6), "float32", lambda t: t.T)
+    assert type(program(x)) is np.ndarray
+    assert [a.tobytes() for a in program.map([x] * 40)] == [x.T.tobytes()] * 40
+    deep = sj.plan((1,) * 30 + (2, 3), "int8", lambda t: t.mT)
+    y = values((1,) * 30 + (2, 3), "int8")
+    assert deep(y, np.zeros((1,) * 30 + (3, 2), np.int8)).tobytes() == y.swapaxes(-1, -2).tobytes()
+
+
+# Large tensors and threads
+
+
+LARGE = [
+    ("uint8", (700, 600), (1, 0)),
+    ("float32", (300, 50, 20), (1, 0, 2)),
+    ("float32", (3, 60_000), (1, 0)),
+    ("float32", (60_000, 3), (1, 0)),
+    ("complex64", (30, 20, 100), (1, 0, 2)),
+    ("uint8", (5, 100_001), (0, 1)),
+]
+
+
+@pytest.mark.skipif(not COMPILED, reason="too slow element by element")
+@pytest.mark.parametrize(("dtype", "shape", "axes"), LARGE)
+def test_large_tensors_are_split_inside(dtype, shape, axes, kernels):
+    def fn(t):
+        return t.permute_dims(axes).reshape((-1,), copy=True)
+
+    program = sj.plan(shape, dtype, fn)
+    xs = [values(shape, dtype, i) for i in range(3)]
+    want = [x.transpose(axes).tobytes() for x in xs]
+    assert [x.tobytes() for x in program.map(xs)] == want
+    slab = np.zeros((3, *program.shape), xs[0].dtype)
+    assert program.map(xs, slab).tobytes() == b"".join(want)
+
+
+@pytest.mark.skipif(not COMPILED, reason="too slow element by element")
+@pytest.mark.parametrize("step", [-1, -2, 2, 3, 7])
+def test_picks_and_turns_are_split_inside(step, kernels):
+    shape = (40, 900, 3)
+    xs = [values(shape, "uint8", i) for i in range(4)]
+    for fn in (lambda t: t[:, ::step], lambda t: t[..., ::-1], lambda t: t.reshape((-1,))[::step]):
+        program = sj.plan(shape, "uint8", fn)
+        slab = np.zeros((4, *program.shape), np.uint8)
+        program.map(xs, slab)
+        assert slab.tobytes() == b"".join(fn(x).tobytes() for x in map(sj.asarray, xs))
+
+
+def test_eight_threads_share_a_program(monkeypatch):
+    monkeypatch.setattr(planner, "STREAM_FROM", 0)
+    planner.plan.cache_clear()
+    size = 40 if COMPILED else 6
+    programs = [
+        sj.plan((size, size, 3), "float32", fn)
+        for fn in (
+            lambda t: t.permute_dims((1, 0, 2)),
+            lambda t: t.permute_dims((2, 1, 0)).reshape((-1,))[5:101].reshape((3, 32)).T,
+        )
+    ]
+    xs = [values((size, size, 3), "float32", i) for i in range(60 if COMPILED else 4)]
+    want = [[p(x).tobytes() for x in xs] for p in programs]
+    faults = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for _ in range(6 if COMPILED else 1):
+            k = int(rng.integers(2))
+            program, slab = programs[k], np.zeros((len(xs), *programs[k].shape), np.float32)
+            faults.extend(program.map(xs, slab).tobytes() != b"".join(want[k]) for _ in range(1))
+            out = np.zeros(program.shape, np.float32)
+            for i in rng.permutation(len(xs))[:20]:
+                faults.append(program(xs[i], out).tobytes() != want[k][i])
+                faults.append(program(xs[i]).tobytes() != want[k][i])
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(faults) >= 8 * (6 * 41 if COMPILED else 9)
+    assert not any(faults)
+    planner.plan.cache_clear()
+
+
+# The algebra
+
+
+@settings(max_examples=300)
+@given(data=st.data(), shape=SHAPE)
+def test_a_stack_is_its_tensors(data, shape):
+    ops = data.draw(chains(shape))
+    program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
+    lifted = fusion.lifted(program.ops, shape, 3)
+    made = fusion.route(lifted, Layout.row_major((3, *shape), 8))
+    assert made.shape == (3, *program.shape)
+    assert len(made.copies) >= len(program.steps)
+
+
+@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
+def test_the_same_with_the_jit_off():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-p", "no:cacheprovider"],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
