@@ -143,7 +143,7 @@ def _prepared(plan: Plan) -> dict[str, _Work]:
 
 def _byte_work(plan: Plan, streaming: bool) -> _Work:
     """What moves whole bytes; it takes a stage only to stream."""
-    from .kernels import copies, gathers, memory, tiles
+    from .kernels import copies, gathers, memory, scatters, tiles
 
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = gathers
@@ -161,6 +161,9 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
         case Strategy.RUN_TILES:
             module, name, stage = tiles, "run_tiles", plan.sides.stage_bytes
             tags = (plan.width, plan.reach, width)
+        case Strategy.SCATTER:
+            module, name, stage = scatters, "scatter", plan.sides.stage_bytes
+            tags = (plan.width, width)
         case Strategy.INTERLEAVE:
             name = "interleave_rows"
             tags = (memory.COUNTS[plan.step], width, _even_pieces(plan.columns, plan.width))

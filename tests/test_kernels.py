@@ -64,6 +64,7 @@ def test_nothing_outside_the_target_is_written(kernels):
     [
         (np.zeros((600, 500), np.float32).T, Strategy.TILES, "tiles"),
         (np.zeros((600, 500, 3), np.float32).transpose(1, 0, 2), Strategy.RUN_TILES, "run_tiles"),
+        (np.zeros((600, 50, 24), np.float32).transpose(1, 0, 2), Strategy.SCATTER, "scatter"),
         (np.zeros((600, 500), np.float32)[:, 1:], Strategy.ROWS, "rows"),
         (np.zeros((3, 99_999), np.float32).T, Strategy.INTERLEAVE, "interleave_rows"),
         (np.zeros((99_999, 3), np.float32).T, Strategy.PICK, "pick_rows"),
@@ -74,11 +75,11 @@ def test_nothing_outside_the_target_is_written(kernels):
     ],
 )
 def test_large_copies_run_compiled_kernels(view, strategy, name, kernels, monkeypatch):
-    from shapejit.kernels import copies, gathers, tiles
+    from shapejit.kernels import copies, gathers, scatters, tiles
 
     calls = []
     name = name + ("" if kernels == "serial" else "_parallel")
-    (module,) = (m for m in (copies, gathers, tiles) if hasattr(m, name))
+    (module,) = (m for m in (copies, gathers, scatters, tiles) if hasattr(m, name))
     compiled = getattr(module, name)
     monkeypatch.setattr(module, name, lambda *a: (calls.append(name), compiled(*a)))
     assert _array_plan(view.shape, view.strides, view.dtype).strategy is strategy
@@ -98,6 +99,8 @@ def views_of_every_strategy(dtype):
     yield from (x[::step] for step in (-4, -3, -2, -1, 2, 3, 4, 5))
     yield from (x[: 30_030 - 30_030 % n].reshape(-1, n)[:, ::-1] for n in (2, 3, 4, 5, 7, 15))
     yield x[:30_000].reshape(100, 100, 3)[1:, 3:, ::-1]
+    yield from (x[: 3 * 70 * n].reshape(-1, 3, n).transpose(1, 0, 2) for n in (67, 80, 99))
+    yield x[: 9 * 130 * 5 * 30].reshape(9, 130, 5, 30).transpose(2, 0, 1, 3)
     yield np.broadcast_to(x[:999, None], (999, 50))
 
 
@@ -119,6 +122,7 @@ def test_every_strategy_is_met():
         np.zeros((400, 300), np.float32)[:, 1:],
         np.zeros((9, 9)).T,
         np.zeros((400, 300, 5)).transpose(1, 0, 2),
+        np.zeros((400, 30, 50)).transpose(1, 0, 2),
     ]
     met = {_array_plan(v.shape, v.strides, v.dtype).strategy for v in views}
     assert met == set(Strategy) - set(IN_BITS)

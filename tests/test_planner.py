@@ -25,7 +25,7 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 8, ("narrow", 1, 1, 1000, 1)), Strategy.ROWS, 1000),
         (view((BIG, BIG, 3), 8, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
         (view((32, BIG, 128), 16, ("permute", (1, 0, 2))), Strategy.ROWS, 256),
-        (view((BIG, 32, 128), 16, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 256),
+        (view((BIG, 32, 128), 16, ("permute", (1, 0, 2))), Strategy.SCATTER, 256),
         (view((64, BIG, 2000), 8, ("permute", (1, 0, 2))), Strategy.ROWS, 2000),
         (view((BIG, BIG, 3), 8, ("permute", (0, 2, 1))), Strategy.PICK, 1),
         (view((BIG, 3, BIG), 8, ("permute", (0, 2, 1))), Strategy.INTERLEAVE, 1),

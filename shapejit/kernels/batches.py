@@ -16,6 +16,7 @@ from .jit import kernel, parallel_kernel
 from .memory import LINE, fence
 from .parcels import MAX_RANK as MAX_RANK
 from .parcels import NEAR, NEAR_BYTES, Numbers, ask, put
+from .scatters import scatter
 from .tiles import run_tiles, tiles
 
 FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1
@@ -189,6 +190,32 @@ def run_tiles_each(
             k, first, last = part(done, high, count)
             come, to = sources[k], targets[k]
             run_tiles(come, to, loops, here, first, last, shape, offsets, own, nbytes, reach, width)
+            done += last - first
+
+
+@parallel_kernel
+def scatter_each(
+    sources: Numbers,
+    targets: Numbers,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Numbers,
+    stage: int,
+    stage_step: int,
+    nbytes: int,
+    width: Any,
+) -> None:
+    """`scatters.scatter` of every tensor."""
+    shares, total = at.shape[0], count * len(sources)
+    for share in prange(shares):
+        done, high = total * share // shares, total * (share + 1) // shares
+        own, here = stage + share * stage_step, at[share]
+        while done < high:
+            k, first, last = part(done, high, count)
+            come, to = sources[k], targets[k]
+            scatter(come, to, loops, here, first, last, shape, offsets, own, nbytes, width)
             done += last - first
 
 

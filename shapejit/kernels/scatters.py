@@ -1,0 +1,96 @@
+"""Runs in the source's order, dealt to as many places as a row has: heads apart from positions.
+
+The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each
+row; here the source is read from end to end, and only the target is met in places.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import prange
+
+from .copies import Table, advance, enter, small_row
+from .jit import kernel, parallel_kernel
+from .memory import LINE, copy, fence, stream_line
+
+
+@kernel
+def deal(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
+    """Stream a run behind the one before it, whose last part of a line waits at `line`.
+
+    A run that begins or ends a row of them writes its parts of lines plainly.
+    """
+    filled = target & (LINE - 1)
+    done = 0
+    if filled > 0:
+        done = min(LINE - filled, nbytes)
+        if begins:
+            copy(target, source, done)
+        else:
+            copy(line + filled, source, done)
+            stream_line(target - filled, line)
+    while done + LINE <= nbytes:
+        stream_line(target + done, source + done)
+        done += LINE
+    if done < nbytes:
+        copy(target + done if ends else line, source + done, nbytes - done)
+
+
+@kernel
+def scatter(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    low: int,
+    high: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    nbytes: int,
+    width: Any,
+) -> None:
+    """Copy blocks of rows of runs of `nbytes`, a line at least, all columns of a row in turn.
+
+    With a stage, a line of it for each column, only whole lines are streamed.
+    """
+    gap, columns = shape[1, 5], shape[1, 4]
+    s, t = enter(loops, at, low)
+    for _ in range(low, high):
+        p_low = at[loops.shape[0] - 2] * shape[0, 3]
+        p_high = min(p_low + shape[0, 3], shape[0, 0])
+        first, come = p_low % shape[0, 1], source + s + p_low // shape[0, 1] * shape[0, 2]
+        for p in range(p_low, p_high):
+            row, place = come + offsets[first + p - p_low], target + t + p * nbytes
+            begins, ends = p == p_low, p == p_high - 1
+            for q in range(shape[1, 0]):
+                to, run = place + offsets[columns + q], row + q * gap
+                if stage == 0:
+                    small_row(to, run, nbytes, width)
+                else:
+                    deal(to, run, nbytes, stage + q * LINE, begins, ends)
+        s, t = advance(loops, at, s, t)
+    fence()
+
+
+@parallel_kernel
+def scatter_parallel(
+    source: int,
+    target: int,
+    loops: Table,
+    at: Table,
+    count: int,
+    shape: Table,
+    offsets: Table,
+    stage: int,
+    stage_step: int,
+    nbytes: int,
+    width: Any,
+) -> None:
+    """`scatter`, one share of the blocks a row of `at`."""
+    shares = at.shape[0]
+    for share in prange(shares):
+        low, high = count * share // shares, count * (share + 1) // shares
+        own = stage + share * stage_step
+        scatter(source, target, loops, at[share], low, high, shape, offsets, own, nbytes, width)
