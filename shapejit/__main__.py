@@ -17,10 +17,11 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from . import __version__, conversion, demo, dtypes
-from .bench import comparison, firstcall, peers, suites
+from .bench import comparison, firstcall, peers, suites, throughput
 from .bench.cases import Case
 from .bench.comparison import Row, Summary
 from .bench.firstcall import FirstCall
+from .bench.throughput import Figure
 from .conversion import Report
 from .demo import Demo
 from .errors import ShapeJitError
@@ -378,7 +379,7 @@ def _dtypes(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> int:
-    cases, calls = _bench_cases(args)
+    cases, calls, works = _bench_cases(args)
     rounds = args.rounds or (5 if args.quick else 9)
     try:
         comparison.use_threads(args.threads)
@@ -386,7 +387,7 @@ def _bench(args: argparse.Namespace) -> int:
         with peers.started(tuple(args.peers)) as others:
             ways = ("numpy", *(peer.name for peer in others))
             versions = {peer.name: peer.version for peer in others}
-            with tqdm(total=len(cases) + len(calls), leave=False) as bar:
+            with tqdm(total=len(cases) + len(calls) + len(works), leave=False) as bar:
                 rows = []
                 for row in comparison.measured(cases, others, rounds, bar.set_description_str):
                     rows.append(row)
@@ -395,13 +396,19 @@ def _bench(args: argparse.Namespace) -> int:
                 for call in firstcall.measured(calls, min(rounds, 5), bar.set_description_str):
                     first.append(call)
                     bar.update()
+                figures = []
+                tell = bar.set_description_str
+                for figure in throughput.measured(works, rounds, args.size, tell):
+                    figures.append(figure)
+                    bar.update()
     except ValueError as fault:
         raise _ArgumentError(str(fault)) from None
     found = comparison.summaries(rows, ways)
     facts["peers"] = versions
     disturbed = sum(row.disturbed for row in rows)
     if args.json:
-        made = [*(row.facts(ways) for row in rows), *(call.facts() for call in first)]
+        made = [row.facts(ways) for row in rows]
+        made += [call.facts() for call in first] + [figure.facts() for figure in figures]
         settings = {"rounds": rounds, "size": args.size, "quick": args.quick}
         summary = [vars(part) for part in found]
         _print_json(
@@ -415,17 +422,19 @@ def _bench(args: argparse.Namespace) -> int:
         )
     else:
         _print_bench(rows, found, first, ways)
+        _print_figures(figures)
         print("; ".join(f"{name} {value}" for name, value in facts.items() if name != "peers"))
         for name, version in versions.items():
             print(f"{name} {version}")
         if disturbed:
             print(f"{disturbed} of {len(rows)} cases were disturbed: memcpy was slower on all")
             print("threads than on one, so other programs had the cores. Measure again without.")
-    return DONE if all(row.same for row in rows) else FAILED
+    same = all(row.same for row in rows) and all(figure.same for figure in figures)
+    return DONE if same else FAILED
 
 
-def _bench_cases(args: argparse.Namespace) -> tuple[list[Case], list[str]]:
-    """The copies and the first calls that the arguments ask for."""
+def _bench_cases(args: argparse.Namespace) -> tuple[list[Case], list[str], list[str]]:
+    """The copies, the first calls and the batches that the arguments ask for."""
     names = tuple(suites.SUITES) if "all" in args.suites else tuple(dict.fromkeys(args.suites))
     try:
         pattern = re.compile(args.case)
@@ -441,9 +450,14 @@ def _bench_cases(args: argparse.Namespace) -> tuple[list[Case], list[str]]:
         for name in list(firstcall.COPIES)[: 1 if args.quick else None]
         if suites.FIRST_CALL in names and pattern.search(f"{suites.FIRST_CALL}/{name}")
     ]
-    if not cases and not calls:
+    works = [
+        name
+        for name in (throughput.QUICK if args.quick else throughput.CASES)
+        if suites.BATCH in names and pattern.search(f"{suites.BATCH}/{name}")
+    ]
+    if not cases and not calls and not works:
         raise _ArgumentError(f"no case of the suites matches --case {args.case}")
-    return cases, calls
+    return cases, calls, works
 
 
 def _print_bench(
@@ -492,6 +506,23 @@ def _print_bench(
             print(f"NOT the bits of NumPy's copy: {row.case.id}")
         for name in row.differing:
             print(f"another result than {name}'s: {row.case.id}")
+
+
+def _print_figures(figures: Sequence[Figure]) -> None:
+    lines = []
+    for figure in figures:
+        for goal in figure.goals:
+            ratio, ours = figure.ratio(goal), f"{1e3 * figure.seconds['shapejit']:.4g}"
+            measure = {"at most": "time over", "at least": "times faster than"}.get(goal.kind)
+            value, limit = f"{ratio:.2f}x", f"{goal.kind} {goal.limit:g}x"
+            if goal.kind == "beyond":
+                measure, value = "us beyond", f"{1e6 * ratio:+.2f}"
+                limit = f"at most {1e6 * goal.limit:g}"
+            same = "yes" if figure.same else "NO"
+            lines.append((figure.name, ours, f"{measure} {goal.way}", value, limit, same))
+    if lines:
+        _print_table(("batch", "ms", "measure", "found", "wanted", "same"), lines)
+        print()
 
 
 def _bench_row(row: Row, ways: Sequence[str]) -> tuple[str, ...]:

@@ -297,9 +297,7 @@ def _whole_rows(rows: Loop, nearest: Loop, width: int) -> bool:
     return nearest.source == width and rows.source == nearest.size * width
 
 
-def _apart(
-    loops: list[Loop], nearest: Loop
-) -> tuple[tuple[Loop, ...], tuple[Loop], tuple[Loop]]:
+def _apart(loops: list[Loop], nearest: Loop) -> tuple[tuple[Loop, ...], tuple[Loop], tuple[Loop]]:
     """The outer loops, the last one, and the one along which the source is read."""
     rows = loops[-1]
     return tuple(x for x in loops if x not in (rows, nearest)), (rows,), (nearest,)

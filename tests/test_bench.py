@@ -21,6 +21,7 @@ from shapejit.bench import (
     peers,
     reshapes,
     suites,
+    throughput,
     ttc,
     worker,
 )
@@ -389,3 +390,46 @@ def test_asking_for_help_imports_no_numba():
     done = subprocess.run([sys.executable, "-c", code + check], capture_output=True, text=True)
     assert done.returncode == 0
     assert "first-call" in done.stdout
+
+
+# Batches
+
+
+@pytest.mark.parametrize("name", list(throughput.CASES))
+def test_a_batch_is_proved_and_measured(name, monkeypatch):
+    real = throughput.turns
+    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    (found,) = throughput.measured([name], 1, 0.002, lambda _: None)
+    assert found.same
+    assert all(found.seconds[goal.way] > 0 for goal in found.goals)
+    assert {goal.kind for goal in found.goals} <= {"at least", "at most", "beyond"}
+    facts = found.facts()
+    assert facts["suite"] == "batch"
+    assert [goal["ratio"] for goal in facts["goals"]] == [found.ratio(g) for g in found.goals]
+
+
+def test_the_batch_suite(capsys, monkeypatch):
+    real = throughput.turns
+    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    out, _ = bench("--suite", "batch", "--size", "0.001", "--case", "resolve|call", capsys=capsys)
+    assert "times faster than loop of shapejit.resolve" in out
+    assert "at least 10x" in out
+    assert "us beyond numpy.copyto" in out
+    assert "map-" not in out
+    words = ("--suite", "batch", "--quick", "--size", "0.001", "--json")
+    found = json.loads(bench(*words, capsys=capsys)[0])
+    assert [row["name"] for row in found["rows"]] == list(throughput.QUICK)
+
+
+def test_a_wrong_batch_fails(capsys, monkeypatch):
+    wrong = throughput.Work({"shapejit": int}, False, ())
+    monkeypatch.setattr(throughput, "CASES", {"x": lambda size: wrong})
+    bench("--suite", "batch", code=1, capsys=capsys)
+
+
+def test_a_ratio_is_what_its_goal_is_about():
+    seconds = {"shapejit": 2.0, "memcpy": 1.0, "loop": 8.0}
+    figure = throughput.Figure("x", seconds, True, ())
+    assert figure.ratio(throughput.Goal("loop", "at least", 5)) == 4
+    assert figure.ratio(throughput.Goal("memcpy", "at most", 1.7)) == 2
+    assert figure.ratio(throughput.Goal("memcpy", "beyond", 1e-6)) == 1

@@ -114,7 +114,8 @@ class Suite(NamedTuple):
     default: bool = False
 
 
-FIRST_CALL = "first-call"  # the one suite that is no list of copies: see `firstcall`
+# The suites that are no lists of copies: see `firstcall` and `throughput`.
+FIRST_CALL, BATCH = "first-call", "batch"
 
 SUITES = {
     "ttc": Suite(ttc.float32, "the 57 TTC permutations, float32", 6, True),
@@ -128,6 +129,7 @@ SUITES = {
     "fresh": Suite(workloads.fresh, "the workloads without out="),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
+    BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
 }
 _QUICK_ASKED = 4  # of a suite that --quick alone leaves out
 
