@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from types import ModuleType
@@ -57,7 +57,7 @@ def run(plan: Plan, source: NDArray[Any], target: NDArray[Any], fresh: bool = Fa
     strided ndarray itself, or the bytes of a Tensor's buffer.
     """
     if plan.strategy is not Strategy.NOTHING:
-        _launch(plan, _address(source), _address(target), fresh)
+        _launch(plan, (_address(source),), (_address(target),), fresh)
         if plan.padding:
             target.reshape(-1).view(np.uint8)[-1] &= 0xFF >> plan.padding
 
@@ -66,17 +66,19 @@ def _address(x: NDArray[Any]) -> int:
     return int(x.__array_interface__["data"][0])
 
 
-def _launch(plan: Plan, source: int, target: int, fresh: bool) -> None:
+def _launch(plan: Plan, sources: Sequence[int], targets: Sequence[int], fresh: bool) -> None:
     """Run the compiled loop, in parallel if the plan says so and the threads are free."""
     work = _work_of(plan, fresh)
-    places = (source + plan.offset, target + plan.target_offset)
     if plan.parallel and _enter():
         try:
-            first(_key(work.parallel, work), _parallel, plan, work, places)
+            places = [np.array(each, np.int64) for each in (sources, targets)]
+            first(_key(work.parallel, work), _parallel, plan, work, *places)
         finally:
             _region.release()
     else:
-        first(_key(work.serial, work), _serial, plan, work, places)
+        key = _key(work.serial, work)
+        for source, target in zip(sources, targets, strict=True):
+            first(key, _serial, plan, work, source, target)
 
 
 def _work_of(plan: Plan, fresh: bool) -> _Work:
@@ -103,18 +105,20 @@ def _key(kernel: Callable[..., None], work: _Work) -> tuple[object, ...]:
     return (kernel, *map(type, work.tags), *work.counts)
 
 
-def _parallel(plan: Plan, work: _Work, places: tuple[int, int]) -> None:
+def _parallel(plan: Plan, work: _Work, sources: Addresses, targets: Addresses) -> None:
     threads = _threads()
     # A row of scratch for each thread, a cache line apart.
     at = np.empty((threads, len(plan.table) + 8), np.int64)
     own = _stage(work.stage, threads) if work.stage else 0
+    places = sources + plan.offset, targets + plan.target_offset
     facts = (*work.facts, own, work.stage, *work.tags)
     work.parallel(*places, plan.table, at, plan.count, *facts)
 
 
-def _serial(plan: Plan, work: _Work, places: tuple[int, int]) -> None:
+def _serial(plan: Plan, work: _Work, source: int, target: int) -> None:
     at = np.empty(len(plan.table), np.int64)
     own = _stage(work.stage, 1) if work.stage else 0
+    places = source + plan.offset, target + plan.target_offset
     work.serial(*places, plan.table, at, 0, plan.count, *work.facts, own, *work.tags)
 
 
@@ -265,18 +269,13 @@ def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = F
     """
     if plan.strategy is Strategy.NOTHING:
         return
-    with region(plan.parallel and plan.strategy not in IN_BITS) as threads:
-        if threads > 1:
-            work = _work_of(plan, fresh)
-            each = getattr(_batches(), f"{work.serial.__name__}_each")
-            at = np.empty((threads, len(plan.table) + 8), np.int64)
-            own = _stage(work.stage, threads) if work.stage else 0
-            places = sources + plan.offset, targets + plan.target_offset
-            facts = (plan.table, at, plan.count, *work.facts, own, work.stage, *work.tags)
-            first(_key(each, work), each, *places, *facts)
-            return
-    for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
-        _launch(plan, source, target, fresh)
+    _launch(plan, sources.tolist(), targets.tolist(), fresh)
+    if plan.padding:
+        with alone():
+            from .kernels import bits
+        last = plan.target_offset + plan.nbytes - 1
+        facts = targets, last, 0xFF & ~(0xFF >> plan.padding)
+        first(bits.clear_padding, bits.clear_padding, *facts)
 
 
 def deliver(
@@ -345,5 +344,5 @@ def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
 
     loops, at = np.empty((0, 3), np.int64), np.empty((threads, 1), np.int64)
     pages = -(-source.nbytes // PAGE)
-    facts = (loops, at, pages, source.nbytes, 0, 0)
-    copies.run_parallel(_address(source), _address(target), *facts)
+    come, to = (np.array([_address(x)], np.int64) for x in (source, target))
+    copies.run_parallel(come, to, loops, at, pages, source.nbytes, 0, 0)

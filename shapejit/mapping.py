@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,35 +137,78 @@ def _written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
     return t.numpy()
 
 
-def packed_rows(
-    out: Any, items: Sequence[Tensor], shape: tuple[int, ...], dtype: DType, first: int
-) -> list[Tensor] | None:
-    """The checked Tensors of an out= for packed results; None: its rows begin within bytes."""
+class Places(NamedTuple):
+    """Where packed tensors begin: the bytes and the bits in them; and what bytes they reach."""
+
+    addresses: Addresses
+    bits: Addresses
+    spans: Spans
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Places:
+        """Those of Tensors."""
+        offsets = np.array([t.layout.offset for t in tensors], np.int64)
+        begins = _buffers(tensors)
+        reach = np.array([t.layout.span for t in tensors], np.int64).reshape(-1, 2)
+        spans = begins + reach[:, 0] // 8, begins + (reach[:, 1] + 7) // 8
+        return cls(begins + offsets // 8, offsets % 8, spans)
+
+
+def _buffers(tensors: Sequence[Tensor]) -> Addresses:
+    """The addresses of the memory of Tensors."""
+    buffers = tuple(t.buffer for t in tensors)
+    if not buffers:
+        return np.empty(0, np.int64)
+    one = buffers[0]
+    addresses, alike = roster.alike(buffers, one.dtype, one.shape, one.strides)
+    addresses[alike:] = [roster.address_of(x) for x in buffers[alike:]]
+    return addresses
+
+
+def packed_places(
+    out: Any,
+    items: Sequence[Tensor],
+    sources: Places,
+    shape: tuple[int, ...],
+    dtype: DType,
+    first: int,
+) -> Places:
+    """Those of the checked `out` for the packed results of `items`, which lie at `sources`.
+
+    Rows of one slab may begin within bytes.
+    """
     count = len(items)
     if isinstance(out, Tensor):
-        for i, t in enumerate(items):
-            with about(named(first, i)):
-                operations._check_tensor_out(t, (count, *shape), out)
-        row = Layout.row_major(shape, dtype.bits)
-        if row.size * dtype.bits % 8:
-            return None
-        return [out[i, ...] for i in range(count)]
+        whole = Layout.row_major((count, *shape), dtype.bits)
+        model = Tensor(np.empty(0, np.uint8), dtype, Layout.row_major((0,), dtype.bits))
+        operations._check_tensor_out(model, whole.shape, out)
+        begins = out.layout.offset + dtype.bits * prod(shape) * np.arange(count)
+        start = roster.address_of(out.buffer)
+        span = np.array([out.layout.span], np.int64)
+        spans = start + span[:, 0] // 8, start + (span[:, 1] + 7) // 8
+        targets = Places(start + begins // 8, begins % 8, spans)
+        outs: Sequence[Tensor] = [out] * count
+    else:
+        outs = _packed_outs(out, items, shape, first)
+        targets = Places.of(outs)
+        roster.check_disjoint(targets.spans, range(first, first + count))
+    for i, j in roster.crossings(sources.spans, targets.spans):
+        with about(named(first, i)):
+            operations._check_apart(operations._reach(items[i]), operations._reach(outs[j]))
+    return targets
+
+
+def _packed_outs(
+    out: Any, items: Sequence[Tensor], shape: tuple[int, ...], first: int
+) -> Sequence[Tensor]:
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one Tensor of all results or a sequence of them, "
             f"not {type(out).__name__}"
         )
-    if len(out) != count:
-        raise ReshapeError(f"out= holds {len(out)} Tensors for {count} tensors")
+    if len(out) != len(items):
+        raise ReshapeError(f"out= holds {len(out)} Tensors for {len(items)} tensors")
     for i, t in enumerate(out):
         with about(f"out {first + i}"):
             operations._check_tensor_out(items[i], shape, t)
-    reaches = [operations._reach(t) for t in (*items, *out)]
-    starts = np.array([roster.address_of(x) for x in reaches], np.int64)
-    spans = starts, starts + np.array([x.nbytes for x in reaches], np.int64)
-    sources, targets = [s[:count] for s in spans], [s[count:] for s in spans]
-    roster.check_disjoint((targets[0], targets[1]), range(first, first + count))
-    for i, j in roster.crossings((sources[0], sources[1]), (targets[0], targets[1])):
-        with about(named(first, i)):
-            operations._check_apart(reaches[i], reaches[count + j])
-    return list(out)
+    return out

@@ -435,10 +435,15 @@ def _concat_tensors(
         place = target.layout.narrow(axis, start, t.shape[axis], 1)
         start += t.shape[axis]
         engine.run(plan(t.layout, kind.bits, place), t.buffer, target.buffer, fresh=out is None)
-    padding = -target.layout.span[1] % 8
-    if padding and whole.size:
-        target.buffer[(target.layout.span[1] - 1) // 8] &= 0xFF >> padding
+    _clear_padding(target)
     return target
+
+
+def _clear_padding(t: Tensor) -> None:
+    """Make the bits behind the last element of its last byte zero."""
+    padding = -t.layout.span[1] % 8
+    if padding and t.layout.size:
+        t.buffer[(t.layout.span[1] - 1) // 8] &= 0xFF >> padding
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from typing import Any
@@ -273,27 +273,47 @@ class Program:
         for i, t in enumerate(items):
             with about(mapping.named(first, i)):
                 self._check_tensor(t)
-        ways = [self._way(t.layout) for t in items]
-        if out is None and not any(way.route.fresh for way in ways):
+        if self.dtype.packed:
+            return self._map_packed(items, out, first)
+        if out is None and not any(self._way(t.layout).route.fresh for t in items):
             return [self._tensor(t, None) for t in items]
-        if not self.dtype.packed:
-            into = None if out is None else mapping.as_arrays(out, self.dtype, first)
-            made = self._map(tuple(t.numpy() for t in items), into, first)
-            return [asarray(x) for x in made] if out is None else out
-        return self._map_packed(items, ways, out, first)
+        into = None if out is None else mapping.as_arrays(out, self.dtype, first)
+        made = self._map(tuple(t.numpy() for t in items), into, first)
+        return [asarray(x) for x in made] if out is None else out
 
-    def _map_packed(
-        self, items: tuple[Tensor, ...], ways: Sequence[Way], out: Any, first: int
-    ) -> Any:
-        """Tensor by tensor: rows of a slab need not begin on a byte."""
-        if out is None:
-            return [self._tensor(t, None) for t in items]
-        outs = mapping.packed_rows(out, items, self.shape, self.dtype, first)
-        if outs is None:
-            return operations.stack(self._map_packed(items, ways, None, first), out=out)
-        for t, way, into in zip(items, ways, outs, strict=True):
-            way.packed(t, into)
-        return out
+    def _map_packed(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
+        """One launch for all tensors that lie alike, and whose results begin on the same bit."""
+        sources = mapping.Places.of(items)
+        groups: dict[Layout, list[int]] = {}
+        for i, t in enumerate(items):
+            groups.setdefault(t.layout, []).append(i)
+        lots: dict[Layout, list[int]] = {}
+        for layout, which in groups.items():
+            lots.setdefault(replace(layout, offset=layout.offset % 8), []).extend(which)
+        if out is not None:
+            facts = out, items, sources, self.shape, self.dtype, first
+            targets = mapping.packed_places(*facts)
+            # A row of a slab may share bytes with its neighbours; nothing else does.
+            shared = isinstance(out, Tensor) and self.dtype.bits * prod(self.shape) % 8 != 0
+            for layout, which in lots.items():
+                self._way(layout).fill_bits(
+                    sources.addresses[which],
+                    targets.addresses[which],
+                    targets.bits[which] if shared else None,
+                )
+            if shared:
+                operations._clear_padding(out)
+            return out
+        results: list[Any] = [None] * len(items)
+        for layout, which in lots.items():
+            way = self._way(layout)
+            if way.route.fresh:
+                made = way.new_packed(sources.addresses[which], self.dtype)
+            else:
+                made = [self._tensor(items[i], None) for i in which]
+            for i, t in zip(which, made, strict=True):
+                results[i] = t
+        return results
 
     def _tensor(self, t: Tensor, out: Tensor | None) -> Tensor:
         """The result for a Tensor that was checked, as `out` was."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, planner, roster, tiling
+from .dtypes import DType
 from .engine import Addresses
 from .fusion import CONTIGUOUS, COPY, Op, route
 from .layout import Layout
@@ -167,18 +169,45 @@ class Way:
         """The result for a Tensor of packed elements in new memory."""
         memory = np.empty(self.copies[-1].nbytes, np.uint8)
         run(self.copies, t.buffer, memory, fresh=True)
+        return self._packed(memory, t.dtype)
+
+    def new_packed(self, sources: Addresses, dtype: DType) -> list[Tensor]:
+        """The results for packed tensors whose Layout begins in these bytes: rows of a new slab."""
+        slab = np.empty((len(sources), _nbytes(self.route.copies[-1])), np.uint8)
+        targets = roster.address_of(slab) + slab.shape[1] * np.arange(len(slab))
+        self._all(sources, targets, self.route.copies, fresh=True)
+        return [self._packed(row, dtype) for row in slab]
+
+    def _packed(self, memory: Bytes, dtype: DType) -> Tensor:
         view = self.route.view
-        row = Layout.row_major(self.route.shape, t.dtype.bits)
-        made = Tensor(memory, t.dtype, row if view is None else view)
+        row = Layout.row_major(self.route.shape, dtype.bits)
+        made = Tensor(memory, dtype, row if view is None else view)
         return made.locked() if self.route.locked else made
 
+    def fill_bits(self, sources: Addresses, targets: Addresses, bits: Addresses | None) -> None:
+        """`fill` for packed tensors: at `bits` of bytes that others share, if there are any."""
+        if bits is None:
+            self._all(sources, targets, self.route.fills, fresh=False)
+            return
+        for bit in np.unique(bits).tolist():
+            lot = bits == bit
+            self._all(sources[lot], targets[lot], self.route.fills, fresh=False, bit=bit)
+
     def _all(
-        self, sources: Addresses, targets: Addresses, steps: Sequence[Layout], fresh: bool
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        steps: Sequence[Layout],
+        fresh: bool,
+        bit: int | None = None,
     ) -> None:
-        """`steps` from every source to its target: one launch, or one a step of so many."""
+        """`steps` from every source to its target: one launch, or one a step of so many.
+
+        With `bit` the targets begin there in bytes that others share.
+        """
         count = len(sources)
         if len(steps) == 1:
-            self._each(sources, targets, steps[0], fresh)
+            self._each(sources, targets, steps[0], fresh, bit)
             return
         most = max(_nbytes(step) for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH // max(most, 1)))
@@ -189,14 +218,24 @@ class Way:
             for k, step in enumerate(steps):
                 last = k == len(steps) - 1
                 to = targets[start : start + chunk] if last else rows[k % 2][: len(come)]
-                self._each(come, to, step, fresh and last)
+                self._each(come, to, step, fresh and last, bit if last else None)
                 come = to
 
-    def _each(self, sources: Addresses, targets: Addresses, step: Layout, fresh: bool) -> None:
+    def _each(
+        self,
+        sources: Addresses,
+        targets: Addresses,
+        step: Layout,
+        fresh: bool,
+        bit: int | None = None,
+    ) -> None:
         nbytes = _nbytes(step)
         # Rounded, or each number of tensors would have a plan of its own.
         total = 1 << (len(sources) * nbytes).bit_length() >> 1
-        made = _compiled(step, total)
+        into = None
+        if bit is not None:
+            into = replace(Layout.row_major(step.shape, step.bits), offset=bit)
+        made = _compiled(step, total, into)
         whole = nbytes <= FEW_ELEMENTS or made.strategy not in VECTORS
         if whole and self.parcel is not None and step == self.route.fills[0]:
             facts = np.array([nbytes]), self.parcel, np.zeros(1, np.int64)
@@ -231,9 +270,9 @@ def _numpys(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return operator.methodcaller("reshape", *given)
 
 
-def _compiled(layout: Layout, total: int = 0) -> Plan:
+def _compiled(layout: Layout, total: int = 0, into: Layout | None = None) -> Plan:
     """A plan that is not NumPy's, for `total` bytes in one launch."""
-    return planner.plan(layout, layout.bits, None, max(total, planner.NUMPY_BELOW * tiling.PIECE))
+    return planner.plan(layout, layout.bits, into, max(total, planner.NUMPY_BELOW * tiling.PIECE))
 
 
 def run(plans: Sequence[Plan], source: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:

@@ -16,7 +16,7 @@ from numba import prange
 from ..tiling import BIT_COLUMNS, DENSE_PIECES, MOST_AHEAD
 from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, widen_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
-from .copies import STAGE, Table, advance, enter
+from .copies import STAGE, Numbers, Table, advance, enter, part
 from .jit import kernel, parallel_kernel
 from .memory import (
     LINE,
@@ -203,8 +203,8 @@ def bit_tiles(
 
 @parallel_kernel
 def bit_tiles_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -216,12 +216,15 @@ def bit_tiles_parallel(
     bits: Any,
     pieces: Any,
 ) -> None:
-    """`bit_tiles`, one share of the tiles a row of `at`."""
-    shares = at.shape[0]
+    """`bit_tiles` of every tensor, one share of all tiles a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        bit_tiles(
-            source, target, loops, at[share], low, high,
-            shape, offsets, facts, own, bits, pieces,
-        )  # fmt: skip
+        while done < high:
+            k, first, last = part(done, high, count)
+            bit_tiles(
+                sources[k], targets[k], loops, at[share], first, last,
+                shape, offsets, facts, own, bits, pieces,
+            )  # fmt: skip
+            done += last - first

@@ -25,7 +25,7 @@ from .bitmoves import (
     stream_shifted,
     widen_line,
 )
-from .copies import PAGE, STAGE, Table, advance, enter, small_row, stream
+from .copies import PAGE, STAGE, Numbers, Table, advance, enter, part, small_row, stream
 from .jit import kernel, parallel_kernel
 from .memory import (
     LINE,
@@ -441,10 +441,17 @@ def by_codes(
     fence()
 
 
+@kernel
+def clear_padding(targets: Numbers, last: int, mask: int) -> None:
+    """Make the bits of `mask` zero in byte `last` of every target."""
+    for k in range(len(targets)):
+        set_bits(targets[k] + last, mask, 0)
+
+
 @parallel_kernel
 def bit_run_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -452,17 +459,20 @@ def bit_run_parallel(
     stage: int,
     stage_step: int,
 ) -> None:
-    """`bit_run`, one share of the pages a row of `at`."""
-    shares = at.shape[0]
+    """`bit_run` of every tensor, one share of all pages a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
-        bit_run(source, target, loops, at[share], low, high, facts, stage)
+        done, high = total * share // shares, total * (share + 1) // shares
+        while done < high:
+            k, first, last = part(done, high, count)
+            bit_run(sources[k], targets[k], loops, at[share], first, last, facts, stage)
+            done += last - first
 
 
 @parallel_kernel
 def bit_rows_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -471,18 +481,21 @@ def bit_rows_parallel(
     stage: int,
     stage_step: int,
 ) -> None:
-    """`bit_rows`, one share of the rows a row of `at`."""
-    shares = at.shape[0]
+    """`bit_rows` of every tensor, one share of all rows a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        bit_rows(source, target, loops, at[share], low, high, facts, apart, own)
+        while done < high:
+            k, first, last = part(done, high, count)
+            bit_rows(sources[k], targets[k], loops, at[share], first, last, facts, apart, own)
+            done += last - first
 
 
 @parallel_kernel
 def by_codes_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     units: int,
@@ -498,12 +511,15 @@ def by_codes_parallel(
     step: Any,
     back: Any,
 ) -> None:
-    """`by_codes`, one share of the blocks a row of `at`."""
-    shares = at.shape[0]
+    """`by_codes` of every tensor, one share of all blocks a row of `at`."""
+    shares, total = at.shape[0], units * len(sources)
     for share in prange(shares):
-        low, high = units * share // shares, units * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        by_codes(
-            source, target, loops, at[share], low, high,
-            facts, outer, count, block, unit, own, bits, turns, step, back,
-        )  # fmt: skip
+        while done < high:
+            k, first, last = part(done, high, units)
+            by_codes(
+                sources[k], targets[k], loops, at[share], first, last,
+                facts, outer, count, block, unit, own, bits, turns, step, back,
+            )  # fmt: skip
+            done += last - first

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from .jit import kernel, parallel_kernel
 from .memory import LINE, copy, fence, move, move_line, size_of, stream_line
 
-Table = NDArray[np.int64]
+Table = NDArray[np.int64]  # of two dims
+Numbers = NDArray[np.int64]  # of one
 
 PAGE = 4096
 STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
@@ -56,6 +57,14 @@ def advance(loops: Table, at: Table, source: int, target: int) -> tuple[int, int
 
 
 @kernel
+def part(done: int, high: int, count: int) -> tuple[int, int, int]:
+    """Of units [done, high), `count` a tensor: the tensor of the first, and its units."""
+    tensor = done // count
+    before = tensor * count
+    return tensor, done - before, min(high - before, count)
+
+
+@kernel
 def stream(target: int, source: int, nbytes: int) -> None:
     """memcpy whose whole target lines go past the caches."""
     head = min(-target & (LINE - 1), nbytes)
@@ -84,8 +93,8 @@ def run(
 
 @parallel_kernel
 def run_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -93,11 +102,14 @@ def run_parallel(
     stage: int,
     stage_step: int,
 ) -> None:
-    """`run`, one share of the pages a row of `at`."""
-    shares = at.shape[0]
+    """`run` of every tensor, one share of all pages a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
-        run(source, target, loops, at[share], low, high, nbytes, stage)
+        done, high = total * share // shares, total * (share + 1) // shares
+        while done < high:
+            k, first, last = part(done, high, count)
+            run(sources[k], targets[k], loops, at[share], first, last, nbytes, stage)
+            done += last - first
 
 
 @kernel
@@ -174,8 +186,8 @@ def rows(
 
 @parallel_kernel
 def rows_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -184,9 +196,12 @@ def rows_parallel(
     stage_step: int,
     width: Any,
 ) -> None:
-    """`rows`, one share of the iterations a row of `at`."""
-    shares = at.shape[0]
+    """`rows` of every tensor, one share of all iterations a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        rows(source, target, loops, at[share], low, high, nbytes, own, width)
+        while done < high:
+            k, first, last = part(done, high, count)
+            rows(sources[k], targets[k], loops, at[share], first, last, nbytes, own, width)
+            done += last - first

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import prange
 
-from .copies import STAGE, Table, advance, enter, flush, stream
+from .copies import STAGE, Numbers, Table, advance, enter, flush, part, stream
 from .jit import kernel, parallel_kernel
 from .memory import LINE, PIECE, fence, interleave, move, pick, size_of, turn_groups
 
@@ -67,8 +67,8 @@ def interleave_rows(
 
 @parallel_kernel
 def interleave_rows_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -80,14 +80,28 @@ def interleave_rows_parallel(
     width: Any,
     pieces: Any,
 ) -> None:
-    """`interleave_rows`, one share of the tiles a row of `at`."""
-    shares = at.shape[0]
+    """`interleave_rows` of every tensor, one share of all tiles a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        interleave_rows(
-            source, target, loops, at[share], low, high, shape, offsets, own, factor, width, pieces
-        )
+        while done < high:
+            k, first, last = part(done, high, count)
+            interleave_rows(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                factor,
+                width,
+                pieces,
+            )
+            done += last - first
 
 
 @kernel
@@ -138,8 +152,8 @@ def pick_rows(
 
 @parallel_kernel
 def pick_rows_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -152,26 +166,29 @@ def pick_rows_parallel(
     width: Any,
     pieces: Any,
 ) -> None:
-    """`pick_rows`, one share of the blocks a row of `at`."""
-    shares = at.shape[0]
+    """`pick_rows` of every tensor, one share of all blocks a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        pick_rows(
-            source,
-            target,
-            loops,
-            at[share],
-            low,
-            high,
-            shape,
-            offsets,
-            own,
-            step,
-            back_tag,
-            width,
-            pieces,
-        )
+        while done < high:
+            k, first, last = part(done, high, count)
+            pick_rows(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                step,
+                back_tag,
+                width,
+                pieces,
+            )
+            done += last - first
 
 
 @kernel
@@ -222,8 +239,8 @@ def turn_rows(
 
 @parallel_kernel
 def turn_rows_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     iterations: int,
@@ -234,12 +251,27 @@ def turn_rows_parallel(
     count: Any,
     width: Any,
 ) -> None:
-    """`turn_rows`, one share of the blocks a row of `at`."""
-    shares = at.shape[0]
+    """`turn_rows` of every tensor, one share of all blocks a row of `at`."""
+    shares, total = at.shape[0], iterations * len(sources)
     for share in prange(shares):
-        low, high = iterations * share // shares, iterations * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        turn_rows(source, target, loops, at[share], low, high, shape, offsets, own, count, width)
+        while done < high:
+            k, first, last = part(done, high, iterations)
+            turn_rows(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                count,
+                width,
+            )
+            done += last - first
 
 
 @kernel
@@ -287,8 +319,8 @@ def gather(
 
 @parallel_kernel
 def gather_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -298,9 +330,14 @@ def gather_parallel(
     stage_step: int,
     width: Any,
 ) -> None:
-    """`gather`, one share of the blocks a row of `at`."""
-    shares = at.shape[0]
+    """`gather` of every tensor, one share of all blocks a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        gather(source, target, loops, at[share], low, high, shape, offsets, own, width)
+        while done < high:
+            k, first, last = part(done, high, count)
+            gather(
+                sources[k], targets[k], loops, at[share], first, last, shape, offsets, own, width
+            )
+            done += last - first

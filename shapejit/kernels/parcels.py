@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .copies import small_row
+from .copies import Numbers, small_row
 from .jit import kernel
 from .memory import (
     LINE,
@@ -27,8 +24,6 @@ from .memory import (
     size_of,
     transpose_even,
 )
-
-Numbers = NDArray[np.int64]
 
 # A parcel, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
 # leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.

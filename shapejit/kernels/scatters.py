@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import prange
 
-from .copies import Table, advance, enter, small_row
+from .copies import Numbers, Table, advance, enter, part, small_row
 from .jit import kernel, parallel_kernel
 from .memory import LINE, copy, fence, stream_line
 
@@ -76,8 +76,8 @@ def scatter(
 
 @parallel_kernel
 def scatter_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -88,9 +88,24 @@ def scatter_parallel(
     nbytes: int,
     width: Any,
 ) -> None:
-    """`scatter`, one share of the blocks a row of `at`."""
-    shares = at.shape[0]
+    """`scatter` of every tensor, one share of all blocks a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        scatter(source, target, loops, at[share], low, high, shape, offsets, own, nbytes, width)
+        while done < high:
+            k, first, last = part(done, high, count)
+            scatter(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                nbytes,
+                width,
+            )
+            done += last - first

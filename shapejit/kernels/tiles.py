@@ -16,7 +16,7 @@ from typing import Any
 
 from numba import prange
 
-from .copies import Table, advance, enter, small_row, stream
+from .copies import Numbers, Table, advance, enter, part, small_row, stream
 from .jit import kernel, parallel_kernel
 from .memory import (
     LINE,
@@ -212,8 +212,8 @@ def run_tiles(
 
 @parallel_kernel
 def run_tiles_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -225,20 +225,34 @@ def run_tiles_parallel(
     reach: int,
     width: Any,
 ) -> None:
-    """`run_tiles`, one share of the tiles a row of `at`."""
-    shares = at.shape[0]
+    """`run_tiles` of every tensor, one share of all tiles a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        run_tiles(
-            source, target, loops, at[share], low, high, shape, offsets, own, nbytes, reach, width
-        )
+        while done < high:
+            k, first, last = part(done, high, count)
+            run_tiles(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                nbytes,
+                reach,
+                width,
+            )
+            done += last - first
 
 
 @parallel_kernel
 def tiles_parallel(
-    source: int,
-    target: int,
+    sources: Numbers,
+    targets: Numbers,
     loops: Table,
     at: Table,
     count: int,
@@ -249,9 +263,24 @@ def tiles_parallel(
     width: Any,
     pieces: Any,
 ) -> None:
-    """`tiles`, one share of the tiles a row of `at`."""
-    shares = at.shape[0]
+    """`tiles` of every tensor, one share of all tiles a row of `at`."""
+    shares, total = at.shape[0], count * len(sources)
     for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
+        done, high = total * share // shares, total * (share + 1) // shares
         own = stage + share * stage_step
-        tiles(source, target, loops, at[share], low, high, shape, offsets, own, width, pieces)
+        while done < high:
+            k, first, last = part(done, high, count)
+            tiles(
+                sources[k],
+                targets[k],
+                loops,
+                at[share],
+                first,
+                last,
+                shape,
+                offsets,
+                own,
+                width,
+                pieces,
+            )
+            done += last - first
