@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -138,20 +139,36 @@ def _written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
 
 
 class Places(NamedTuple):
-    """Where packed tensors begin: the bytes and the bits in them; and what bytes they reach."""
+    """Where packed tensors begin: the bytes and the bits in them; and what bytes they reach.
+
+    Tensor k has the Layout `layouts[kinds[k]]`.
+    """
 
     addresses: Addresses
     bits: Addresses
     spans: Spans
+    layouts: Sequence[Layout]
+    kinds: NDArray[np.intp]
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Places:
         """Those of Tensors."""
-        offsets = np.array([t.layout.offset for t in tensors], np.int64)
+        known: dict[Layout, int] = {}
+        kinds = np.array([known.setdefault(t.layout, len(known)) for t in tensors], np.intp)
         begins = _buffers(tensors)
-        reach = np.array([t.layout.span for t in tensors], np.int64).reshape(-1, 2)
-        spans = begins + reach[:, 0] // 8, begins + (reach[:, 1] + 7) // 8
-        return cls(begins + offsets // 8, offsets % 8, spans)
+        facts = [(layout.offset, *layout.span) for layout in known]
+        offsets, lows, highs = np.array(facts, np.int64).reshape(-1, 3)[kinds].T
+        spans = begins + lows // 8, begins + (highs + 7) // 8
+        return cls(begins + offsets // 8, offsets % 8, spans, tuple(known), kinds)
+
+    def lots(self) -> dict[Layout, NDArray[np.intp]]:
+        """Those that lie alike in the bytes they begin in, by the Layout they have there."""
+        found: dict[Layout, list[int]] = {}
+        for kind, layout in enumerate(self.layouts):
+            found.setdefault(replace(layout, offset=layout.offset % 8), []).append(kind)
+        return {
+            layout: np.flatnonzero(np.isin(self.kinds, kinds)) for layout, kinds in found.items()
+        }
 
 
 def _buffers(tensors: Sequence[Tensor]) -> Addresses:
@@ -186,7 +203,8 @@ def packed_places(
         start = roster.address_of(out.buffer)
         span = np.array([out.layout.span], np.int64)
         spans = start + span[:, 0] // 8, start + (span[:, 1] + 7) // 8
-        targets = Places(start + begins // 8, begins % 8, spans)
+        kinds = np.zeros(count, np.intp)
+        targets = Places(start + begins // 8, begins % 8, spans, (out.layout,), kinds)
         outs: Sequence[Tensor] = [out] * count
     else:
         outs = _packed_outs(out, items, shape, first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import Any
@@ -270,7 +270,10 @@ class Program:
         return out
 
     def _map_tensors(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
+        dtype, shape = self.dtype, self.source_shape
         for i, t in enumerate(items):
+            if type(t) is Tensor and t.dtype is dtype and t.shape == shape:
+                continue
             with about(mapping.named(first, i)):
                 self._check_tensor(t)
         if self.dtype.packed:
@@ -284,12 +287,7 @@ class Program:
     def _map_packed(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
         """One launch for all tensors that lie alike, and whose results begin on the same bit."""
         sources = mapping.Places.of(items)
-        groups: dict[Layout, list[int]] = {}
-        for i, t in enumerate(items):
-            groups.setdefault(t.layout, []).append(i)
-        lots: dict[Layout, list[int]] = {}
-        for layout, which in groups.items():
-            lots.setdefault(replace(layout, offset=layout.offset % 8), []).extend(which)
+        lots = sources.lots()
         if out is not None:
             facts = out, items, sources, self.shape, self.dtype, first
             targets = mapping.packed_places(*facts)
@@ -310,8 +308,8 @@ class Program:
             if way.route.fresh:
                 made = way.new_packed(sources.addresses[which], self.dtype)
             else:
-                made = [self._tensor(items[i], None) for i in which]
-            for i, t in zip(which, made, strict=True):
+                made = [self._tensor(items[i], None) for i in which.tolist()]
+            for i, t in zip(which.tolist(), made, strict=True):
                 results[i] = t
         return results
 

@@ -261,6 +261,61 @@ def test_maps_of_packed_tensors(dtype, shape):
     assert [t.tobytes() for t in program.imap(iter(tensors))] == want
 
 
+def turned(t):
+    return t.T.reshape((-1,))
+
+
+def twice(t):
+    """Two copies: 7 divides nothing that the transposition moved."""
+    return t.T.reshape((-1,))[3:10503:7].reshape((10, 150)).T.reshape((-1,))
+
+
+@pytest.mark.parametrize("dtype", PACKED)
+@pytest.mark.parametrize("fn", [turned, twice])
+def test_packed_tensors_of_all_threads_that_begin_on_any_bit(dtype, fn):
+    """More than PARALLEL_FROM at once; rows of the slab begin within bytes, as tensors do."""
+    shape, count = (111, 113), 100 if fn is twice else 300
+    program = sj.plan(shape, dtype, fn)
+    tensors, want = [], []
+    for i in range(7):
+        codes, t = packed((shape[0], shape[1] + 3), dtype, i)
+        first = i % 4
+        seen = t[:, first : first + shape[1]]
+        tensors.append(seen)
+        want.append(fn(np.ascontiguousarray(codes[:, first : first + shape[1]])))
+    tensors, want = (([*x] * count)[:count] for x in (tensors, want))
+    bits = [sj.pack(x, dtype).tobytes() for x in want]
+    assert [t.tobytes() for t in program.map(tensors)] == bits
+    outs = [sj.pack(np.ones(program.shape, np.uint8), dtype) for _ in tensors]
+    program.map(tensors, out=outs)
+    assert [t.tobytes() for t in outs] == bits
+    slab = sj.pack(np.ones((count, *program.shape), np.uint8), dtype)
+    program.map(tensors, out=slab)
+    assert slab.tobytes() == sj.pack(np.stack(want), dtype).tobytes()
+
+
+def test_packed_rows_keep_the_bytes_beside_a_slab():
+    program = sj.plan((3,), "uint4", lambda t: t.flip())
+    memory = np.full(9, 0xFF, np.uint8)
+    slab = sj.Tensor.frombuffer(memory[1:], "uint4", (5, 3))
+    program.map([sj.pack(np.array([1, 2, 3], np.uint8), "uint4")] * 5, out=slab)
+    assert slab.unpack().view(np.uint8).tolist() == [[3, 2, 1]] * 5
+    assert memory[0] == 0xFF
+    assert memory[8] == 0x01  # the padding is zero
+
+
+def test_packed_tensors_and_outs_that_overlap():
+    program = sj.plan((4,), "uint4", lambda t: t.flip())
+    x = sj.pack(np.zeros(16, np.uint8), "uint4")
+    before = x.tobytes()
+    slab = sj.Tensor.frombuffer(x.buffer[2:], "uint4", (3, 4))
+    with pytest.raises(sj.ReshapeError, match="tensor 1"):
+        program.map([x[:4], x[4:8], x[8:12]], out=slab)
+    with pytest.raises(sj.ReshapeError, match="out 1"):
+        program.map([x[:4], x[4:8]], out=[x[8:12], x[8:12]])
+    assert x.tobytes() == before
+
+
 # Copies, counted
 
 
