@@ -15,9 +15,12 @@ from . import engine, operations, roster
 from .engine import Addresses
 from .errors import DTypeError, ReshapeError, about
 from .kernels import APART, COPY, EMPTY, VIEW
+from .layout import Layout
+from .mapping import Places
+from .planner import plan
 from .request import INVALID, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
-from .tensor import Tensor
+from .tensor import Tensor, asarray
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
@@ -94,9 +97,15 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     names = list(tensors) if keyed else range(len(items))
     asked = _asked(shapes, keyed, names)
     outs = None if out is None else _arranged(out, keyed, names, "out=")
+    lent: list[int] = []
+    if Tensor in set(map(type, items)):
+        lent = [i for i, x in enumerate(items) if type(x) is Tensor and not x.dtype.packed]
+        items, outs = _as_arrays(lent, names, items, outs, asked)
     settled = _settled(items, names, asked, copy, outs)
     if outs is None:
         results = _new(settled, asked, copy)
+        for i in lent:
+            results[i] = asarray(results[i])
         return dict(zip(names, results, strict=True)) if keyed else results
     _fill(settled, asked, outs, _targets(settled, names, asked, outs))
     return out
@@ -161,9 +170,28 @@ def _asked(shapes: Any, keyed: bool, names: Sequence[Any]) -> _Asked:
     if not isinstance(shapes, Mapping) and _is_one(shapes):
         return _Asked((shapes,), *_tokens((shapes,), None, "the target shape"))
     rows = _arranged(shapes, keyed, names, "shapes")
-    if len(rows) > 1 and rows[0] is rows[-1] and rows.count(rows[0]) == len(rows):
+    if len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1:
         rows = rows[:1]
     return _Asked(rows, *_tokens(rows, names, "the target shape"))
+
+
+def _as_arrays(
+    which: Sequence[int],
+    names: Sequence[Any],
+    items: tuple[Any, ...],
+    outs: tuple[Any, ...] | None,
+    asked: _Asked,
+) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+    """The same items and outs, but those Tensors of whole bytes as ndarrays over their memory."""
+    arrays, targets = list(items), None if outs is None else list(outs)
+    for i in which:
+        arrays[i] = items[i].numpy()
+        if targets is not None:
+            if type(targets[i]) is not Tensor or targets[i].dtype is not items[i].dtype:
+                with about(f"tensor {names[i]!r}"):
+                    _check(items[i], asked.request(i), None, targets[i])
+            targets[i] = targets[i].numpy()
+    return tuple(arrays), None if targets is None else tuple(targets)
 
 
 def _is_one(shapes: Any) -> bool:
@@ -283,8 +311,14 @@ def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
     """The results: views, and new arrays."""
     items, verdicts, spans = settled.items, settled.verdicts, settled.spans
     results: list[Any] = [None] * len(items)
+    packed = []
     for i in np.flatnonzero(verdicts == APART).tolist():
-        results[i] = operations.reshape_as(items[i], asked.request(i), copy, None)
+        x, request = items[i], asked.request(i)
+        if _moves_bits(x) and (copy or x.layout.reshape(target_shape(x.shape, request)) is None):
+            packed.append(i)
+        else:
+            results[i] = operations.reshape_as(x, request, copy, None)
+    _new_packed(packed, items, asked, results)
     viewed = np.flatnonzero(verdicts == VIEW).tolist()
     if len(asked.shapes) == 1:
         shape = asked.shapes[0]
@@ -305,6 +339,35 @@ def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
         targets = _slabs(settled, asked, small, results)
         _deliver(settled, small, targets, fresh=True)
     return results
+
+
+def _moves_bits(x: Any) -> bool:
+    return type(x) is Tensor and x.dtype.packed and x.size > 0
+
+
+def _new_packed(
+    which: Sequence[int], items: Sequence[Any], asked: _Asked, results: list[Any]
+) -> None:
+    """Copies of packed Tensors in new memory, in one launch for all that lie alike."""
+    tensors = [items[i] for i in which]
+    memory = [np.empty(t.nbytes, np.uint8) for t in tensors]
+    _copy_packed(tensors, memory, fresh=True)
+    for i, t, raw in zip(which, tensors, memory, strict=True):
+        shape = target_shape(t.shape, asked.request(i))
+        results[i] = Tensor(raw, t.dtype, Layout.row_major(shape, t.dtype.bits))
+
+
+def _copy_packed(
+    tensors: Sequence[Tensor], memory: Sequence[NDArray[np.uint8]], fresh: bool
+) -> None:
+    """Row-major copies; `memory` is the bytes of each."""
+    places = Places.of(tensors)
+    targets = np.array([roster.address_of(raw) for raw in memory], np.int64)
+    for layout, which in places.lots().items():
+        bits = tensors[which[0]].dtype.bits
+        total = len(which) * memory[which[0]].nbytes
+        made = plan(layout, bits, None, 1 << total.bit_length() >> 1)
+        engine.run_each(made, places.addresses[which], targets[which], fresh)
 
 
 def _slabs(settled: _Settled, asked: _Asked, which: Addresses, results: list[Any]) -> Addresses:
@@ -410,8 +473,14 @@ def _fill(settled: _Settled, asked: _Asked, outs: tuple[Any, ...], targets: Addr
     apart = settled.verdicts == APART
     copied = settled.verdicts == COPY
     large = copied & (settled.spans[:, 1] >= OWN)
+    packed = []
     for i in np.flatnonzero(apart | large).tolist():
-        operations.reshape_as(settled.items[i], asked.request(i), None, outs[i])
+        if _moves_bits(settled.items[i]):
+            packed.append(i)
+        else:
+            operations.reshape_as(settled.items[i], asked.request(i), None, outs[i])
+    memory = [operations._reach(outs[i]) for i in packed]
+    _copy_packed([settled.items[i] for i in packed], memory, fresh=False)
     small = np.flatnonzero(copied & ~large)
     if len(small):
         _deliver(settled, small, targets[small], fresh=False)

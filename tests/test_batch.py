@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import batch, resolver, roster
+from shapejit import batch, engine, operations, resolver, roster
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
 from shapejit.request import COPY, INFER
@@ -268,6 +268,48 @@ def test_packed_outs_lie_apart():
     outs[2] = outs[0]
     with pytest.raises(sj.ReshapeError, match="out 2 overlaps out 0"):
         sj.reshape_batch(ts, (8,), out=outs)
+
+
+def test_packed_tensors_that_lie_alike_are_copied_in_one_launch(monkeypatch):
+    launches, real = [], engine.run_each
+    monkeypatch.setattr(engine, "run_each", lambda *call: (launches.append(call), real(*call)))
+    codes = [np.random.default_rng(i).integers(0, 16, (301, 203), np.uint8) for i in range(70)]
+    packed = [sj.pack(x, "uint4") for x in codes]
+    seen = [t[:, i % 2 :: 2].T for i, t in enumerate(packed)]  # 101 or 102 columns
+    made = sj.reshape_batch(seen, (-1,))
+    assert len(launches) == 2
+    want = [sj.pack(x[:, i % 2 :: 2].T.reshape(-1), "uint4") for i, x in enumerate(codes)]
+    assert [t.tobytes() for t in made] == [t.tobytes() for t in want]
+    outs = [sj.Tensor.frombuffer(bytearray(b"\xff" * t.nbytes), "uint4", t.shape) for t in want]
+    assert sj.reshape_batch(seen, (-1,), out=outs) is outs
+    assert len(launches) == 4
+    assert [t.tobytes() for t in outs] == [t.tobytes() for t in want]
+
+
+def test_tensors_of_whole_bytes_are_copied_with_the_ndarrays(monkeypatch):
+    if COMPILED:
+        monkeypatch.setattr(operations, "reshape_as", None)  # calling it would fail
+    xs = [np.arange(6, dtype=np.float32).reshape(2, 3).T + i for i in range(40)]
+    mixed = [sj.asarray(x) if i % 3 else x for i, x in enumerate(xs)]
+    made = sj.reshape_batch(mixed, (-1,))
+    assert [type(x) for x in made] == [type(x) for x in mixed]
+    assert [x.tobytes() for x in made] == [x.reshape(-1).tobytes() for x in xs]
+    outs = [
+        sj.asarray(np.zeros(6, np.float32)) if i % 3 else np.zeros(6, np.float32) for i in range(40)
+    ]
+    assert sj.reshape_batch(mixed, (-1,), out=outs) is outs
+    assert [x.tobytes() for x in outs] == [x.reshape(-1).tobytes() for x in xs]
+    outs[4] = np.zeros(6, np.float32)
+    with pytest.raises(sj.DTypeError, match="tensor 4: out= must be a Tensor"):
+        sj.reshape_batch(mixed, (-1,), out=outs)
+
+
+def test_the_first_shape_may_come_again_as_the_last():
+    first, xs = (), [np.full((), i, np.float32) for i in range(3)]
+    made = sj.reshape_batch(xs, [first, np.array([1]), first])
+    assert [x.shape for x in made] == [(), (1,), ()]
+    with pytest.raises(sj.DTypeError, match="tensor 1"):
+        sj.reshape_batch(xs, [(1,), (1.0,), (1,)])
 
 
 def test_copy_false():
