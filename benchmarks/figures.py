@@ -13,7 +13,7 @@ from .record import ROOT, RecordError, git, machine
 
 FIGURES = ROOT / "benchmarks" / "measured"
 # What of a row is read again; shapes and axes stand in the tables.
-KEPT = ("suite", "name", "dtype", "nbytes", "counted", "disturbed", "seconds")
+KEPT = ("suite", "name", "dtype", "nbytes", "counted", "disturbed", "seconds", "goals")
 
 
 def measured(suite, options):

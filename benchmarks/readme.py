@@ -37,7 +37,24 @@ def table(figures):
         ).rstrip()
         for row in made
     ]
-    return "\n".join([_where(figures), "", "```text", *lines, "```", *_first_call(figures)])
+    more = [*_batch(figures), *_first_call(figures)]
+    return "\n".join([_where(figures), "", "```text", *lines, "```", *more])
+
+
+def _batch(figures):
+    """Many tensors at once, if that is recorded: a line a measure."""
+    lines = []
+    for row in figures["suites"].get("batch", {}).get("rows", []):
+        ours = 1e3 * row["seconds"]["shapejit"]
+        for goal in row["goals"]:
+            way, ratio = goal["way"], goal["ratio"]
+            said = {
+                "at least": f"{ratio:.1f}x faster than a {way}",
+                "at most": f"{ratio:.2f} x the time of {way}",
+                "beyond": f"{1e6 * ratio:+.2f} us beyond {way}",
+            }[goal["kind"]]
+            lines.append(f"{row['name']:20}  {ours:8.4g} ms  {said}")
+    return ["", "Many tensors at once:", "", "```text", *lines, "```"] if lines else []
 
 
 def _first_call(figures):

@@ -36,6 +36,7 @@ ROOT = Path(__file__).parent.parent
 CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
 COMMANDS = (compare, demonstration, figures, readme, record, report)
 
 
@@ -220,10 +221,9 @@ def repository(folder):
     """A repository of a package with one file, and its commit."""
     (folder / "shapejit").mkdir(parents=True)
     (folder / "shapejit" / "__init__.py").write_text("one = 1\n")
-    name = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
     record.git("init", "--quiet", "--initial-branch=main", cwd=folder)
     record.git("add", ".", cwd=folder)
-    record.git(*name, "commit", "--quiet", "--message", "one", cwd=folder)
+    record.git(*AUTHOR, "commit", "--quiet", "--message", "one", cwd=folder)
     return record.commit_named("HEAD", folder)
 
 
@@ -253,6 +253,10 @@ def test_commits_that_are_missing(tmp_path, results, monkeypatch):
     monkeypatch.setattr(record, "ROOT", folder)
     assert record.missing("m") == [commit]
     (results / "m" / f"{commit[:8]}-virtualenv-py3.11.json").write_text("{}")
+    assert record.missing("m") == []
+    (folder / "README.md").write_text("Nothing that is measured\n")
+    record.git("add", ".", cwd=folder)
+    record.git(*AUTHOR, "commit", "--quiet", "--message", "two", cwd=folder)
     assert record.missing("m") == []
 
 
@@ -557,10 +561,16 @@ def test_the_table():
         }
     }
     call = {"warm_beyond": 0.05, "cold": 3.0, "cold_trivial": 1.0}
-    rows = {"first-call": {**found["suites"]["ttc"], "summary": [], "rows": [call]}}
+    goal = {"way": "memcpy", "kind": "at most", "limit": 1.7, "ratio": 1.25}
+    many = {"name": "map", "seconds": {"shapejit": 0.005}, "goals": [goal]}
+    rows = {
+        name: {**found["suites"]["ttc"], "summary": [], "rows": [row]}
+        for name, row in (("first-call", call), ("batch", many))
+    }
     text = readme.table({"suites": {**found["suites"], **rows}})
     assert "costs 0.05 s beyond" in text
     assert "2.0 to 2.0 s" in text
+    assert "5 ms  1.25 x the time of memcpy" in text
     lines = readme.table(found).splitlines()
     assert "01234567" in lines[0]
     assert lines[-2].split() == ["ttc", "3", "1.50", "2.50", "1.5x", "1.5x"]
