@@ -6,7 +6,7 @@ from . import ratios
 from .ratios import OURS, OverNumpy, Ratios, TimeOfACall, installed
 from .tables import cases
 
-MOST = 10_000  # tensors, or shapes
+MOST = 4000  # tensors, or shapes
 SMALL = 64, 16 * 1024  # bytes of the smallest and the largest tensor
 
 

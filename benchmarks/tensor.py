@@ -8,13 +8,17 @@ from .tables import cases, dtypes
 
 SHAPE = (2048, 4096)
 
-# The first dtype of each width below a byte.
-DTYPES = {}
-for _kind in dtypes.all():
-    if _kind.packed:
-        DTYPES.setdefault(_kind.bits, _kind)
-DTYPES = {_kind.name: _kind for _kind in DTYPES.values()}
 CALLS = ("transpose", "odd-rows", "pack", "unpack")
+# Every call at the width that matters most; of the others what is a kernel of its own.
+CASES = (
+    *(f"int4/{call}" for call in CALLS),
+    "uint2/transpose",
+    "uint2/unpack",
+    "float6_e2m3fn/transpose",
+    "float6_e2m3fn/pack",
+    "uint1/transpose",
+)
+DTYPES = {name: dtypes.dtype(name) for name in dict.fromkeys(c.split("/")[0] for c in CASES)}
 
 
 def packed(codes, bits):
@@ -32,8 +36,8 @@ def unpacked(stream, bits, count):
 class Packed(OverMemcpy, OverNumpy):
     """Packed elements, beside NumPy on one element a byte"""
 
-    params = [f"{name}/{call}" for name in DTYPES for call in CALLS]
-    compared = [case for case in params if case.startswith("int4/") or case == "uint6/transpose"]
+    params = list(CASES)
+    compared = params[: len(CALLS) + 1]
     turns = 5
     version = "1"
 
@@ -62,5 +66,5 @@ class PackedTime(TimeOfACall):
     """Packed elements"""
 
     of = Packed
-    params = Packed.params[: len(CALLS)]
+    params = Packed.params[:2]
     version = "1"
