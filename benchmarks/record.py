@@ -171,6 +171,9 @@ def main(argv=None):
         if args.python is not None and len(commits) != 1:
             raise RecordError("--python has one commit installed: name one")
         return record(commits, args.machine, args.python, args.bench)
+    except ModuleNotFoundError as fault:
+        print(f"record: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
+        return 2
     except RecordError as fault:
         print(f"record: error: {fault}", file=sys.stderr)
         return 2

@@ -146,6 +146,9 @@ def main(argv=None):
         text = page(found, known, figures)
         args.output.parent.mkdir(parents=True, exist_ok=True)
         args.output.write_text(text)
+    except ModuleNotFoundError as fault:
+        print(f"report: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
+        return 2
     except (RecordError, OSError) as fault:
         print(f"report: error: {fault}", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
-"""Many tensors in one launch: small ones as parcels, large ones by the kernels of a plan.
+"""Many small tensors in one launch, as parcels.
 
-`sources` and `targets` are addresses of first elements. Work is dealt to the
-threads by bytes: parcels whole, plans down to their units of work.
+`sources` and `targets` are addresses of first elements. Tensors are dealt to
+the threads by their bytes, whole; what is larger goes by the kernels of a Plan.
 """
 
 from __future__ import annotations
