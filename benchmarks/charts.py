@@ -27,8 +27,15 @@ def ratios(name, unit, title, found, said):
         for case in dict.fromkeys(c for run in own for c in run.values[name]):
             points = [(run, run.values[name][case]) for run in own if case in run.values[name]]
             _line(figure, points, ticks, said, case, color=GREY, width=1, marker=3)
-        means = [(run, geometric_mean(run.values[name].values())) for run in own]
-        _band(figure, means, ticks, COLOURS[k % len(COLOURS)])
+        # Of the cases that all of them have: one that is added moves no mean.
+        common = [c for c in own[-1].values[name] if all(c in run.values[name] for run in own)]
+        means = [
+            (run, geometric_mean(run.values[name][case] for case in common))
+            for run in own
+            if common
+        ]
+        if means:
+            _band(figure, means, ticks, COLOURS[k % len(COLOURS)])
         label = f"geometric mean ({curve})"
         _line(figure, means, ticks, said, label, COLOURS[k % len(COLOURS)], width=3, marker=7)
     if not figure.data:

@@ -1,11 +1,13 @@
 """Compare two commits in one run, and fail if the second is slower.
 
 Each is installed into an environment of its own. Three processes, two of the
-first commit and one of the second, take turns at every benchmark; the two of one
-commit say what noise there is. A benchmark is reported when time / memcpy's (or
-NumPy's, where there is nothing to copy) got worse by more than 10 % and by more
-than the noise, again and again in new processes. Exit code 0: none is; 1: some
-are; 2: bad arguments, or a commit that cannot be installed.
+first commit and one of the second, take turns at every benchmark. A benchmark is
+reported when time / memcpy's (or NumPy's, where there is nothing to copy) got
+worse by more than 10 % and by more than the noise: what the two processes of one
+commit differ by, and what the change itself differs by from session to session;
+what looks slower is measured again in new processes. Exit code 0: none is
+slower; 1: some are, or fail on the second commit alone; 2: bad arguments, a
+commit that cannot be installed, or nothing that could be compared.
 """
 
 import argparse
@@ -14,7 +16,6 @@ import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
@@ -23,7 +24,7 @@ from statistics import median
 from .catalogue import items
 from .installs import InstallError, differing, install
 from .record import ROOT, RecordError, commit_named
-from .trials import CaseError, Side, measured, replied
+from .trials import Sides, left, measured
 
 WORSE = 0.10
 SUSPECT = 0.05  # a logarithm
@@ -33,10 +34,7 @@ TRIALS = (2, 3, 6)
 
 @dataclass(frozen=True)
 class Verdict:
-    """Both values and the noise of one item, `change` a fraction of the first value.
-
-    `steady`: most trials saw it worse; `slower`: and by more than the noise.
-    """
+    """Both values of one item, its change and the noise as fractions of the first value."""
 
     benchmark: str
     unit: str
@@ -45,25 +43,41 @@ class Verdict:
     noise: float
     slower: bool
     change: float
-    steady: bool = True
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was compared, and what could not be."""
+
+    verdicts: list
+    left: list
+
+    @property
+    def slower(self):
+        """What is slower on the second commit."""
+        return [v for v in self.verdicts if v.slower]
+
+    @property
+    def fails(self):
+        """What fails on the second commit alone."""
+        return [one for one in self.left if one.fails]
 
 
 def verdict(item, trials):
-    """Slower, if most trials say so and by more than 10 % and than the noise.
+    """Slower, if by more than 10 % and by more than the noise.
 
-    The noise is what most trials of one commit beside itself stayed within.
+    The noise is what the trials of one commit beside itself stayed within, and
+    what the change in any trial fell short of the change that is reported.
     """
-    change = median(s.change for s in trials)
-    noises = sorted(s.noise for s in trials)
+    changes, noises = sorted(s.change for s in trials), sorted(s.noise for s in trials)
     # Of three trials all count, of six one may have been disturbed.
     odd = len(trials) // 6
-    noise = noises[-1 - odd]
-    steady = sum(s.change > SUSPECT for s in trials) >= len(trials) - odd
-    slower = steady and change > _least(noise)
-    first, second = median(s.first for s in trials), median(s.second for s in trials)
+    change = median(changes)
+    noise = max(noises[-1 - odd], change - changes[odd])
+    first = median(s.first for s in trials)
+    slower, factor = change > _least(noise), exp(change)
     unit = f"time / {item.baseline}'s"
-    factors = exp(noise) - 1, slower, exp(change) - 1, steady
-    return Verdict(str(item), unit, first, second, *factors)
+    return Verdict(str(item), unit, first, first * factor, exp(noise) - 1, slower, factor - 1)
 
 
 def _least(noise):
@@ -72,66 +86,62 @@ def _least(noise):
 
 
 def timed(chosen, pythons, tell=lambda item: None):
-    """A Verdict an item: those that look slower are looked at again, in new processes."""
-    verdicts, usual = {}, 0.0
+    """What is Found of ratios: those that look slower are looked at again, in new processes."""
+    verdicts, hindered, usual = {}, {}, 0.0
     for stage, times in enumerate(TRIALS):
         if not chosen:
             break
-        trials = measured(chosen, pythons, times, stage > 0, tell)
+        trials, more = measured(chosen, pythons, times, stage > 0, tell)
+        hindered |= more
         if stage == 0:
             noises = sorted(s.noise for made in trials.values() for s in made)
             usual = noises[len(noises) * 9 // 10] if noises else 0.0
         found = {item: verdict(item, made) for item, made in trials.items()}
         verdicts |= found
         chosen = [item for item, v in found.items() if _doubtful(v, stage, usual)]
-    return list(verdicts.values())
+    return Found([v for item, v in verdicts.items() if item not in hindered], [*hindered.values()])
 
 
 def _doubtful(v, stage, usual):
     """Whether to look again: always where something seems slower for the first time.
 
-    Then no longer at what only some trials saw, nor at what is slower by twice
-    as much as needs be with the noise that this run has as a rule.
+    Then no longer at what is slower by twice as much as needs be with the noise
+    that it, and this run as a rule, has.
     """
     change = log(1 + v.change)
     if stage == 0:
         return change > SUSPECT
-    return v.steady and change <= 2 * max(_least(log(1 + v.noise)), usual)
+    return log(1 + WORSE) < change <= 2 * max(_least(log(1 + v.noise)), usual)
 
 
 def counted(chosen, pythons):
-    """A Verdict a counter: no noise, no turns."""
-    found = []
+    """What is Found of counters: no noise, no turns."""
+    found = Found([], [])
     # A counter class may count what its process did before.
     for kind in dict.fromkeys(item.kind for item in chosen):
-        own = [item for item in chosen if item.kind == kind]
-        found += _counted(own, pythons)
+        with Sides(pythons, ("first", "second")) as sides:
+            for item in chosen:
+                if item.kind == kind:
+                    _count(item, sides, found)
     return found
 
 
-def _counted(chosen, pythons):
-    found = []
-    with ExitStack() as stack:
-        sides = []
-        for name in ("first", "second"):
-            sides.append(Side(pythons[name]))
-            stack.callback(sides[-1].close)
-        for item in chosen:
-            replies = [s.ask(count=item.kind, method=item.method, case=item.case) for s in sides]
-            try:
-                if not replied(replies):
-                    continue
-            except CaseError as fault:
-                raise CaseError(f"{item}: {fault}") from None
-            first, second = (reply["value"] for reply in replies)
-            change = second / first - 1 if first else (float("inf") if second else 0.0)
-            slower = change > WORSE
-            found.append(Verdict(str(item), item.unit, first, second, 0.0, slower, change))
-    return found
+def _count(item, sides, found):
+    sides.revive()
+    request = {"count": item.kind, "method": item.method, "case": item.case}
+    replies = {name: side.ask(**request) for name, side in sides.items()}
+    hindrance = left(item, replies)
+    if hindrance is not None:
+        found.left.append(hindrance)
+        return
+    first, second = (replies[name]["value"] for name in ("first", "second"))
+    change = second / first - 1 if first else (float("inf") if second else 0.0)
+    slower = change > WORSE
+    found.verdicts.append(Verdict(str(item), item.unit, first, second, 0.0, slower, change))
 
 
 def compare(repository, first, second, folder, chosen, tell=lambda item: None):
-    """The Verdicts over two commits of a repository."""
+    """What is Found over two commits of a repository."""
     commits = {"first": first, "second": second}
     with ThreadPoolExecutor() as pool:
         made = pool.map(
@@ -144,33 +154,33 @@ def compare(repository, first, second, folder, chosen, tell=lambda item: None):
         raise InstallError(f"the environments have other versions of {', '.join(different)}")
     counters = [item for item in chosen if item.method]
     ratios = [item for item in chosen if not item.method]
-    return counted(counters, pythons) + timed(ratios, pythons, tell)
+    numbers, times = counted(counters, pythons), timed(ratios, pythons, tell)
+    return Found(numbers.verdicts + times.verdicts, numbers.left + times.left)
 
 
-def text(verdicts):
-    """What is slower, with both values and the noise; what is faster; how many there were."""
+def text(found):
+    """What is slower, with both values and the noise; what is faster; what was not compared."""
     lines = [
         f"slower: {v.benchmark}: {v.first:.4g} -> {v.second:.4g} {v.unit}, "
         f"{v.change:+.0%}, noise {v.noise:.0%}"
-        for v in verdicts
-        if v.slower
+        for v in found.slower
     ]
-    faster = [v for v in verdicts if v.change < -max(WORSE, v.noise)]
+    faster = [v for v in found.verdicts if v.change < -max(WORSE, v.noise)]
     lines += [
         f"faster: {v.benchmark}: {v.first:.4g} -> {v.second:.4g} {v.unit}, {v.change:+.0%}"
         for v in faster
     ]
-    slower = sum(v.slower for v in verdicts)
-    noises = [v.noise for v in verdicts] or [0.0]
+    lines += [f"not compared: {one.benchmark}: {one.reason}" for one in found.left]
+    noises = [v.noise for v in found.verdicts] or [0.0]
     lines.append(
-        f"{len(verdicts)} compared, {slower} slower; "
+        f"{len(found.verdicts)} compared, {len(found.slower)} slower, {len(found.left)} left; "
         f"noise {median(noises):.0%} in the middle, {max(noises):.0%} at most"
     )
     return "\n".join(lines)
 
 
 def main(argv=None):
-    """0 nothing is slower, 1 something is, 2 bad arguments."""
+    """0 nothing is slower, 1 something is or fails, 2 bad arguments or nothing to compare."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compare",
         description=__doc__,
@@ -197,11 +207,11 @@ def main(argv=None):
     except (RecordError, InstallError, re.error, OSError) as fault:
         print(f"compare: error: {fault}", file=sys.stderr)
         return 2
-    except CaseError as fault:
-        print(f"compare: a benchmark fails: {fault}", file=sys.stderr)
-        return 1
-    print(json.dumps([asdict(v) for v in found], indent=1) if args.json else text(found))
-    return int(any(v.slower for v in found))
+    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
+    if not found.verdicts and not found.fails:
+        print("compare: error: nothing could be compared", file=sys.stderr)
+        return 2
+    return int(bool(found.slower or found.fails))
 
 
 def _tell(item):

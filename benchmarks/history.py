@@ -49,7 +49,15 @@ def runs(results=RESULTS):
         for path in results.glob("*/*.json")
         if path.name != "machine.json"
     ]
-    return sorted(found, key=lambda run: (order.get(run.commit, len(order)), run.date))
+    # A commit that is no ancestor (any more) stands among those by its date.
+    dates = sorted((run.date, order[run.commit]) for run in found if run.commit in order)
+
+    def place(run):
+        if run.commit in order:
+            return order[run.commit], 0, run.date
+        return max((k for date, k in dates if date <= run.date), default=-1), 1, run.date
+
+    return sorted(found, key=place)
 
 
 def _order():

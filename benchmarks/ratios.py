@@ -21,14 +21,16 @@ OURS = "shapejit"
 def installed(*names):
     """The package that is measured, which has these names.
 
-    Otherwise NotImplementedError: asv then records "n/a".
+    Otherwise NotImplementedError: asv then records "n/a". A package that cannot
+    be imported is another fault.
     """
+    package = import_module(OURS)
     for name in names:
         try:
             resolve_name(f"{OURS}.{name}")
         except (AttributeError, ImportError):
             raise NotImplementedError(f"this {OURS} has no {name}") from None
-    return import_module(OURS)
+    return package
 
 
 def seconds(ways, turns):

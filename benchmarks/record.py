@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
@@ -71,10 +72,53 @@ def _cpu():
 
 
 def missing(name):
-    """The commits of main, oldest first, of which this machine has no results."""
-    have = {path.name.split("-")[0] for path in (RESULTS / name).glob("*-*.json")}
-    commits = git("rev-list", "--reverse", "main", "--", *MEASURED).split()
+    """The commits of main, oldest first, of which this machine lacks results of a benchmark.
+
+    Results of another version of the benchmark, or of another Python, are none.
+    """
+    known = _stored(RESULTS / "benchmarks.json")
+    wanted = {key: one["version"] for key, one in known.items() if isinstance(one, dict)}
+    have = {
+        path.name.split("-")[0]
+        for path in (RESULTS / name).glob(f"*-{_environment(sys.version_info)}.json")
+        if _holds(_stored(path), wanted)
+    }
+    commits = git("rev-list", "--reverse", _main(), "--", *MEASURED).split()
     return [commit for commit in commits if commit[:8] not in have]
+
+
+def _main():
+    """The branch whose history is kept; where a clone has none, what is checked out."""
+    for name in ("main", "origin/main"):
+        with suppress(RecordError):
+            return commit_named(name)
+    return "HEAD"
+
+
+def _environment(version):
+    """The name of asv's own environment."""
+    return f"virtualenv-py{version[0]}.{version[1]}"
+
+
+def _stored(path):
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _rows(found):
+    """{benchmark: {column: value}} of a results file."""
+    columns = found.get("result_columns", ())
+    return {k: dict(zip(columns, row, strict=False)) for k, row in found.get("results", {}).items()}
+
+
+def _holds(found, wanted):
+    """Whether all benchmarks have run: n/a is a result (NaN), a failure is none (null)."""
+    rows = _rows(found)
+    return bool(rows) and all(
+        key in rows
+        and rows[key].get("version") == version
+        and None not in (rows[key]["result"] or [None])
+        for key, version in wanted.items()
+    )
 
 
 def check_installed(python, commit):
@@ -96,28 +140,81 @@ def check_installed(python, commit):
             raise RecordError(f"{python} has another {path} than commit {commit[:8]}")
 
 
-def settle(facts):
-    """Name what an existing environment recorded by its Python's version; merge it."""
-    for path in sorted((RESULTS / facts["machine"]).glob("*-existing-*.json")):
+def settle(facts, before=None):
+    """Name what an existing environment recorded by its Python's version; merge it.
+
+    `before` is what files held before asv wrote them: what a case once measured is
+    not lost to a failure, nor to a run of other cases.
+    """
+    folder = RESULTS / facts["machine"]
+    for path in sorted(folder.glob("*-existing-*.json")):
         found = json.loads(path.read_text())
         if not os.path.exists(found["python"]):
             continue  # of another clone: whoever recorded it has the Python to ask
         version = subprocess.check_output(
             [found["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True
         ).strip()
-        name = f"virtualenv-py{version}"
+        name = _environment(version.split("."))
         target = path.with_name(f"{found['commit_hash'][:8]}-{name}.json")
         found.update(env_name=name, python=version, params={**facts, "python": version})
-        if target.is_file():
-            earlier = json.loads(target.read_text())
-            found["results"] = {**earlier["results"], **found["results"]}
-            found["durations"] = {**earlier["durations"], **found["durations"]}
-        target.write_text(json.dumps(found))
+        _write(target, merged(_stored(target), found))
         path.unlink()
+    for path, earlier in (before or {}).items():
+        now = _stored(path)
+        if now != earlier:
+            _write(path, merged(earlier, now))
 
 
-def record(commits, name=None, python=None, bench=()):
-    """Run asv for the commits; returns its exit code, 2 where a benchmark failed."""
+def _write(path, found):
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(found))
+    part.replace(path)
+
+
+def merged(earlier, found):
+    """Both results files as one: of each case what was measured later, if it was measured."""
+    if not earlier:
+        return found
+    if not found:
+        return earlier
+    old, new = _rows(earlier), _rows(found)
+    columns = list(dict.fromkeys([*earlier["result_columns"], *found["result_columns"]]))
+    results = {}
+    for key in {**old, **new}:
+        row = _merged(old[key], new[key]) if key in old and key in new else {**old, **new}[key]
+        results[key] = [row.get(column) for column in columns]
+    durations = {**earlier.get("durations", {}), **found.get("durations", {})}
+    return {**found, "result_columns": columns, "results": results, "durations": durations}
+
+
+def _merged(old, new):
+    if (new.get("started_at") or 0) < (old.get("started_at") or 0):
+        old, new = new, old
+    if any(old.get(key) != new.get(key) for key in ("version", "params")):
+        return new
+    taken = [_measured(value) for value in new["result"] or ()]
+    if not any(taken):
+        return old if any(map(_measured, old["result"] or ())) else new
+    kept = dict(new)
+    for column, values in new.items():
+        before = old.get(column)
+        lists = isinstance(values, list) and isinstance(before, list)
+        if column != "params" and lists and len(values) == len(before) == len(taken):
+            pairs = zip(taken, values, before, strict=True)
+            kept[column] = [value if now else then for now, value, then in pairs]
+    return kept
+
+
+def _measured(value):
+    return value is not None and value == value  # NaN differs from itself
+
+
+def record(commits, name=None, python=None, bench=(), lacking=False):
+    """Run asv for the commits; returns 0, or what asv ended with, 2 where a benchmark failed.
+
+    `lacking`: only the benchmarks of which a commit has no results.
+    """
     from asv.machine import MachineCollection
 
     load = os.getloadavg()[0]
@@ -127,6 +224,7 @@ def record(commits, name=None, python=None, bench=()):
     MachineCollection.save(facts["machine"], facts)
     words = ["run", "--config", str(CONFIG), "--machine", facts["machine"], "--show-stderr"]
     words += [word for regex in bench for word in ("--bench", regex)]
+    words += ["--skip-existing-successful"] * lacking
     if python is not None:
         (commit,) = commits
         check_installed(python, commit)
@@ -139,11 +237,13 @@ def record(commits, name=None, python=None, bench=()):
         for commit in commits:
             environment = {**os.environ, "NUMBA_CACHE_DIR": os.path.join(cache, commit)}
             command = [sys.executable, "-m", "asv", *words]
+            files = (RESULTS / facts["machine"]).glob(f"{commit[:8]}-*.json")
+            before = {path: _stored(path) for path in files if "-existing-" not in path.name}
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, input=commit + "\n", text=True, check=False
             )
-            code = max(code, done.returncode)
-            settle(facts)
+            code = max(code, abs(done.returncode))
+            settle(facts, before)
     return code
 
 
@@ -170,7 +270,7 @@ def main(argv=None):
             commits = [commit_named("HEAD")]
         if args.python is not None and len(commits) != 1:
             raise RecordError("--python has one commit installed: name one")
-        return record(commits, args.machine, args.python, args.bench)
+        return record(commits, args.machine, args.python, args.bench, args.missing)
     except ModuleNotFoundError as fault:
         print(f"record: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
         return 2

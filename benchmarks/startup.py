@@ -53,5 +53,8 @@ class Seconds:
     warmup_time = 0
     number = 1
 
+    def setup(self, what):
+        installed("reshape", "ascontiguous")
+
     def timeraw_process(self, what):
         return STATEMENTS[what]

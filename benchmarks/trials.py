@@ -3,10 +3,10 @@
 import json
 import os
 import subprocess
-from contextlib import ExitStack
 from dataclasses import dataclass
 from math import log
 from statistics import median
+from threading import Timer
 
 from .ratios import OURS, SECONDS
 from .tables import measure
@@ -15,26 +15,51 @@ from .worker import __file__ as WORKER
 SIDES = ("first", "again", "second")
 
 
+PATIENCE = 600  # seconds for one reply
+
+
+class CaseError(Exception):
+    """A side that cannot do what it is asked."""
+
+    def __init__(self, side, reason):
+        super().__init__(side, reason)
+        self.side = side
+        self.reason = reason
+
+
 class Side:
     """A process in which one commit is measured."""
 
-    def __init__(self, python):
+    def __init__(self, name, python):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
         environment |= {"PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)
         pipe = subprocess.PIPE
+        self.name = name
         self._process = subprocess.Popen(
             [python, "-P", WORKER], env=environment, text=True, stdin=pipe, stdout=pipe
         )
 
+    @property
+    def ended(self):
+        """Whether it will answer no more."""
+        return self._process.poll() is not None
+
     def ask(self, **request):
         """The reply; `failed` where there is none."""
+        limit = Timer(PATIENCE, self._process.kill)
+        limit.start()
         try:
             print(json.dumps(request), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
         except OSError:
             line = ""
-        return json.loads(line) if line else {"failed": "its process has ended"}
+        finally:
+            limit.cancel()
+        if line:
+            return json.loads(line)
+        self._process.wait()
+        return {"failed": f"its process has ended ({self._process.returncode})"}
 
     def clock(self, way):
         """Seconds of so many calls, by the process's own clock."""
@@ -42,7 +67,7 @@ class Side:
         def run(calls):
             reply = self.ask(run=way, calls=calls)
             if "failed" in reply:
-                raise CaseError(reply["failed"])
+                raise CaseError(self.name, reply["failed"])
             return reply["seconds"]
 
         return run
@@ -53,41 +78,77 @@ class Side:
         self._process.communicate()
 
 
+class Sides(dict):
+    """The processes by name, within a with-statement; those that ended are begun anew."""
+
+    def __init__(self, pythons, names=SIDES):
+        super().__init__()
+        self._pythons = {name: pythons[name] for name in names}
+
+    def __enter__(self):
+        self.revive()
+        return self
+
+    def revive(self):
+        """Let every process be one that answers."""
+        for name, python in self._pythons.items():
+            if name in self and self[name].ended:
+                self.pop(name).close()
+            if name not in self:
+                self[name] = Side(name, python)
+
+    def __exit__(self, *_):
+        for side in self.values():
+            side.close()
+
+
+@dataclass(frozen=True)
+class Left:
+    """Why a benchmark was not compared; `fails`: on the second commit alone."""
+
+    benchmark: str
+    reason: str
+    fails: bool
+
+
+def left(item, replies):
+    """What stands in the way of comparing, by the sides' replies; None where nothing does."""
+    for name in (name for name in SIDES if name in replies):
+        reply = replies[name]
+        which = "second" if name == "second" else "first"
+        if "failed" in reply:
+            reason = f"fails on the {which} commit: {reply['failed']}"
+            return Left(str(item), reason, fails=name == "second")
+        if "missing" in reply:
+            reason = f"the {which} commit lacks it: {reply['missing']}"
+            return Left(str(item), reason, fails=False)
+    return None
+
+
 @dataclass
 class Trial:
-    """log(second / first) and log(again / first) of one trial, and the ratios."""
+    """log(second / first) and |log(again / first)| of one trial, and the first's ratio."""
 
     change: float
     noise: float
     first: float
-    second: float
-
-
-class CaseError(Exception):
-    """A benchmark that fails, on the second commit if not on both."""
-
-
-def replied(replies):
-    """Whether both commits have it: False where one lacks it, or the first fails, too."""
-    *first, second = replies
-    if any(key in reply for reply in first for key in ("missing", "failed")):
-        return False
-    if "failed" in second:
-        raise CaseError(second["failed"])
-    return "missing" not in second
 
 
 def trial(item, sides):
-    """All sides take turns at one case, in new memory; None where one side lacks it."""
+    """All sides take turns at one case, in new memory: a Trial, or what is Left."""
     ways = (OURS, item.baseline)
-    replies = [side.ask(take=item.kind, case=item.case, ways=ways) for side in sides.values()]
     try:
-        if not replied(replies):
-            return None
+        replies = {
+            name: side.ask(take=item.kind, case=item.case, ways=ways)
+            for name, side in sides.items()
+        }
+        hindrance = left(item, replies)
+        if hindrance is not None:
+            return hindrance
         clocks = {(name, way): sides[name].clock(way) for way in ways for name in sides}
         taken = measure.samples(clocks, item.turns, SECONDS)
     except CaseError as fault:
-        raise CaseError(f"{item}: {fault}") from None
+        return left(item, {fault.side: {"failed": fault.reason}})
     finally:
         for side in sides.values():
             side.ask()
@@ -96,23 +157,24 @@ def trial(item, sides):
     # One baseline for all, of all processes' turns: its own noise is in both values.
     base = median(quick[name, item.baseline] for name in SIDES)
     both = (first * again) ** 0.5
-    return Trial(log(second / both), abs(log(again / first)), both / base, second / base)
+    return Trial(log(second / both), abs(log(again / first)), both / base)
 
 
 def measured(chosen, pythons, times, fresh, tell):
-    """Trials by item. `fresh`: each in new processes."""
-    found = {item: [] for item in chosen}
-    rounds = [(chosen, 1)] * times if fresh else [(chosen, times)]
-    for part, repeats in rounds:
-        with ExitStack() as stack:
-            sides = {}
-            for name in SIDES:
-                sides[name] = Side(pythons[name])
-                stack.callback(sides[name].close)
-            for item in part:
+    """Trials by item, and what is Left by item. `fresh`: each trial in new processes."""
+    found, hindered = {item: [] for item in chosen}, {}
+    rounds = [1] * times if fresh else [times]
+    for repeats in rounds:
+        with Sides(pythons) as sides:
+            for item in found:
                 tell(item)
                 for _ in range(repeats):
+                    if item in hindered:
+                        break
+                    sides.revive()
                     made = trial(item, sides)
-                    if made is not None:
+                    if isinstance(made, Left):
+                        hindered[item] = made
+                    else:
                         found[item].append(made)
-    return {item: made for item, made in found.items() if made}
+    return {item: made for item, made in found.items() if item not in hindered}, hindered

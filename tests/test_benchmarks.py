@@ -3,12 +3,15 @@
 import inspect
 import json
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
 import time
+from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,6 +133,17 @@ def test_versions_are_set_by_hand_and_caches_told_apart():
     assert all("setup_cache" in vars(kind) for kind in RATIOS.values())
 
 
+def test_asv_finds_no_benchmark_that_is_not_here():
+    prefixes = ("time_", "timeraw_", "track_", "peakmem_", "mem_")
+    for module in pkgutil.iter_modules([str(ROOT / "benchmarks")]):
+        loaded = import_module(f"benchmarks.{module.name}")
+        for name, one in vars(loaded).items():
+            assert not (inspect.isfunction(one) and name.startswith(prefixes)), name
+            if inspect.isclass(one) and one.__module__ == loaded.__name__:
+                known = f"{module.name}.{name}" in CLASSES
+                assert known or inspect.isabstract(one) or not methods(one, *prefixes), name
+
+
 def test_no_module_imports_the_measured_package():
     """asv forks after these imports, and shapejit stays on one thread in a child."""
     code = (
@@ -208,6 +222,44 @@ def test_one_curve_whichever_path_the_python_has(results):
     assert set(found["results"]) == {"a.A.track_over_numpy", "b.B.track_over_numpy"}
 
 
+def row_of(found):
+    return found["results"]["bench.One.track_over_numpy"][0]
+
+
+def test_what_was_measured_is_not_lost():
+    nan = float("nan")
+    both, one = result(), result()
+    both["results"]["bench.One.track_over_numpy"][0] = [1.0, 2.0]
+    one["results"]["bench.One.track_over_numpy"][0] = [nan, 3.0]
+    one["results"]["bench.One.track_over_numpy"][3] = 2  # later
+    assert row_of(record.merged(both, one)) == [1.0, 3.0]
+    assert row_of(record.merged(one, both)) == [1.0, 3.0]
+    one["results"]["bench.One.track_over_numpy"][0] = None  # a failure
+    assert row_of(record.merged(both, one)) == [1.0, 2.0]
+    one["results"]["bench.One.track_over_numpy"][:3] = [[5.0, nan], [["'x'", "'z'"]], "1"]
+    assert row_of(record.merged(both, one))[0] == 5.0  # other cases
+    assert record.merged({}, both) == both
+    assert record.merged(both, {}) == both
+
+
+def test_a_run_that_fails_leaves_what_was_there(results, monkeypatch):
+    path = results / "m" / f"{'a' * 8}-virtualenv-py3.11.json"
+    path.write_text(json.dumps(result()))
+    failed = result()
+    failed["results"]["bench.One.track_over_numpy"] = [None, [["'x'", "'y'"]], "1", 2, 0.5]
+
+    def run(*_, **__):
+        path.write_text(json.dumps(failed))
+        return subprocess.CompletedProcess([], -9)
+
+    machine = record.machine("m")
+    monkeypatch.setenv("HOME", str(results))
+    monkeypatch.setattr(record, "machine", lambda name: machine)
+    monkeypatch.setattr(record, "subprocess", SimpleNamespace(run=run))
+    assert record.record(["a" * 40]) == 9
+    assert row_of(json.loads(path.read_text()))[0] == 2.0
+
+
 def test_a_machine_keeps_its_facts(results):
     first = record.machine("m")
     assert set(first) == {"machine", "os", "arch", "cpu", "num_cpu", "ram"}
@@ -252,7 +304,17 @@ def test_commits_that_are_missing(tmp_path, results, monkeypatch):
     commit = repository(folder)
     monkeypatch.setattr(record, "ROOT", folder)
     assert record.missing("m") == [commit]
-    (results / "m" / f"{commit[:8]}-virtualenv-py3.11.json").write_text("{}")
+    python = "{}.{}".format(*sys.version_info)
+    path = results / "m" / f"{commit[:8]}-virtualenv-py{python}.json"
+    name = "bench.One.track_over_numpy"
+    (results / "benchmarks.json").write_text(json.dumps({name: {"version": "1"}, "version": 2}))
+    made = result(commit)
+    made["results"][name][0] = None  # as of a commit that could not be built
+    path.write_text(json.dumps(made))
+    assert record.missing("m") == [commit]
+    path.write_text(json.dumps(result(commit, version="0")))
+    assert record.missing("m") == [commit]
+    path.write_text(json.dumps(result(commit)))
     assert record.missing("m") == []
     (folder / "README.md").write_text("Nothing that is measured\n")
     record.git("add", ".", cwd=folder)
@@ -282,7 +344,7 @@ def test_asv_records(results, tmp_path, monkeypatch):
 
 def measured_as(changes, noises):
     pairs = zip(changes, noises, strict=True)
-    return [trials.Trial(log(c), log(1 + n), 2.0, 2 * c) for c, n in pairs]
+    return [trials.Trial(log(c), log(1 + n), 2.0) for c, n in pairs]
 
 
 ITEM = catalogue.Item("a.A", "x", "memcpy", turns=3)
@@ -300,6 +362,7 @@ ITEM = catalogue.Item("a.A", "x", "memcpy", turns=3)
         ([1.5] * 5 + [1.0], [0.02] * 6, True),
         ([1.5] * 4 + [1.0] * 2, [0.02] * 6, False),  # not each time
         ([1.5] * 2 + [1.0], [0.02] * 3, False),
+        ([1.8, 1.8, 1.1], [0.02] * 3, True),
         ([1.3] * 6, [0.9, 0.1, 0.1, 0.1, 0.1, 0.1], True),  # one trial was disturbed
         ([1.0, 3.0, 1.0, 1.0, 3.0, 1.0], [0.02] * 6, False),
     ],
@@ -308,8 +371,10 @@ def test_verdicts(changes, noises, slower):
     found = compare.verdict(ITEM, measured_as(changes, noises))
     assert found.slower is slower
     assert (found.benchmark, found.unit) == ("a.A(x)", "time / memcpy's")
+    assert slower is (found.change > max(0.1, found.noise))
+    assert found.second == pytest.approx(found.first * (1 + found.change))
     if slower:
-        line = compare.text([found]).splitlines()[0]
+        line = compare.text(compare.Found([found], [])).splitlines()[0]
         assert line.startswith("slower: a.A(x): 2 -> ")
         assert f"noise {found.noise:.0%}" in line
 
@@ -321,10 +386,10 @@ def stages(monkeypatch, *changes):
     def measured(chosen, pythons, times, fresh, tell):
         asked.append((times, fresh))
         change = next(found)
-        return {item: measured_as([change] * times, [0.02] * times) for item in chosen}
+        return {item: measured_as([change] * times, [0.02] * times) for item in chosen}, {}
 
     monkeypatch.setattr(compare, "measured", measured)
-    return compare.timed([ITEM], {})[0].slower, asked
+    return compare.timed([ITEM], {}).verdicts[0].slower, asked
 
 
 def test_what_seems_slower_is_looked_at_again(monkeypatch):
@@ -347,41 +412,77 @@ def test_a_slower_function_is_found(tmp_path):
     slow = wrapper(tmp_path / "python", tmp_path)
     items = [catalogue.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=4)]
     same = dict.fromkeys(trials.SIDES, sys.executable)
-    (verdict,) = compare.timed(items, {**same, "second": slow})
+    (verdict,) = compare.timed(items, {**same, "second": slow}).verdicts
     assert verdict.slower
     assert verdict.change > 1
-    (trial,) = trials.measured(items, same, 1, False, lambda item: None)[items[0]]
-    assert trial.first > 0
-    absent = [catalogue.Item("resolver.Resolve", "no/such", "numpy", turns=1)]
-    assert trials.measured(absent, same, 1, False, lambda item: None) == {}
+    found, hindered = trials.measured(items, same, 1, False, lambda item: None)
+    assert found[items[0]][0].first > 0
+    assert hindered == {}
+    absent = catalogue.Item("resolver.Resolve", "no/such", "numpy", turns=1)
+    found, hindered = trials.measured([absent], same, 1, False, lambda item: None)
+    assert found == {}
+    assert "the first commit lacks it: this shapejit has no no.request" in hindered[absent].reason
+    assert not hindered[absent].fails
+
+
+def test_what_cannot_be_imported_is_no_gap(tmp_path):
+    """A package that is broken fails; it does not just lack what is measured."""
+    (tmp_path / "shapejit").mkdir()
+    (tmp_path / "shapejit" / "__init__.py").write_text("import no_such_module\n")
+    broken = wrapper(tmp_path / "python", tmp_path)
+    pythons = {**dict.fromkeys(trials.SIDES, sys.executable), "second": broken}
+    item = catalogue.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=1)
+    found = compare.timed([item], pythons)
+    assert found.verdicts == []
+    assert "no_such_module" in found.fails[0].reason
 
 
 def test_counters_count_exactly():
     items = [item for item in catalogue.items(["Copied"]) if item.method]
     pythons = dict.fromkeys(trials.SIDES, sys.executable)
-    (found,) = compare.counted(items, pythons)
+    (found,) = compare.counted(items, pythons).verdicts
     assert (found.first, found.second, found.slower, found.unit) == (3, 3, False, "copies")
 
 
-def test_a_benchmark_that_fails_on_the_second_commit():
+def test_what_is_left_and_why():
     good, bad, absent = {}, {"failed": "ValueError: x"}, {"missing": "cast"}
-    assert trials.replied([good, good, good])
-    assert not trials.replied([good, good, absent])
-    assert not trials.replied([absent, absent, good])
-    assert not trials.replied([bad, bad, bad])
-    with pytest.raises(trials.CaseError, match="ValueError: x"):
-        trials.replied([good, good, bad])
+
+    def why(*replies):
+        return trials.left(ITEM, dict(zip(trials.SIDES, replies, strict=True)))
+
+    assert why(good, good, good) is None
+    assert why(good, good, absent) == trials.Left(
+        str(ITEM), "the second commit lacks it: cast", False
+    )
+    assert why(absent, absent, good).reason.startswith("the first commit lacks it")
+    assert not why(bad, bad, bad).fails
+    assert why(good, good, bad).fails
+    lines = compare.text(compare.Found([], [why(good, good, bad)])).splitlines()
+    assert lines[0] == "not compared: a.A(x): fails on the second commit: ValueError: x"
 
 
-def test_a_process_that_ends(tmp_path):
+def test_a_process_that_ends_leaves_the_others(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, shapejit\nshapejit.resolve = lambda *a: os._exit(3)\n"
     )
     ends = wrapper(tmp_path / "python", tmp_path)
     pythons = {**dict.fromkeys(trials.SIDES, sys.executable), "second": ends}
-    item = catalogue.Item("resolver.Resolve", "onnx/resolve", "numpy", turns=1)
-    with pytest.raises(trials.CaseError, match=r"Resolve\(onnx/resolve\): its process has ended"):
-        trials.measured([item], pythons, 1, False, lambda item: None)
+    items = [
+        catalogue.Item("resolver.Resolve", f"onnx/{call}", "numpy", turns=1)
+        for call in ("resolve", "request")
+    ]
+    found, hindered = trials.measured(items, pythons, 1, False, lambda item: None)
+    assert hindered[items[0]].fails
+    assert "its process has ended (3)" in hindered[items[0]].reason
+    assert list(found) == items[1:]
+
+
+def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(trials, "PATIENCE", 0.5)
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(60)\n")
+    side = trials.Side("second", wrapper(tmp_path / "python", tmp_path))
+    assert "has ended" in side.ask(take="resolver.Resolve", case="onnx/resolve", ways=[])["failed"]
+    side.close()
 
 
 def test_the_worker_answers(capsys):
@@ -396,13 +497,33 @@ def test_the_worker_answers(capsys):
 
 @pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0)])
 def test_exit_codes(monkeypatch, capsys, slower, code):
-    found = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, 0.5)
-    monkeypatch.setattr(compare, "compare", lambda *arguments: [found])
+    one = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, 0.5)
+    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([one], []))
     assert compare.main(["HEAD", "HEAD"]) == code
     said = capsys.readouterr().out
     assert ("slower: a.A(x): 1 -> 1.5 time / memcpy's, +50%, noise 2%" in said) is slower
     assert compare.main(["HEAD", "HEAD", "--json"]) == code
-    assert json.loads(capsys.readouterr().out)[0]["slower"] is slower
+    assert json.loads(capsys.readouterr().out)["verdicts"][0]["slower"] is slower
+
+
+@pytest.mark.parametrize(("fails", "code"), [(True, 1), (False, 2)])
+def test_nothing_compared_is_no_success(monkeypatch, capsys, fails, code):
+    left = trials.Left("a.A(x)", "fails on one commit", fails)
+    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([], [left]))
+    assert compare.main(["HEAD", "HEAD"]) == code
+    assert "not compared: a.A(x)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "caught"), [([0.5], True), ([0.02], False), ([3.0], False), ([], False)]
+)
+def test_what_was_planted_is_what_is_caught(changes, caught):
+    verdicts = [
+        compare.Verdict("operations.Ttc(x)", "time / memcpy's", 1.0, 1 + c, 0.02, c > 0.1, c)
+        for c in changes
+    ]
+    other = compare.Verdict("resolver.Resolve(x)", "time / NumPy's", 1.0, 1.5, 0.02, True, 0.5)
+    assert demonstration.caught(compare.Found([*verdicts, other], [])) is caught
 
 
 @pytest.mark.parametrize(
