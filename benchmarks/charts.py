@@ -4,7 +4,10 @@ from math import ceil, floor, log10
 
 from .history import CONTROL, geometric_mean
 
-COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#0f766e", "#be123c")
+COLOURS = (
+    *("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#0f766e"),
+    *("#be123c", "#a16207", "#4338ca", "#0369a1", "#525252"),
+)
 GREY = "rgba(100, 116, 139, 0.45)"
 HEIGHT = 340
 
@@ -26,7 +29,8 @@ def ratios(name, unit, title, found, said):
             continue
         for case in dict.fromkeys(c for run in own for c in run.values[name]):
             points = [(run, run.values[name][case]) for run in own if case in run.values[name]]
-            _line(figure, points, ticks, said, case, color=GREY, width=1, marker=3)
+            label = _label(case, curve, found)
+            _line(figure, points, ticks, said, label, color=GREY, width=1, marker=3)
         # Of the cases that all of them have: one that is added moves no mean.
         common = [c for c in own[-1].values[name] if all(c in run.values[name] for run in own)]
         means = [
@@ -76,7 +80,8 @@ def values(name, unit, title, found, said):
                 for run in found
                 if run.curve == curve and case in run.values.get(name, ())
             ]
-            _line(figure, points, ticks, said, case or name, COLOURS[k % len(COLOURS)], 2, 5)
+            label = _label(case or name, curve, found)
+            _line(figure, points, ticks, said, label, COLOURS[k % len(COLOURS)], 2, 5)
     letter = {"seconds": "s", "bytes": "B"}.get(unit)
     figure.update_yaxes(rangemode="tozero", tickformat="~s" if letter else "d")
     if letter:
@@ -92,11 +97,15 @@ def noise(found, said):
     figure = _figure("A/A control: the same call as its own baseline", "time / its own", False)
     ticks = _ticks(found)
     calls = list(dict.fromkeys(c for run in found for c in run.values.get(CONTROL, ())))
-    for k, call in enumerate(calls):
-        points = [
-            (run, run.values[CONTROL][call]) for run in found if call in run.values.get(CONTROL, ())
-        ]
-        _line(figure, points, ticks, said, call, COLOURS[k % len(COLOURS)], 0, 8)
+    for curve in _curves(found):
+        for k, call in enumerate(calls):
+            points = [
+                (run, run.values[CONTROL][call])
+                for run in found
+                if run.curve == curve and call in run.values.get(CONTROL, ())
+            ]
+            label = _label(call, curve, found)
+            _line(figure, points, ticks, said, label, COLOURS[k % len(COLOURS)], 0, 8)
     figure.add_hline(y=1, line={"color": "#94a3b8", "width": 1})
     figure.update_layout(showlegend=True)
     return _html(figure, ticks, CONTROL)
@@ -134,6 +143,11 @@ def slowest(latest, names, count):
 
 def _curves(found):
     return list(dict.fromkeys(run.curve for run in found))
+
+
+def _label(case, curve, found):
+    """What a line is called: with its machine, if there are others."""
+    return case if len(_curves(found)) == 1 else f"{case} ({curve})"
 
 
 def _ticks(found):
