@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from . import engine, operations, roster
 from .engine import Addresses
 from .errors import DTypeError, ReshapeError, about
-from .kernels import APART, COPY, EMPTY, VIEW
+from .kernels import APART, COPY, EMPTY, MAX_RANK, VIEW
 from .layout import Layout
 from .mapping import Places
 from .planner import plan
@@ -99,7 +99,12 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     outs = None if out is None else _arranged(out, keyed, names, "out=")
     lent: list[int] = []
     if Tensor in set(map(type, items)):
-        lent = [i for i, x in enumerate(items) if type(x) is Tensor and not x.dtype.packed]
+        ranks = np.broadcast_to(np.diff(asked.starts), len(items)).tolist()
+        lent = [
+            i
+            for i, x in enumerate(items)
+            if type(x) is Tensor and not x.dtype.packed and max(x.ndim, ranks[i]) <= MAX_RANK
+        ]
         items, outs = _as_arrays(lent, names, items, outs, asked)
     settled = _settled(items, names, asked, copy, outs)
     if outs is None:
@@ -130,17 +135,23 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     kernels = roster.shapes()
     rows = source_shapes
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype == np.int64:
-        sources = np.ascontiguousarray(rows)
+        sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
         done = engine.first(kernels.resolve_rows, kernels.resolve_rows, *facts)
-    elif isinstance(rows, Sequence | np.ndarray) and not isinstance(rows, str | bytes):
+    elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
+        isinstance(rows, np.ndarray) and rows.ndim == 2
+    ):
+        if any(issubclass(kind, int | np.integer) for kind in set(map(type, rows))):
+            i = next(i for i, row in enumerate(rows) if isinstance(row, int | np.integer))
+            raise DTypeError(f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}")
         sizes, starts = _tokens(tuple(rows), range(len(rows)), "the source shape")
         targets = np.empty((len(rows), len(dims)), np.int64)
         parts = sizes, starts, dims, request.cancel, targets
         done = engine.first(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
     else:
-        raise DTypeError(f"source shapes must be a sequence, not {type(rows).__name__}")
+        what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
     if done < len(targets):
         with about(f"tensor {done}"):
             resolve(rows[done], request)

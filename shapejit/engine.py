@@ -31,6 +31,7 @@ _stages = threading.local()
 Addresses = NDArray[np.int64]
 Result = TypeVar("Result")
 
+MANY = 8  # tensors that are worth a parallel region, although one thread will do
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 _forked = False
 
@@ -69,7 +70,7 @@ def _address(x: NDArray[Any]) -> int:
 def _launch(plan: Plan, sources: Sequence[int], targets: Sequence[int], fresh: bool) -> None:
     """Run the compiled loop, in parallel if the plan says so and the threads are free."""
     work = _work_of(plan, fresh)
-    if plan.parallel and _enter():
+    if (plan.parallel or len(sources) >= MANY) and _enter():
         try:
             places = [np.array(each, np.int64) for each in (sources, targets)]
             first(_key(work.parallel, work), _parallel, plan, work, *places)
@@ -106,7 +107,7 @@ def _key(kernel: Callable[..., None], work: _Work) -> tuple[object, ...]:
 
 
 def _parallel(plan: Plan, work: _Work, sources: Addresses, targets: Addresses) -> None:
-    threads = _threads()
+    threads = _threads() if plan.parallel else 1
     # A row of scratch for each thread, a cache line apart.
     at = np.empty((threads, len(plan.table) + 8), np.int64)
     own = _stage(work.stage, threads) if work.stage else 0

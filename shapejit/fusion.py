@@ -317,12 +317,19 @@ def route(ops: Sequence[Op], source: Layout) -> Route:
         left = chain.layout.reshape(chain.shape)
         if left == Layout.row_major(chain.shape, chain.bits) and left.size == copies[-1].size:
             return Route(seen.shape, tuple(copies), None, tuple(copies), True, False)
-        if left is not None and (left.contiguous or not seen.contiguous):
+        apart = locked or left is None or not _repeats(left)
+        if left is not None and apart and (left.contiguous or not seen.contiguous):
             return Route(seen.shape, tuple(copies), left, fills, True, locked)
+    # What may be written has no element twice.
     once, view = chain.once()
-    if view is not None and not seen.contiguous:
+    if view is not None and locked and not seen.contiguous:
         return Route(seen.shape, (*copies, once), view, fills, True, locked)
     return Route(seen.shape, fills, None, fills, True, False)
+
+
+def _repeats(layout: Layout) -> bool:
+    """Whether an element stands in more than one place."""
+    return any(s == 0 and n > 1 for n, s in zip(layout.shape, layout.strides, strict=True))
 
 
 def lifted(ops: Sequence[Op], shape: Sequence[int], count: int) -> tuple[Op, ...]:

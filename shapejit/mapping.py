@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -28,7 +29,7 @@ class Group(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """Row-major memory for every result, in order; `results` are they, or `out` as it was given."""
+    """Row-major memory for every result, in order; `results` holds it: the arrays, or one slab."""
 
     addresses: Addresses
     results: Any
@@ -92,7 +93,7 @@ def given(
         addresses[i] = roster.address_of(arrays[i])
     spans = roster.spans(addresses, shape, strides, dtype.itemsize)
     roster.check_disjoint(spans, range(first, first + count))
-    return Targets(addresses, out, spans)
+    return Targets(addresses, arrays, spans)
 
 
 def row_major(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
@@ -118,6 +119,28 @@ def check_apart(groups: Sequence[Group], targets: Targets, first: int) -> None:
                 operations._check_apart(group.arrays[i], target)
 
 
+class Filled:
+    """Outputs of results that were not yielded yet."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, out: Any) -> bool:
+        """Whether it lies apart from all before; what is no array is refused later."""
+        x = operations._reach(out) if isinstance(out, Tensor) else out
+        if not isinstance(x, np.ndarray) or x.nbytes == 0:
+            return True
+        start = roster.address_of(x)
+        end = start + x.nbytes
+        place = bisect(self._ends, start)
+        if place < len(self._starts) and self._starts[place] < end:
+            return False
+        self._starts.insert(place, start)
+        self._ends.insert(place, end)
+        return True
+
+
 def as_arrays(out: Any, dtype: DType, first: int) -> Any:
     """An out= of Tensors of whole bytes as one of ndarrays over the same memory."""
     if isinstance(out, Tensor):
@@ -141,7 +164,7 @@ def _written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
 class Places(NamedTuple):
     """Where packed tensors begin: the bytes and the bits in them; and what bytes they reach.
 
-    Tensor k has the Layout `layouts[kinds[k]]`.
+    Tensor k has the Layout `layouts[kinds[k]]`; `memory` holds them all.
     """
 
     addresses: Addresses
@@ -149,6 +172,7 @@ class Places(NamedTuple):
     spans: Spans
     layouts: Sequence[Layout]
     kinds: NDArray[np.intp]
+    memory: Sequence[Tensor]
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Places:
@@ -159,7 +183,7 @@ class Places(NamedTuple):
         facts = [(layout.offset, *layout.span) for layout in known]
         offsets, lows, highs = np.array(facts, np.int64).reshape(-1, 3)[kinds].T
         spans = begins + lows // 8, begins + (highs + 7) // 8
-        return cls(begins + offsets // 8, offsets % 8, spans, tuple(known), kinds)
+        return cls(begins + offsets // 8, offsets % 8, spans, tuple(known), kinds, tensors)
 
     def lots(self) -> dict[Layout, NDArray[np.intp]]:
         """Those that lie alike in the bytes they begin in, by the Layout they have there."""
@@ -204,7 +228,7 @@ def packed_places(
         span = np.array([out.layout.span], np.int64)
         spans = start + span[:, 0] // 8, start + (span[:, 1] + 7) // 8
         kinds = np.zeros(count, np.intp)
-        targets = Places(start + begins // 8, begins % 8, spans, (out.layout,), kinds)
+        targets = Places(start + begins // 8, begins % 8, spans, (out.layout,), kinds, (out,))
         outs: Sequence[Tensor] = [out] * count
     else:
         outs = _packed_outs(out, items, shape, first)
@@ -224,9 +248,10 @@ def _packed_outs(
             f"out= must be one Tensor of all results or a sequence of them, "
             f"not {type(out).__name__}"
         )
-    if len(out) != len(items):
-        raise ReshapeError(f"out= holds {len(out)} Tensors for {len(items)} tensors")
-    for i, t in enumerate(out):
+    outs = tuple(out)
+    if len(outs) != len(items):
+        raise ReshapeError(f"out= holds {len(outs)} Tensors for {len(items)} tensors")
+    for i, t in enumerate(outs):
         with about(f"out {first + i}"):
             operations._check_tensor_out(items[i], shape, t)
-    return out
+    return outs

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from . import engine
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
+from .kernels import MAX_RANK
 from .layout import Layout, normal_axes
 from .planner import Plan, plan
 from .request import Request, integers, request
@@ -182,6 +183,8 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
     """The elements of `t`, row-major, as `out` or a new Tensor of `shape`."""
     if out is not None:
         _check_tensor_out(t, shape, out)
+    if max(t.ndim, len(shape)) > MAX_RANK:
+        return _copy_flat(t, shape, out)
     if not t.dtype.packed:
         array = _copy_array(t.numpy(), shape, None if out is None else out.numpy())
         return asarray(array) if out is None else out
@@ -193,6 +196,16 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
     target = out.buffer[first : first + t.nbytes]
     engine.run(plan(t.layout, t.dtype.bits), t.buffer, target, fresh)
     return out
+
+
+def _copy_flat(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
+    """`_copy_tensor` of more dims than an ndarray has: nearly all of them are of size 1."""
+    wide = t.layout.reshape(tuple(n for n in t.shape if n != 1) if t.size else (0,))
+    into = None if out is None else out.layout.reshape((t.size,))
+    assert wide is not None
+    target = None if out is None or into is None else out.with_layout(into)
+    made = _copy_tensor(t.with_layout(wide), (t.size,), target)
+    return made.with_layout(Layout.row_major(shape, t.dtype.bits)) if out is None else out
 
 
 def _check_tensor_out(t: Tensor, shape: tuple[int, ...], out: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
 from typing import Any
@@ -26,6 +26,7 @@ from .ways import Quick, Way
 KEPT = 256  # sources of other strides, and lengths of stacks, that a program remembers
 AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
 MOST = 256  # tensors that it takes at a time
+CARDS = 4  # ways of lying that small calls are known by
 PATIENCE = 3  # small calls before numba is imported for their sake
 
 
@@ -146,9 +147,9 @@ class Program:
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
         if out is not None:
-            quick = self._kept.quick
-            if quick is not None and quick[0](id(x), id(out), quick[1]):
-                return out
+            for fill, card, _ in self._kept.quick:
+                if fill(id(x), id(out), card):
+                    return out
         if isinstance(x, Tensor):
             self._check_tensor(x)
             if isinstance(x, Traced):
@@ -162,8 +163,8 @@ class Program:
             operations._check_array_out(array.dtype, self.shape, out)
             operations._check_apart(array, out)
         way = self._way(_layout_of(array))
-        if out is not None:
-            self._kept.hasten(way, array, out)
+        if out is not None and self._kept.hasten(way, array, out):
+            return out
         return way.array(array, out)
 
     def map(self, tensors: Iterable[Any], out: Any = None) -> Any:
@@ -175,7 +176,8 @@ class Program:
         a function that gives the array for result i; it is returned, of a
         function a list. New results are rows of one slab: it lives as long as
         any of them. Nothing is written if any tensor or `out` is refused; the
-        error names it.
+        error names it. (A function is asked as by `imap`: what was moved before
+        the tensor that is refused stays moved.)
 
         >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
         >>> slab = np.empty((2, 6), np.int16)
@@ -186,16 +188,19 @@ class Program:
         if callable(out):
             return list(self.imap(tensors, out))
         if isinstance(tensors, np.ndarray | Tensor):
-            if tensors.shape[1:] != self.source_shape or not tensors.ndim:
-                want = ", ".join(["n", *map(str, self.source_shape)])
-                raise ReshapeError(
-                    f"a stack for this program has shape ({want}), not {tensors.shape}"
-                )
+            rows = self._rows(tensors)
             if out is None or isinstance(out, np.ndarray | Tensor):
                 stack: Any = tensors
                 return self._lifted(len(stack))(stack, out)
-            tensors = [tensors[i, ...] for i in range(len(tensors))]
+            tensors = rows
         return self._map(tuple(tensors), out, 0)
+
+    def _rows(self, stack: Any) -> Iterator[Any]:
+        """The tensors of a stack, those without dims as arrays, too."""
+        if stack.shape[1:] != self.source_shape or not stack.ndim:
+            want = ", ".join(["n", *map(str, self.source_shape)])
+            raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
+        return (stack[i, ...] for i in range(len(stack)))
 
     def imap(
         self,
@@ -206,10 +211,13 @@ class Program:
     ) -> Iterator[Any]:
         """The results of an iterator's tensors, one after the other, with bounded memory.
 
-        `chunk` tensors at a time (if not given, those of about 4 MiB) are taken
-        and moved in one launch. `out(i)` gives the array for result i; an array
-        may be given again once the result in it was yielded. Without `out` the
-        results of a chunk are rows of one slab.
+        `chunk` tensors at a time (if not given, those of about 4 MiB, at most 256)
+        are taken and moved in one launch: each in memory of its own, so that an
+        iterator that fills the same array again and again needs `chunk=1`.
+        `out(i)` gives the array for result i; an array may be given again once the
+        result in it was yielded, and a pool of n arrays that waits for one to come
+        back needs `chunk` of n at most. Without `out` the results of a chunk are
+        rows of one slab.
 
         >>> turn = plan((2, 3), "int16", lambda t: t.T)
         >>> ring = [np.empty((3, 2), np.int16) for _ in range(4)]
@@ -219,10 +227,14 @@ class Program:
         """
         if out is not None and not callable(out):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
-        if chunk is not None and chunk < 1:
-            raise ReshapeError(f"chunk= must be at least 1, not {chunk}", asked_by="imap")
+        if isinstance(tensors, np.ndarray | Tensor):
+            tensors = self._rows(tensors)
         each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
-        most = chunk or max(1, min(MOST, AHEAD // max(each, 1)))
+        most = max(1, min(MOST, AHEAD // max(each, 1)))
+        if chunk is not None:
+            (most,) = integers((chunk,), "chunk=", "imap")
+            if most < 1:
+                raise ReshapeError(f"chunk= must be at least 1, not {chunk}", asked_by="imap")
         return self._imap(iter(tensors), out, most)
 
     def _imap(self, tensors: Iterator[Any], out: Any, most: int) -> Iterator[Any]:
@@ -236,11 +248,16 @@ class Program:
             return
         taken: list[Any] = []
         outs: list[Any] = []
+        filled = mapping.Filled()
         for i, x in enumerate(tensors):
-            into = out(i)
-            if len(taken) == most or _meets(into, outs):
+            if len(taken) == most:
                 yield from self._map(tuple(taken), outs, first)
-                first, taken, outs = i, [], []
+                first, taken, outs, filled = i, [], [], mapping.Filled()
+            into = out(i)
+            if not filled.add(into):
+                yield from self._map(tuple(taken), outs, first)
+                first, taken, outs, filled = i, [], [], mapping.Filled()
+                filled.add(into)
             taken.append(x)
             outs.append(into)
         yield from self._map(tuple(taken), outs, first)
@@ -253,7 +270,10 @@ class Program:
         dtype = np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
         facts = items, dtype, self.source_shape, self._check_array, first
         groups = mapping.grouped(*facts)
-        ways = [self._way(_layout_of(group.arrays[0])) for group in groups]
+        ways = []
+        for group in groups:
+            with about(mapping.named(first, int(group.which[0]))):
+                ways.append(self._way(_layout_of(group.arrays[0])))
         if out is None:
             results: list[Any] = [None] * len(items)
             for way, group in zip(ways, groups, strict=True):
@@ -287,14 +307,17 @@ class Program:
     def _map_packed(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
         """One launch for all tensors that lie alike, and whose results begin on the same bit."""
         sources = mapping.Places.of(items)
-        lots = sources.lots()
+        lots = []
+        for layout, which in sources.lots().items():
+            with about(mapping.named(first, int(which[0]))):
+                lots.append((self._way(layout), which))
         if out is not None:
             facts = out, items, sources, self.shape, self.dtype, first
             targets = mapping.packed_places(*facts)
             # A row of a slab may share bytes with its neighbours; nothing else does.
             shared = isinstance(out, Tensor) and self.dtype.bits * prod(self.shape) % 8 != 0
-            for layout, which in lots.items():
-                self._way(layout).fill_bits(
+            for way, which in lots:
+                way.fill_bits(
                     sources.addresses[which],
                     targets.addresses[which],
                     targets.bits[which] if shared else None,
@@ -303,8 +326,7 @@ class Program:
                 operations._clear_padding(out)
             return out
         results: list[Any] = [None] * len(items)
-        for layout, which in lots.items():
-            way = self._way(layout)
+        for way, which in lots:
             if way.route.fresh:
                 made = way.new_packed(sources.addresses[which], self.dtype)
             else:
@@ -315,13 +337,19 @@ class Program:
 
     def _tensor(self, t: Tensor, out: Tensor | None) -> Tensor:
         """The result for a Tensor that was checked, as `out` was."""
-        way = self._way(t.layout)
+        # One way for all that lie alike in the bytes they begin in.
+        first, layout = t.layout.offset // 8, t.layout
+        if first:
+            layout = replace(layout, offset=layout.offset % 8)
+        way = self._way(layout)
         if out is None and not way.route.fresh:
-            assert way.route.view is not None
-            seen = t.with_layout(way.route.view)
+            view = way.route.view
+            assert view is not None
+            seen = t.with_layout(replace(view, offset=view.offset + 8 * first) if first else view)
             return seen.locked() if way.route.locked else seen
         if self.dtype.packed:
-            return way.packed_new(t) if out is None else way.packed(t, out)
+            source = t.buffer[first:]
+            return way.packed_new(source, t.dtype) if out is None else way.packed(source, out)
         array = t.numpy()
         way = self._way(_layout_of(array))
         if out is None:
@@ -364,8 +392,9 @@ class Program:
         way = ways.get(layout)
         if way is None:
             way = Way(self.ops, layout)
-            if len(ways) < KEPT:
-                ways[layout] = way
+            if len(ways) >= KEPT:
+                ways.clear()
+            ways[layout] = way
         return way
 
     def _lifted(self, count: int) -> Program:
@@ -375,8 +404,9 @@ class Program:
         if program is None:
             ops = lifted(self.ops, self.source_shape, count)
             program = Program((count, *self.source_shape), self.dtype, ops)
-            if len(programs) < KEPT:
-                programs[count] = program
+            if len(programs) >= KEPT:
+                programs.clear()
+            programs[count] = program
         return program
 
 
@@ -387,20 +417,17 @@ class _Kept:
         self.straight = straight  # of a row-major Tensor
         self.ways: dict[Layout, Way] = {}
         self.lifted: dict[int, Program] = {}
-        self.quick: Quick | None = None
+        self.quick: tuple[Quick, ...] = ()
         self._calls = 0
 
-    def hasten(self, way: Way, x: NDArray[Any], out: NDArray[Any]) -> None:
-        """Let later small calls with such arrays go straight to a kernel."""
+    def hasten(self, way: Way, x: NDArray[Any], out: NDArray[Any]) -> bool:
+        """Let later small calls with such arrays go straight to a kernel; whether one did this."""
         self._calls += 1
-        self.quick = way.quick(x, out, self._calls >= PATIENCE)
+        made = way.quick(x, out, self._calls >= PATIENCE)
+        if made is not None:
+            self.quick = (made, *self.quick[: CARDS - 1])
+        return made is not None
 
 
 def _layout_of(x: NDArray[Any]) -> Layout:
     return Layout.of(x.shape, [8 * s for s in x.strides], 0, 8 * x.itemsize)
-
-
-def _meets(x: Any, others: Sequence[Any]) -> bool:
-    """Whether `x` may share memory with one of `others`; what is no array is refused later."""
-    arrays = [o.buffer if isinstance(o, Tensor) else o for o in (x, *others)]
-    return any(isinstance(a, np.ndarray) and np.may_share_memory(arrays[0], a) for a in arrays[1:])

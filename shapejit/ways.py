@@ -16,6 +16,7 @@ from . import engine, planner, roster, tiling
 from .dtypes import DType
 from .engine import Addresses
 from .fusion import CONTIGUOUS, COPY, Op, route
+from .kernels import MAX_RANK
 from .layout import Layout
 from .planner import Plan
 from .tensor import Bytes, Tensor
@@ -145,7 +146,7 @@ class Way:
         if not self.route.fresh:
             return [self.by_numpy(x) for x in arrays]
         count, dtype = len(arrays), arrays[0].dtype
-        if self.route.view is None:
+        if self.route.view is None and len(self.route.shape) < MAX_RANK:
             slab = np.empty((count, *self.route.shape), dtype)
             made = list(slab) if self.route.shape else [slab[i, ...] for i in range(count)]
         else:
@@ -160,16 +161,16 @@ class Way:
         """The result for every source in the memory at the target of the same index."""
         self._all(sources, targets, self.route.fills, fresh=False)
 
-    def packed(self, t: Tensor, out: Tensor) -> Tensor:
-        """The result for a Tensor of packed elements in `out`, which starts on a byte."""
-        run(self.fills, t.buffer, _bytes(out), fresh=False)
+    def packed(self, source: Bytes, out: Tensor) -> Tensor:
+        """The result for packed elements in `out`, which starts on a byte."""
+        run(self.fills, source, _bytes(out), fresh=False)
         return out
 
-    def packed_new(self, t: Tensor) -> Tensor:
-        """The result for a Tensor of packed elements in new memory."""
+    def packed_new(self, source: Bytes, dtype: DType) -> Tensor:
+        """The result for packed elements in new memory."""
         memory = np.empty(self.copies[-1].nbytes, np.uint8)
-        run(self.copies, t.buffer, memory, fresh=True)
-        return self._packed(memory, t.dtype)
+        run(self.copies, source, memory, fresh=True)
+        return self._packed(memory, dtype)
 
     def new_packed(self, sources: Addresses, dtype: DType) -> list[Tensor]:
         """The results for packed tensors whose Layout begins in these bytes: rows of a new slab."""

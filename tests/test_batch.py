@@ -312,6 +312,32 @@ def test_the_first_shape_may_come_again_as_the_last():
         sj.reshape_batch(xs, [(1,), (1.0,), (1,)])
 
 
+def test_tensors_of_more_dims_than_numpy_has():
+    t = sj.asarray(np.arange(6, dtype=np.float32))
+    many = (1,) * 69 + (6,)
+    (made,) = sj.reshape_batch([t], [many])
+    assert made.shape == many
+    for again in (sj.reshape_batch([made], [(2, 3)], copy=True)[0], sj.reshape(made, (2, 3))):
+        assert again.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    turned = made.flip().reshape(many, copy=True)
+    assert turned.reshape((6,)).tobytes() == np.arange(6, dtype=np.float32)[::-1].tobytes()
+    out = sj.asarray(np.zeros(6, np.float32)).reshape(many)
+    assert sj.reshape(made.flip(), many, out=out) is out
+    assert out.reshape((6,)).tobytes() == turned.reshape((6,)).tobytes()
+
+
+@pytest.mark.parametrize("rows", [(6, 8), [(6,), 8], np.array([6, 8]), [np.int64(6)]])
+def test_a_size_is_no_source_shape(rows):
+    with pytest.raises(sj.DTypeError, match="source shape"):
+        sj.resolve_batch(rows, sj.onnx.request([-1]))
+
+
+def test_a_read_only_array_of_shapes():
+    rows = np.array([[2, 3], [4, 5]])
+    rows.setflags(write=False)
+    assert sj.resolve_batch(rows, sj.onnx.request([-1])).tolist() == [[6], [20]]
+
+
 def test_copy_false():
     xs = [np.arange(6).reshape(2, 3) for _ in range(40)]
     made = sj.reshape_batch(xs, (6,), copy=False)

@@ -2,9 +2,12 @@
 
 import os
 import pickle
+import queue
 import subprocess
 import sys
 import threading
+import weakref
+from collections.abc import Sequence
 from math import prod
 
 import ml_dtypes
@@ -314,6 +317,163 @@ def test_packed_tensors_and_outs_that_overlap():
     with pytest.raises(sj.ReshapeError, match="out 1"):
         program.map([x[:4], x[4:8]], out=[x[8:12], x[8:12]])
     assert x.tobytes() == before
+
+
+class Lent(Sequence):
+    """Outputs that nobody holds but who asked for them."""
+
+    def __init__(self, make, count):
+        self.make, self.count, self.given = make, count, []
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        if index >= self.count:
+            raise IndexError(index)
+        made = self.make()
+        self.given.append(weakref.ref(made))
+        return made
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint4"])
+def test_outs_live_until_they_are_written(dtype, monkeypatch):
+    program = sj.plan((4, 3), dtype, lambda t: t.T)
+    if dtype == "uint4":
+        name, x = "fill_bits", packed((4, 3), dtype)[1]
+        outs = Lent(lambda: sj.pack(np.zeros((3, 4), np.uint8), dtype), 3)
+    else:
+        name, x = "fill", np.ones((4, 3), np.uint8)
+        outs = Lent(lambda: np.zeros((3, 4), np.uint8), 3)
+    real, alive = getattr(ways.Way, name), []
+
+    def filled(*given):
+        alive.extend(made() is not None for made in outs.given)
+        real(*given)
+
+    monkeypatch.setattr(ways.Way, name, filled)
+    assert program.map([x] * 3, out=outs) is outs
+    assert alive == [True] * 3
+
+
+@pytest.mark.parametrize("size", [3, 256])
+@pytest.mark.parametrize("dtype", ["float32", "uint4"])
+def test_no_element_of_a_writable_result_stands_twice(size, dtype):
+    def repeated(t):
+        return t.broadcast_to((size, size)).reshape((size, size), copy=True).mT
+
+    program = sj.plan((1, size), dtype, repeated)
+    t = packed((1, size), "uint4")[1] if dtype == "uint4" else sj.asarray(np.ones((1, size), "f4"))
+    for made in (program(t), program.map([t, t])[1]):
+        assert made.strides.count(0) == 0
+        assert sj.array_equal(made, repeated(t))
+    turned = sj.plan((size, size), dtype, lambda t: t.reshape((size, size), copy=True).mT)
+    seen = t.broadcast_to((size, size))
+    assert turned(seen).strides.count(0) == 0
+    locked = sj.plan(
+        (1, size), dtype, lambda t: t.reshape((1, size), copy=True).broadcast_to((9, size))
+    )
+    assert not locked(t).buffer.flags.writeable
+
+
+@pytest.mark.parametrize("dtype", ["uint4", "float32"])
+def test_a_tensor_without_the_view_that_is_asked_for_is_named(dtype):
+    program = sj.plan((2, 4), dtype, lambda t: t.reshape((8,), copy=False))
+    if dtype == "uint4":
+        good, bad = packed((2, 4), dtype)[1], packed((4, 2), dtype)[1].T
+        outs = [sj.pack(np.zeros(8, np.uint8), dtype) for _ in range(2)]
+    else:
+        good, bad = np.ones((2, 4), np.float32), np.ones((4, 2), np.float32).T
+        outs = [np.zeros(8, np.float32) for _ in range(2)]
+    for into in (None, outs):
+        with pytest.raises(sj.ReshapeError, match="tensor 1: cannot view"):
+            program.map([good, bad], out=into)
+    assert all(not any(x.tobytes()) for x in outs)
+
+
+def test_a_pool_of_outputs_that_waits_for_them():
+    program = sj.plan((2, 3), "int16", lambda t: t.T)
+    pool = queue.Queue()
+    for _ in range(4):
+        pool.put(np.empty((3, 2), np.int16))
+    tensors = (np.full((2, 3), i, np.int16) for i in range(50))
+    for i, x in enumerate(program.imap(tensors, lambda _: pool.get(timeout=5), chunk=4)):
+        assert (x == i).all()
+        pool.put(x)
+
+
+def test_outputs_apart_go_in_one_launch_and_others_when_they_are_free(monkeypatch):
+    launches, real = [], sj.Program._map
+    monkeypatch.setattr(sj.Program, "_map", lambda p, *a: launches.append(len(a[0])) or real(p, *a))
+    program = sj.plan((2, 3), "int16", lambda t: t.T)
+    slab, flat = np.zeros((9, 3, 2), np.int16), np.zeros(100, np.int16)
+    tensors = [np.full((2, 3), i, np.int16) for i in range(9)]
+    order = [4, 1, 8, 0, 7, 3, 2, 6, 5]
+    for x, i in zip(program.imap(tensors, lambda i: slab[order[i]]), range(9), strict=True):
+        assert (x == i).all()
+    assert launches == [9]
+    launches.clear()
+    begins = [0, 6, 3, 12, 30, 24, 26, 0, 90]  # 3 meets both before it, 26 those at 30 and at 24
+    outs = [flat[b : b + 6].reshape(3, 2) for b in begins]
+    for x, i in zip(program.imap(tensors, outs.__getitem__), range(9), strict=True):
+        assert (x == i).all()
+    assert launches == [2, 4, 3]
+
+
+@pytest.mark.parametrize("chunk", [2.5, "3", None.__class__])
+def test_chunks_are_whole(chunk):
+    program = sj.plan((2, 3), "int16", lambda t: t.T)
+    with pytest.raises(sj.DTypeError, match="chunk="):
+        program.imap([], chunk=chunk)
+
+
+def test_stacks_of_scalars():
+    program = sj.plan((), "float32", lambda t: t.reshape((1,)))
+    stack = np.arange(3, dtype=np.float32)
+    outs = [np.zeros(1, np.float32) for _ in range(3)]
+    assert program.map(stack).tolist() == [[0], [1], [2]]
+    assert [x.tolist() for x in program.imap(stack)] == [[0], [1], [2]]
+    assert [x.tolist() for x in program.map(stack, outs.__getitem__)] == [[0], [1], [2]]
+    assert [x.tolist() for x in program.map(stack, outs)] == [[0], [1], [2]]
+    with pytest.raises(sj.ReshapeError, match="a stack for this program"):
+        program.imap(np.zeros((2, 2), np.float32))
+
+
+def test_as_many_dims_as_numpy_has():
+    shape = (1,) * 63 + (3,)
+    program = sj.plan(shape, "int8", lambda t: t.reshape(shape, copy=True))
+    tensors = [np.full(shape, i, np.int8) for i in range(3)]
+    made = program.map(tensors)
+    assert [x.shape for x in made] == [shape] * 3
+    assert [x.reshape(-1).tolist() for x in made] == [[i] * 3 for i in range(3)]
+
+
+def test_ways_are_found_again_after_many_others():
+    """Slices of one buffer lie alike; other strides push one another out, not for ever."""
+    program = sj.plan((4,), "uint4", lambda t: t.flip())
+    whole = packed((600, 4), "uint4")[1]
+    for i in range(600):
+        assert program(whole[i]).tobytes() == whole[i].flip().tobytes()
+    assert len(program._kept.ways) <= 2
+    arrays = np.zeros(4000, np.int8)
+    program = sj.plan((2, 2), "int8", lambda t: t.T)
+    for step in range(1, 600):
+        program(np.lib.stride_tricks.as_strided(arrays, (2, 2), (step, 1)))
+    assert 0 < len(program._kept.ways) < 300
+
+
+@pytest.mark.skipif(not COMPILED, reason="the JIT is off")
+def test_calls_that_take_turns_stay_quick(monkeypatch):
+    program = sj.plan((8, 16), "float32", lambda t: t.T)
+    c, f = np.ones((8, 16), np.float32), np.ones((16, 8), np.float32).T
+    out = np.zeros((16, 8), np.float32)
+    for _ in range(8):
+        program(c, out=out)
+        program(f, out=out)
+    monkeypatch.setattr(sj.Program, "_check_array", None)  # calling it would fail
+    for x in (c * 2, np.asfortranarray(c * 3), c * 4):
+        assert program(x, out=out) is out
+        assert np.array_equal(out, x.T)
 
 
 # Copies, counted

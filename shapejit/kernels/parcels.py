@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import MAX_RANK as MAX_RANK
 from .copies import Numbers, small_row
 from .jit import kernel
 from .memory import (
@@ -31,7 +32,6 @@ WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
 HEAD = 12  # then one triple (size, source stride, target stride) a loop, outermost first
 
-MAX_RANK = 64  # of an ndarray
 ASKED = 4096
 
 W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
