@@ -225,7 +225,7 @@ def _check_tensor_out(t: Tensor, shape: tuple[int, ...], out: Any) -> None:
 
 def _reach(t: Tensor) -> NDArray[Any]:
     """The bytes that a tensor's elements touch; exactly, where they are whole bytes."""
-    if not t.dtype.packed:
+    if not t.dtype.packed and t.ndim <= MAX_RANK:
         return t.numpy()
     low, high = t.layout.span
     return t.buffer[low // 8 : (high + 7) // 8]
