@@ -322,11 +322,12 @@ def test_commits_that_are_missing(tmp_path, results, monkeypatch):
     assert record.missing("m") == []
 
 
-def test_asv_records(results, tmp_path, monkeypatch):
+def test_asv_records_and_publishes(results, tmp_path, monkeypatch):
     """The whole way, of one counter, as in an environment that is there already."""
     config = json.loads((ROOT / "asv.conf.json").read_text())
     config |= {"repo": str(ROOT), "benchmark_dir": str(ROOT / "benchmarks")}
-    config |= {"results_dir": str(results)}
+    config |= {"results_dir": str(results), "html_dir": str(tmp_path / "html")}
+    config |= {"branches": ["HEAD"]}
     (tmp_path / "asv.conf.json").write_text(json.dumps(config))
     monkeypatch.setattr(record, "CONFIG", tmp_path / "asv.conf.json")
     monkeypatch.setattr(record, "check_installed", lambda python, commit: None)
@@ -337,6 +338,11 @@ def test_asv_records(results, tmp_path, monkeypatch):
     (run,) = history.runs(results)
     assert (run.machine, run.commit) == ("m", commit)
     assert run.values == {"counters.Copied.track_copies": {"": 3}}
+    publish = [sys.executable, "-m", "asv", "publish", "--config", str(record.CONFIG)]
+    subprocess.run(publish, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    index = json.loads((tmp_path / "html" / "index.json").read_text())
+    assert index["params"]["python"] == [run.python]
+    assert list((tmp_path / "html" / "graphs").rglob("counters.Copied.track_copies.json"))
 
 
 # Comparing
