@@ -167,7 +167,7 @@ def test_appended_cases_move_no_other(monkeypatch):
         assert list(new)[: len(old)] == list(old)
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("bits", sorted({kind.bits for kind in tensor.DTYPES.values()}))
 def test_numpys_packing_is_a_packing(bits):
     """What packed elements are measured beside does the same as they do."""
     import shapejit as sj

@@ -278,6 +278,8 @@ def twice(t):
 def test_packed_tensors_of_all_threads_that_begin_on_any_bit(dtype, fn):
     """More than PARALLEL_FROM at once; rows of the slab begin within bytes, as tensors do."""
     shape, count = (111, 113), 100 if fn is twice else 300
+    if not COMPILED:
+        count = 9  # element by element
     program = sj.plan(shape, dtype, fn)
     tensors, want = [], []
     for i in range(7):
@@ -923,7 +925,7 @@ def test_without_trusted_headers_all_is_the_same(monkeypatch):
     assert slab.tobytes() == b"".join(x.T.tobytes() for x in xs)
     for x in xs[:5]:
         assert program(x, out=slab[0]).tobytes() == x.T.tobytes()
-    assert program._kept.quick is None
+    assert program._kept.quick == ()
     with pytest.raises(sj.DTypeError, match="tensor 7"):
         program.map([*xs[:7], xs[7].astype(np.float64)], slab[:8])
     with pytest.raises(sj.ReshapeError, match="out 3"):

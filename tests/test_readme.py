@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent
+TESTS = "-m pytest -n auto --dist loadfile"
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 
@@ -43,7 +44,7 @@ def test_continuous_integration_installs_and_tests_as_the_readme_says():
     script = (ROOT / ".ci" / "run").read_text()
     install, test, *_ = (c for c in COMMANDS if c.startswith("python3 -m venv"))
     assert install.endswith(".venv/bin/pip install . && .venv/bin/shapejit demo")
-    for step in ("pip install --quiet --disable-pip-version-check -e '.[test]'", "-m pytest"):
+    for step in ("pip install --quiet --disable-pip-version-check -e '.[test]'", TESTS):
         assert step in script
     assert "pip install -e '.[test]'" in test
-    assert test.endswith("-m pytest")
+    assert test.endswith(TESTS)
