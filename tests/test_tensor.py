@@ -136,7 +136,7 @@ def released():
         None,
         4,
     ],
-    ids=repr,
+    ids=lambda x: type(x).__name__,
 )
 def test_frombuffer_wants_bytes_in_a_row(buffer):
     with pytest.raises(sj.ShapeJitError):
