@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 from statistics import median
@@ -47,13 +48,21 @@ class Side:
 
     def ask(self, **request):
         """The reply; `failed` where there is none."""
+        self.send(**request)
+        return self.reply()
+
+    def send(self, **request):
+        """Ask, and go on: several sides may be busy at the same time."""
+        # Where the process has ended, there is no reply either.
+        with suppress(OSError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+
+    def reply(self):
+        """What it says to what was sent."""
         limit = Timer(PATIENCE, self._process.kill)
         limit.start()
         try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
             line = self._process.stdout.readline()
-        except OSError:
-            line = ""
         finally:
             limit.cancel()
         if line:
@@ -138,10 +147,9 @@ def trial(item, sides):
     """All sides take turns at one case, in new memory: a Trial, or what is Left."""
     ways = (OURS, item.baseline)
     try:
-        replies = {
-            name: side.ask(take=item.kind, case=item.case, ways=ways)
-            for name, side in sides.items()
-        }
+        for side in sides.values():
+            side.send(take=item.kind, case=item.case, ways=ways)
+        replies = {name: side.reply() for name, side in sides.items()}
         hindrance = left(item, replies)
         if hindrance is not None:
             return hindrance
