@@ -45,7 +45,8 @@ def _batch(figures):
     """Many tensors at once, if that is recorded: a line a measure."""
     lines = []
     for row in figures["suites"].get("batch", {}).get("rows", []):
-        ours = 1e3 * row["seconds"]["shapejit"]
+        ours = row["seconds"]["shapejit"]
+        taken = f"{1e3 * ours:.3g} ms" if ours > 1e-4 else f"{1e6 * ours:.2f} us"
         for goal in row["goals"]:
             way, ratio = goal["way"], goal["ratio"]
             said = {
@@ -53,7 +54,7 @@ def _batch(figures):
                 "at most": f"{ratio:.2f} x the time of {way}",
                 "beyond": f"{1e6 * ratio:+.2f} us beyond {way}",
             }[goal["kind"]]
-            lines.append(f"{row['name']:20}  {ours:8.4g} ms  {said}")
+            lines.append(f"{row['name']:20}  {taken:>8}  {said}")
     return ["", "Many tensors at once:", "", "```text", *lines, "```"] if lines else []
 
 

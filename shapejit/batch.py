@@ -142,10 +142,12 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
-        if any(issubclass(kind, int | np.integer) for kind in set(map(type, rows))):
-            i = next(i for i, row in enumerate(rows) if isinstance(row, int | np.integer))
-            raise DTypeError(f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}")
         sizes, starts = _tokens(tuple(rows), range(len(rows)), "the source shape")
+        for i in np.flatnonzero(np.diff(starts) == 1).tolist():
+            if isinstance(rows[i], int | np.integer):
+                raise DTypeError(
+                    f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
+                )
         targets = np.empty((len(rows), len(dims)), np.int64)
         parts = sizes, starts, dims, request.cancel, targets
         done = engine.first(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
