@@ -38,38 +38,46 @@ class Recorded(Layout):
         seen = made.view if made.view is not None and not made.fresh else None
         return self.then(seen or Layout.row_major(made.shape, self.bits), *ops)
 
-    def permute(self, axes: Sequence[int]) -> Recorded:  # noqa: D102
+    def permute(self, axes: Sequence[int]) -> Recorded:
+        """`Layout.permute`, written down."""
         seen = Layout.permute(self, axes)
         order = tuple(axis % self.ndim for axis in axes)
         same = order == tuple(range(self.ndim))
         return self if same else self.then(seen, ("permute", (order,)))
 
-    def flip(self, axes: Sequence[int] | None = None) -> Recorded:  # noqa: D102
+    def flip(self, axes: Sequence[int] | None = None) -> Recorded:
+        """`Layout.flip`, written down."""
         seen = Layout.flip(self, axes)
         given = range(self.ndim) if axes is None else axes
         turned = tuple(sorted(a % self.ndim for a in given if self.shape[a] > 1))
         return self.then(seen, ("flip", (turned,))) if turned else self
 
-    def narrow(self, axis: int, start: int, size: int, step: int) -> Recorded:  # noqa: D102
+    def narrow(self, axis: int, start: int, size: int, step: int) -> Recorded:
+        """`Layout.narrow`, written down."""
         seen = Layout.narrow(self, axis, start, size, step)
         if size == self.shape[axis] and (step == 1 or size < 2):
             return self
         return self.then(seen, ("narrow", (axis, start, size, step if size > 1 else 1)))
 
-    def select(self, axis: int, index: int) -> Recorded:  # noqa: D102
+    def select(self, axis: int, index: int) -> Recorded:
+        """`Layout.select`, written down."""
         return self.then(Layout.select(self, axis, index), ("select", (axis, index)))
 
-    def insert(self, axis: int) -> Recorded:  # noqa: D102
+    def insert(self, axis: int) -> Recorded:
+        """`Layout.insert`, written down."""
         return self._reshaped(Layout.insert(self, axis))
 
-    def squeeze(self, axis: int | Sequence[int]) -> Recorded:  # noqa: D102
+    def squeeze(self, axis: int | Sequence[int]) -> Recorded:
+        """`Layout.squeeze`, written down."""
         return self._reshaped(Layout.squeeze(self, axis))
 
-    def broadcast_to(self, shape: Sequence[int]) -> Recorded:  # noqa: D102
+    def broadcast_to(self, shape: Sequence[int]) -> Recorded:
+        """`Layout.broadcast_to`, written down."""
         seen = Layout.broadcast_to(self, shape)
         return self.then(seen, ("broadcast_to", (tuple(shape),)))
 
-    def reshape(self, shape: Sequence[int]) -> Recorded | None:  # noqa: D102
+    def reshape(self, shape: Sequence[int]) -> Recorded | None:
+        """`Layout.reshape`, written down."""
         seen = Layout.reshape(self, shape)
         return None if seen is None else self._reshaped(seen)
 
