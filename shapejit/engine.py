@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import planner
+from .kernels import MAX_RANK
 from .planner import Plan
 from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
 
@@ -303,7 +304,7 @@ def deliver(
         bounds = np.searchsorted(work, total * np.arange(threads + 1) // threads)
         bounds[-1] = count
         facts = sources, targets, nbytes, parcels, starts
-        positions = np.empty((threads, batches.MAX_RANK + 8), np.int64)
+        positions = np.empty((threads, MAX_RANK + 8), np.int64)
         if threads > 1:
             kernel: Callable[..., None] = batches.deliver_parallel
             first(kernel, kernel, *facts, bounds, positions, own, step)

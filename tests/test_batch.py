@@ -453,11 +453,11 @@ def test_views_exist_where_layouts_have_them(data, x):
     x=arrays(st.sampled_from(["u1", "u2", "u4", "u8", "c16", "V3", "V24"]), max_rank=6, max_side=9)
 )
 def test_parcels_are_copies(x):
-    from shapejit.kernels import parcels
+    from shapejit.kernels import MAX_RANK, parcels
 
     if not x.size:
         return
-    table, position = np.zeros(64, np.int64), np.zeros(parcels.MAX_RANK, np.int64)
+    table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
     kept = parcels.merged(sizes, strides, x.ndim)
     parcels.parcel(sizes, strides, kept, x.itemsize, table, 0)
@@ -472,9 +472,9 @@ def test_parcels_are_copies(x):
 @pytest.mark.skipif(not COMPILED, reason="too slow element by element")
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
 def test_parcels_at_every_edge(dtype):
-    from shapejit.kernels import parcels
+    from shapejit.kernels import MAX_RANK, parcels
 
-    table, position = np.zeros(64, np.int64), np.zeros(parcels.MAX_RANK, np.int64)
+    table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     edges = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 130]
     raw = np.random.default_rng(0).integers(0, 256, 131 * 131 * 16, np.uint8).view(dtype)
     for rows in edges:

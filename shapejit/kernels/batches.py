@@ -11,7 +11,6 @@ from numba import prange
 from .copies import Numbers, Table, flush, stream
 from .jit import kernel, parallel_kernel
 from .memory import LINE, fence
-from .parcels import MAX_RANK as MAX_RANK
 from .parcels import NEAR, NEAR_BYTES, ask, put
 
 FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1

@@ -20,11 +20,11 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from . import emit
+from . import MAX_RANK, emit
 from .copies import Numbers
 from .jit import COMPILED, held_kernel
 from .memory import prefetch
-from .parcels import HEAD, MAX_RANK, put
+from .parcels import HEAD, put
 
 # Bytes from the start of an object to a field.
 TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import MAX_RANK as MAX_RANK
 from .copies import Numbers, small_row
 from .jit import kernel
 from .memory import (

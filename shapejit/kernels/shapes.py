@@ -9,7 +9,7 @@ from numba import prange
 
 from ..request import INFER, INVALID
 from ..resolver import OK, resolve_dims
-from . import APART, COPY, EMPTY, REFUSED, VIEW
+from . import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
 from .copies import Numbers, Table
 from .headers import (
     AHEAD,
@@ -28,7 +28,7 @@ from .headers import (
 )
 from .jit import held_kernel, held_parallel_kernel, kernel
 from .memory import prefetch
-from .parcels import MAX_RANK, merged, parcel
+from .parcels import merged, parcel
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
