@@ -375,7 +375,7 @@ def _copy_packed(
 ) -> None:
     """Row-major copies; `memory` is the bytes of each."""
     places = Places.of(tensors)
-    targets = np.array([roster.address_of(raw) for raw in memory], np.int64)
+    targets = np.array([engine.address_of(raw) for raw in memory], np.int64)
     for layout, which in places.lots().items():
         bits = tensors[which[0]].dtype.bits
         total = len(which) * memory[which[0]].nbytes
@@ -393,9 +393,9 @@ def _slabs(settled: _Settled, asked: _Asked, which: Addresses, results: list[Any
         begin = ends[low] - room[low]
         high = max(low + 1, int(np.searchsorted(ends, begin + SLAB, "right")))
         slab = np.empty(int(ends[high - 1] - begin) + ALIGN, np.uint8)
-        shift = -roster.address_of(slab) % ALIGN
+        shift = -engine.address_of(slab) % ALIGN
         starts = ends[low:high] - room[low:high] - begin
-        targets[low:high] = roster.address_of(slab) + shift + starts
+        targets[low:high] = engine.address_of(slab) + shift + starts
         _views(
             settled,
             asked,
@@ -462,7 +462,7 @@ def _targets(
             if verdicts[i] != APART:
                 _check(items[i], asked.request(i), None, outs[i])
         if verdicts[i] != APART:
-            addresses[i] = roster.address_of(outs[i])
+            addresses[i] = engine.address_of(outs[i])
         sources[i], targets[i] = _reached(items[i]), _reached(outs[i])
     ends = targets[:, 0].copy(), targets[:, 1].copy()
     roster.check_disjoint(ends, names)

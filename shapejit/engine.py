@@ -59,12 +59,13 @@ def run(plan: Plan, source: NDArray[Any], target: NDArray[Any], fresh: bool = Fa
     strided ndarray itself, or the bytes of a Tensor's buffer.
     """
     if plan.strategy is not Strategy.NOTHING:
-        _launch(plan, (_address(source),), (_address(target),), fresh)
+        _launch(plan, (address_of(source),), (address_of(target),), fresh)
         if plan.padding:
             target.reshape(-1).view(np.uint8)[-1] &= 0xFF >> plan.padding
 
 
-def _address(x: NDArray[Any]) -> int:
+def address_of(x: NDArray[Any]) -> int:
+    """The address of the first element."""
     return int(x.__array_interface__["data"][0])
 
 
@@ -261,7 +262,7 @@ def _stage(step: int, count: int) -> int:
     have = getattr(_stages, "memory", None)
     if have is None or have.size < step * count + 2 * PAGE:
         have = _stages.memory = np.empty(step * count + 2 * PAGE, np.uint8)
-    return -(-_address(have) // PAGE) * PAGE + PAGE
+    return -(-address_of(have) // PAGE) * PAGE + PAGE
 
 
 def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = False) -> None:
@@ -346,5 +347,5 @@ def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
 
     loops, at = np.empty((0, 3), np.int64), np.empty((threads, 1), np.int64)
     pages = -(-source.nbytes // PAGE)
-    come, to = (np.array([_address(x)], np.int64) for x in (source, target))
+    come, to = (np.array([address_of(x)], np.int64) for x in (source, target))
     copies.run_parallel(come, to, loops, at, pages, source.nbytes, 0, 0)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import operations, roster
+from . import engine, operations, roster
 from .dtypes import DType
 from .engine import Addresses
 from .errors import DTypeError, ReshapeError, about
@@ -65,7 +65,7 @@ def grouped(
     groups = []
     for found in places.values():
         which, arrays = zip(*found, strict=True)
-        addresses = np.array([roster.address_of(x) for x in arrays], np.int64)
+        addresses = np.array([engine.address_of(x) for x in arrays], np.int64)
         groups.append(Group(np.array(which), arrays, addresses))
     return groups
 
@@ -76,7 +76,7 @@ def given(
     """The memory of `out`: one slab of all results, or a sequence of an array for each."""
     if isinstance(out, np.ndarray):
         operations._check_array_out(dtype, (count, *shape), out)
-        return _rows(out, out)
+        return _rows(out)
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one array of all results or a sequence of arrays, "
@@ -90,7 +90,7 @@ def given(
     for i in range(alike, count):
         with about(f"out {first + i}"):
             operations._check_array_out(dtype, shape, arrays[i])
-        addresses[i] = roster.address_of(arrays[i])
+        addresses[i] = engine.address_of(arrays[i])
     spans = roster.spans(addresses, shape, strides, dtype.itemsize)
     roster.check_disjoint(spans, range(first, first + count))
     return Targets(addresses, arrays, spans)
@@ -101,10 +101,10 @@ def row_major(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
     return tuple(s // 8 for s in Layout.row_major(shape, 8 * dtype.itemsize).strides)
 
 
-def _rows(slab: NDArray[Any], results: Any) -> Targets:
-    start, each = roster.address_of(slab), slab.nbytes // max(len(slab), 1)
+def _rows(slab: NDArray[Any]) -> Targets:
+    start, each = engine.address_of(slab), slab.nbytes // max(len(slab), 1)
     addresses = start + each * np.arange(len(slab))
-    return Targets(addresses, results, (np.array([start]), np.array([start + slab.nbytes])))
+    return Targets(addresses, slab, (np.array([start]), np.array([start + slab.nbytes])))
 
 
 def check_apart(groups: Sequence[Group], targets: Targets, first: int) -> None:
@@ -131,7 +131,7 @@ class Filled:
         x = operations._reach(out) if isinstance(out, Tensor) else out
         if not isinstance(x, np.ndarray) or x.nbytes == 0:
             return True
-        start = roster.address_of(x)
+        start = engine.address_of(x)
         end = start + x.nbytes
         place = bisect(self._ends, start)
         if place < len(self._starts) and self._starts[place] < end:
@@ -202,7 +202,7 @@ def _buffers(tensors: Sequence[Tensor]) -> Addresses:
         return np.empty(0, np.int64)
     one = buffers[0]
     addresses, alike = roster.alike(buffers, one.dtype, one.shape, one.strides)
-    addresses[alike:] = [roster.address_of(x) for x in buffers[alike:]]
+    addresses[alike:] = [engine.address_of(x) for x in buffers[alike:]]
     return addresses
 
 
@@ -224,7 +224,7 @@ def packed_places(
         model = Tensor(np.empty(0, np.uint8), dtype, Layout.row_major((0,), dtype.bits))
         operations._check_tensor_out(model, whole.shape, out)
         begins = out.layout.offset + dtype.bits * prod(shape) * np.arange(count)
-        start = roster.address_of(out.buffer)
+        start = engine.address_of(out.buffer)
         span = np.array([out.layout.span], np.int64)
         spans = start + span[:, 0] // 8, start + (span[:, 1] + 7) // 8
         kinds = np.zeros(count, np.intp)

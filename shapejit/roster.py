@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from . import engine
 from .engine import Addresses
@@ -51,11 +50,6 @@ def _headers() -> ModuleType | None:
         return headers if headers.trusted() else None
 
 
-def address_of(x: NDArray[Any]) -> int:
-    """The address of the first element."""
-    return int(x.__array_interface__["data"][0])
-
-
 def alike(
     items: tuple[Any, ...],
     dtype: np.dtype[Any],
@@ -79,7 +73,7 @@ def alike(
         like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
         if not like or (x.strides != strides and x.size > 1) or (filled and not x.flags.carray):
             return addresses, i
-        addresses[i] = address_of(x)
+        addresses[i] = engine.address_of(x)
     return addresses, len(items)
 
 

@@ -153,7 +153,7 @@ class Way:
             slab = np.empty((count, _nbytes(self.route.copies[-1])), np.uint8)
             made = [self.result(row, dtype) for row in slab]
         each = slab.nbytes // count
-        targets = roster.address_of(slab) + each * np.arange(count)
+        targets = engine.address_of(slab) + each * np.arange(count)
         self._all(addresses, targets, self.route.copies, fresh=True)
         return made
 
@@ -175,7 +175,7 @@ class Way:
     def new_packed(self, sources: Addresses, dtype: DType) -> list[Tensor]:
         """The results for packed tensors whose Layout begins in these bytes: rows of a new slab."""
         slab = np.empty((len(sources), _nbytes(self.route.copies[-1])), np.uint8)
-        targets = roster.address_of(slab) + slab.shape[1] * np.arange(len(slab))
+        targets = engine.address_of(slab) + slab.shape[1] * np.arange(len(slab))
         self._all(sources, targets, self.route.copies, fresh=True)
         return [self._packed(row, dtype) for row in slab]
 
@@ -213,7 +213,7 @@ class Way:
         most = max(_nbytes(step) for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH // max(most, 1)))
         pool = [scratch(k, chunk * most) for k in range(min(2, len(steps) - 1))]
-        rows = [roster.address_of(memory) + most * np.arange(chunk) for memory in pool]
+        rows = [engine.address_of(memory) + most * np.arange(chunk) for memory in pool]
         for start in range(0, count, chunk):
             come = sources[start : start + chunk]
             for k, step in enumerate(steps):
