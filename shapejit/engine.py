@@ -69,18 +69,23 @@ def address_of(x: NDArray[Any]) -> int:
     return int(x.__array_interface__["data"][0])
 
 
-def _launch(plan: Plan, sources: Sequence[int], targets: Sequence[int], fresh: bool) -> None:
+def _launch(
+    plan: Plan,
+    sources: Sequence[int] | Addresses,
+    targets: Sequence[int] | Addresses,
+    fresh: bool,
+) -> None:
     """Run the compiled loop, in parallel if the plan says so and the threads are free."""
     work = _work_of(plan, fresh)
     if (plan.parallel or len(sources) >= MANY) and _enter():
         try:
-            places = [np.array(each, np.int64) for each in (sources, targets)]
+            places = [np.asarray(each, np.int64) for each in (sources, targets)]
             first(_key(work.parallel, work), _parallel, plan, work, *places)
         finally:
             _region.release()
     else:
         key = _key(work.serial, work)
-        for source, target in zip(sources, targets, strict=True):
+        for source, target in zip(map(int, sources), map(int, targets), strict=True):
             first(key, _serial, plan, work, source, target)
 
 
@@ -272,7 +277,7 @@ def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = F
     """
     if plan.strategy is Strategy.NOTHING:
         return
-    _launch(plan, sources.tolist(), targets.tolist(), fresh)
+    _launch(plan, sources, targets, fresh)
     if plan.padding:
         with alone():
             from .kernels import bits
