@@ -17,10 +17,10 @@ from .errors import DTypeError, ReshapeError, about
 from .kernels import APART, COPY, EMPTY, MAX_RANK, VIEW
 from .layout import Layout
 from .mapping import Places
-from .planner import plan
 from .request import INVALID, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
 from .tensor import Tensor, asarray
+from .ways import plan_of_many
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
@@ -377,9 +377,7 @@ def _copy_packed(
     places = Places.of(tensors)
     targets = np.array([engine.address_of(raw) for raw in memory], np.int64)
     for layout, which in places.lots().items():
-        bits = tensors[which[0]].dtype.bits
-        total = len(which) * memory[which[0]].nbytes
-        made = plan(layout, bits, None, 1 << total.bit_length() >> 1)
+        made = plan_of_many(layout, len(which))
         engine.run_each(made, places.addresses[which], targets[which], fresh)
 
 

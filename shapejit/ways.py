@@ -230,13 +230,10 @@ class Way:
         fresh: bool,
         bit: int | None = None,
     ) -> None:
-        nbytes = _nbytes(step)
-        # Rounded, or each number of tensors would have a plan of its own.
-        total = 1 << (len(sources) * nbytes).bit_length() >> 1
-        into = None
+        nbytes, into = _nbytes(step), None
         if bit is not None:
             into = replace(Layout.row_major(step.shape, step.bits), offset=bit)
-        made = _compiled(step, total, into)
+        made = plan_of_many(step, len(sources), into)
         whole = nbytes <= FEW_ELEMENTS or made.strategy not in VECTORS
         if whole and self.parcel is not None and step == self.route.fills[0]:
             facts = np.array([nbytes]), self.parcel, np.zeros(1, np.int64)
@@ -274,6 +271,14 @@ def _numpys(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
 def _compiled(layout: Layout, total: int = 0, into: Layout | None = None) -> Plan:
     """A plan that is not NumPy's, for `total` bytes in one launch."""
     return planner.plan(layout, layout.bits, into, max(total, planner.NUMPY_BELOW * tiling.PIECE))
+
+def plan_of_many(layout: Layout, count: int, into: Layout | None = None) -> Plan:
+    """A compiled plan of so many tensors in one launch.
+
+    Their bytes are rounded, or each number of tensors would have a plan of its own.
+    """
+    return _compiled(layout, 1 << (count * _nbytes(layout)).bit_length() >> 1, into)
+
 
 
 def run(plans: Sequence[Plan], source: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
