@@ -60,7 +60,7 @@ class _Asked(NamedTuple):
 
 
 class _Settled(NamedTuple):
-    """What becomes of each tensor (see `kernels.shapes.settle`); `apart` are asked one by one."""
+    """What becomes of each tensor: see `kernels.shapes.settle`."""
 
     items: tuple[Any, ...]
     verdicts: Addresses
@@ -225,9 +225,11 @@ def _tokens(
     row by its name, if it has one.
     """
     kernels = roster.headers(len(rows))
-    found = None if kernels is None else engine.first(kernels.read_ints, kernels.read_ints, rows)
+    found: tuple[Addresses, Addresses] | None = None
+    if kernels is not None:
+        found = engine.first(kernels.read_ints, kernels.read_ints, rows)
     if found is not None:
-        return found  # type: ignore[no-any-return]  # Any: the module came at run time
+        return found
     checked = []
     for i, row in enumerate(rows):
         shape = (row,) if isinstance(row, int | np.integer) else row
