@@ -312,7 +312,8 @@ def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
         shape = target_shape(x.shape, request)
         operations._wanted(x.layout.reshape(shape), x, request, copy, out)
         if out is not None:
-            operations._check_tensor_out(x, shape, out)
+            operations._check_tensor_out(x.dtype, shape, out)
+            operations._check_apart(operations._reach(x), operations._reach(out))
         return
     array = operations._array(x)
     shape, view = operations._route(array.shape, array.strides, array.itemsize, request)

@@ -7,7 +7,7 @@ A Layout knows nothing of buffers. Every view operation returns another Layout;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from .errors import ReshapeError, shape_text
@@ -84,6 +84,14 @@ class Layout:
             reach = (size - 1) * stride
             low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         return low, high + self.bits
+
+    def within_byte(self) -> Layout:
+        """The same counted from the byte that the first element begins in.
+
+        >>> Layout.of((2,), (4,), 20, 4).within_byte().offset
+        4
+        """
+        return self if self.offset < 8 else replace(self, offset=self.offset % 8)
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """Dim i of the result is dim axes[i] of this one."""

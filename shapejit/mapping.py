@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -144,16 +143,17 @@ class Filled:
 def as_arrays(out: Any, dtype: DType, first: int) -> Any:
     """An out= of Tensors of whole bytes as one of ndarrays over the same memory."""
     if isinstance(out, Tensor):
-        return _written(out, dtype, "out=")
+        return written(out, dtype, "out=")
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one Tensor of all results or a sequence of them, "
             f"not {type(out).__name__}"
         )
-    return [_written(t, dtype, f"out {first + i}") for i, t in enumerate(out)]
+    return [written(t, dtype, f"out {first + i}") for i, t in enumerate(out)]
 
 
-def _written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
+def written(t: Any, dtype: DType, what: str) -> NDArray[Any]:
+    """An output Tensor of whole bytes as an ndarray over its memory."""
     if not isinstance(t, Tensor):
         raise DTypeError(f"{what} must be a Tensor like the source, not {type(t).__name__}")
     if t.dtype is not dtype:
@@ -189,7 +189,7 @@ class Places(NamedTuple):
         """Those that lie alike in the bytes they begin in, by the Layout they have there."""
         found: dict[Layout, list[int]] = {}
         for kind, layout in enumerate(self.layouts):
-            found.setdefault(replace(layout, offset=layout.offset % 8), []).append(kind)
+            found.setdefault(layout.within_byte(), []).append(kind)
         return {
             layout: np.flatnonzero(np.isin(self.kinds, kinds)) for layout, kinds in found.items()
         }
@@ -220,9 +220,7 @@ def packed_places(
     """
     count = len(items)
     if isinstance(out, Tensor):
-        whole = Layout.row_major((count, *shape), dtype.bits)
-        model = Tensor(np.empty(0, np.uint8), dtype, Layout.row_major((0,), dtype.bits))
-        operations._check_tensor_out(model, whole.shape, out)
+        operations._check_tensor_out(dtype, (count, *shape), out)
         begins = out.layout.offset + dtype.bits * prod(shape) * np.arange(count)
         start = engine.address_of(out.buffer)
         span = np.array([out.layout.span], np.int64)
@@ -231,7 +229,7 @@ def packed_places(
         targets = Places(start + begins // 8, begins % 8, spans, (out.layout,), kinds, (out,))
         outs: Sequence[Tensor] = [out] * count
     else:
-        outs = _packed_outs(out, items, shape, first)
+        outs = _packed_outs(out, count, shape, dtype, first)
         targets = Places.of(outs)
         roster.check_disjoint(targets.spans, range(first, first + count))
     for i, j in roster.crossings(sources.spans, targets.spans):
@@ -241,7 +239,7 @@ def packed_places(
 
 
 def _packed_outs(
-    out: Any, items: Sequence[Tensor], shape: tuple[int, ...], first: int
+    out: Any, count: int, shape: tuple[int, ...], dtype: DType, first: int
 ) -> Sequence[Tensor]:
     if not isinstance(out, Sequence) or isinstance(out, str | bytes):
         raise DTypeError(
@@ -249,9 +247,9 @@ def _packed_outs(
             f"not {type(out).__name__}"
         )
     outs = tuple(out)
-    if len(outs) != len(items):
-        raise ReshapeError(f"out= holds {len(outs)} Tensors for {len(items)} tensors")
+    if len(outs) != count:
+        raise ReshapeError(f"out= holds {len(outs)} Tensors for {count} tensors")
     for i, t in enumerate(outs):
         with about(f"out {first + i}"):
-            operations._check_tensor_out(items[i], shape, t)
+            operations._check_tensor_out(dtype, shape, t)
     return outs

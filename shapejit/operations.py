@@ -182,7 +182,8 @@ def _check_apart(x: NDArray[Any], out: NDArray[Any]) -> None:
 def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
     """The elements of `t`, row-major, as `out` or a new Tensor of `shape`."""
     if out is not None:
-        _check_tensor_out(t, shape, out)
+        _check_tensor_out(t.dtype, shape, out)
+        _check_apart(_reach(t), _reach(out))
     if max(t.ndim, len(shape)) > MAX_RANK:
         return _copy_flat(t, shape, out)
     if not t.dtype.packed:
@@ -208,11 +209,11 @@ def _copy_flat(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
     return made.with_layout(Layout.row_major(shape, t.dtype.bits)) if out is None else out
 
 
-def _check_tensor_out(t: Tensor, shape: tuple[int, ...], out: Any) -> None:
+def _check_tensor_out(kind: DType, shape: tuple[int, ...], out: Any) -> None:
     if not isinstance(out, Tensor):
         raise DTypeError(f"out= must be a Tensor like the source, not {type(out).__name__}")
-    if out.dtype is not t.dtype:
-        raise DTypeError(f"out= has dtype {out.dtype}, the result {t.dtype}")
+    if out.dtype is not kind:
+        raise DTypeError(f"out= has dtype {out.dtype}, the result {kind}")
     if out.shape != shape:
         raise ReshapeError(f"out= has shape {out.shape}, the result {shape_text(shape)}")
     if not (out.contiguous and out.buffer.flags.writeable):
@@ -220,7 +221,6 @@ def _check_tensor_out(t: Tensor, shape: tuple[int, ...], out: Any) -> None:
     low, high = out.layout.span
     if low % 8 or (high % 8 and high < 8 * out.buffer.size - 7):
         raise ReshapeError("out= shares a byte with elements beside it")
-    _check_apart(_reach(t), _reach(out))
 
 
 def _reach(t: Tensor) -> NDArray[Any]:
@@ -433,7 +433,7 @@ def _concat_tensors(
     kind = parts[0].dtype
     whole = Layout.row_major(shape, kind.bits)
     if out is not None:
-        _check_tensor_out(parts[0], shape, out)
+        _check_tensor_out(kind, shape, out)
         for t in parts:
             _check_apart(_reach(t), _reach(out))
     if not kind.packed:
@@ -479,7 +479,8 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
     if not kind.packed:
         return ascontiguous(given, out=out)
     if out is not None:
-        _check_tensor_out(given, given.shape, out)
+        _check_tensor_out(kind, given.shape, out)
+        _check_apart(_reach(given), _reach(out))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
         seen = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))

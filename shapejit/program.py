@@ -15,7 +15,6 @@ from . import mapping, operations
 from .dtypes import DType
 from .errors import DTypeError, FormatError, ReshapeError, TraceError, about, shape_text
 from .fusion import Op, lifted
-from .kernels import MAX_RANK
 from .layout import Layout, overflows
 from .planner import Plan
 from .planner import plan as planned
@@ -155,13 +154,10 @@ class Program:
             self._check_tensor(x)
             if isinstance(x, Traced):
                 return self._inlined(x, out)
-            if out is not None:
-                alike = isinstance(out, Tensor) and out.dtype is self.dtype
-                if alike and not self.dtype.packed and x.ndim <= MAX_RANK >= out.ndim:
-                    self(x.numpy(), out.numpy())
-                    return out
-                operations._check_tensor_out(x.with_layout(x.layout), self.shape, out)
-            return self._tensor(x, out)
+            if out is None:
+                return self._tensor(x)
+            self._tensor_into(x, out)
+            return out
         array = plain(x) if isinstance(x, np.ndarray) else x
         self._check_array(array)
         if out is not None:
@@ -303,8 +299,8 @@ class Program:
                 self._check_tensor(t)
         if self.dtype.packed:
             return self._map_packed(items, out, first)
-        if out is None and not any(self._way(t.layout).route.fresh for t in items):
-            return [self._tensor(t, None) for t in items]
+        if out is None and not any(self._way(t.layout.within_byte()).route.fresh for t in items):
+            return [self._tensor(t) for t in items]
         into = None if out is None else mapping.as_arrays(out, self.dtype, first)
         made = self._map(tuple(t.numpy() for t in items), into, first)
         return [asarray(x) for x in made] if out is None else out
@@ -335,32 +331,32 @@ class Program:
             if way.route.fresh:
                 made = way.new_packed(sources.addresses[which], self.dtype)
             else:
-                made = [self._tensor(items[i], None) for i in which.tolist()]
+                made = [self._tensor(items[i]) for i in which.tolist()]
             for i, t in zip(which.tolist(), made, strict=True):
                 results[i] = t
         return results
 
-    def _tensor(self, t: Tensor, out: Tensor | None) -> Tensor:
-        """The result for a Tensor that was checked, as `out` was."""
-        # One way for all that lie alike in the bytes they begin in.
-        first, layout = t.layout.offset // 8, t.layout
-        if first:
-            layout = replace(layout, offset=layout.offset % 8)
-        way = self._way(layout)
-        if out is None and not way.route.fresh:
+    def _tensor(self, t: Tensor) -> Tensor:
+        """The result for a Tensor that was checked."""
+        first, way = t.layout.offset // 8, self._way(t.layout.within_byte())
+        if not way.route.fresh:
             view = way.route.view
             assert view is not None
             seen = t.with_layout(replace(view, offset=view.offset + 8 * first) if first else view)
             return seen.locked() if way.route.locked else seen
         if self.dtype.packed:
-            source = t.buffer[first:]
-            return way.packed_new(source, t.dtype) if out is None else way.packed(source, out)
-        array = t.numpy()
-        way = self._way(_layout_of(array))
-        if out is None:
-            return asarray(way.array(array, None))
-        way.array(array, out.numpy())
-        return out
+            return way.packed_new(t.buffer[first:], t.dtype)
+        return asarray(self(t.numpy()))
+
+    def _tensor_into(self, t: Tensor, out: Any) -> None:
+        """The same in `out`, which is checked first."""
+        if not self.dtype.packed:
+            self(t.numpy(), mapping.written(out, self.dtype, "out="))
+            return
+        operations._check_tensor_out(self.dtype, self.shape, out)
+        operations._check_apart(operations._reach(t), operations._reach(out))
+        way = self._way(t.layout.within_byte())
+        way.packed(t.buffer[t.layout.offset // 8 :], out)
 
     def _inlined(self, t: Traced, out: Any) -> Traced:
         """The operations as part of another function that is traced."""

@@ -161,10 +161,9 @@ class Way:
         """The result for every source in the memory at the target of the same index."""
         self._all(sources, targets, self.route.fills, fresh=False)
 
-    def packed(self, source: Bytes, out: Tensor) -> Tensor:
+    def packed(self, source: Bytes, out: Tensor) -> None:
         """The result for packed elements in `out`, which starts on a byte."""
         run(self.fills, source, _bytes(out), fresh=False)
-        return out
 
     def packed_new(self, source: Bytes, dtype: DType) -> Tensor:
         """The result for packed elements in new memory."""
@@ -272,13 +271,13 @@ def _compiled(layout: Layout, total: int = 0, into: Layout | None = None) -> Pla
     """A plan that is not NumPy's, for `total` bytes in one launch."""
     return planner.plan(layout, layout.bits, into, max(total, planner.NUMPY_BELOW * tiling.PIECE))
 
+
 def plan_of_many(layout: Layout, count: int, into: Layout | None = None) -> Plan:
     """A compiled plan of so many tensors in one launch.
 
     Their bytes are rounded, or each number of tensors would have a plan of its own.
     """
     return _compiled(layout, 1 << (count * _nbytes(layout)).bit_length() >> 1, into)
-
 
 
 def run(plans: Sequence[Plan], source: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
