@@ -1,10 +1,23 @@
-"""Reshapes that are views, of ndarrays and of Tensors, beside numpy.reshape."""
+"""Views of ndarrays and of Tensors, beside NumPy's."""
+
+from types import SimpleNamespace
+
+import numpy as np
 
 from .ratios import OURS, OverNumpy, TimeOfAThousandCalls, installed
 from .tables import reshapes
 
 VIEWS = {r.name: r for r in reshapes.RESHAPES if not r.copied}
 KINDS = ("ndarray", "tensor")
+# NumPy 1 has not all names of the array API.
+_NUMPY = SimpleNamespace(
+    permute_dims=np.transpose,
+    flip=np.flip,
+    broadcast_to=np.broadcast_to,
+    expand_dims=np.expand_dims,
+    squeeze=np.squeeze,
+    matrix_transpose=lambda x: np.swapaxes(x, -1, -2),
+)
 
 
 class Views(OverNumpy):
@@ -23,6 +36,34 @@ class Views(OverNumpy):
         x, target = VIEWS[name].view(), VIEWS[name].target
         ours = x if kind == "ndarray" else sj.asarray(x)
         return {OURS: lambda: sj.reshape(ours, target), "numpy": lambda: x.reshape(target)}
+
+
+LOOKS = {
+    "permute_dims": lambda m, x: m.permute_dims(x, (2, 0, 1)),
+    "flip": lambda m, x: m.flip(x, axis=1),
+    "broadcast_to": lambda m, x: m.broadcast_to(x, (8, 16, 32, 64)),
+    "expand_dims": lambda m, x: m.expand_dims(x, axis=1),
+    "squeeze": lambda m, x: m.squeeze(x[:1], axis=0),
+    "matrix_transpose": lambda m, x: m.matrix_transpose(x),
+}
+
+
+class Looks(OverNumpy):
+    """Views by the other functions of the array API"""
+
+    params = [f"{name}/{kind}" for name in LOOKS for kind in KINDS]
+    compared = params[::3]
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        name, kind = case.split("/")
+        sj, look = installed(name, "asarray"), LOOKS[name]
+        x = np.zeros((16, 32, 64), np.float32)
+        ours = x if kind == "ndarray" else sj.asarray(x)
+        return {OURS: lambda: look(sj, ours), "numpy": lambda: look(_NUMPY, x)}
 
 
 class ViewsTime(TimeOfAThousandCalls):

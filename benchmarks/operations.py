@@ -1,9 +1,11 @@
 """Copies that move every element: the cases of `shapejit bench`, smaller."""
 
+from math import prod
+
 import numpy as np
 
 from . import ratios
-from .memcpy import memcpy
+from .memcpy import memcpy, memcpy_of
 from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, TimeOfAThousandCalls, installed
 from .tables import first_of_each, suite
 
@@ -16,6 +18,14 @@ VIEWS = suite("views", 3)
 ODD = {**suite("odd", 4), **suite("tiny-dims")}
 FRESH = first_of_each("fresh")
 SMALL = suite("small", 2)
+# Parts by name: their number, the shape of each, the axis along which they are joined.
+JOINS = {
+    "concat-cache": ("concat", 2, (8, 16, 1024, 64), -2),
+    "concat-heads": ("concat", 16, (8, 2048, 64), -1),
+    "concat-odd": ("concat", 8, (4096, 255), -1),
+    "stack-images": ("stack", 16, (3, 224, 224), 0),
+    "stack-channels": ("stack", 3, (1024, 1024), -1),
+}
 
 
 def plain(x):
@@ -149,6 +159,33 @@ class Small(OverNumpy):
     def ways(self, case):
         ways = copies(SMALL[case])
         return {OURS: ways[OURS], "numpy": ways["numpy"]}
+
+
+class Joins(OverMemcpy, OverNumpy):
+    """Arrays joined in a warm out=, 16-bit"""
+
+    params = list(JOINS)
+    compared = params[::2]
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        name, count, shape, axis = JOINS[case]
+        sj = installed(name)
+        # Tests take less: whole outer slices of each part.
+        least = ratios.NBYTES // (2 * count * prod(shape[1:]))
+        shape = (max(1, min(shape[0], least)), *shape[1:])
+        parts = [np.full(shape, k, np.uint16) for k in range(count)]
+        join, numpys = getattr(sj, name), {"concat": np.concatenate, "stack": np.stack}[name]
+        out = numpys(parts, axis)
+        other = np.empty_like(out)
+        return {
+            OURS: lambda: join(parts, axis=axis, out=out),
+            "memcpy": memcpy_of(out.nbytes),
+            "numpy": lambda: numpys(parts, axis, out=other),
+        }
 
 
 class CopyMemory:

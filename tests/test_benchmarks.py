@@ -1,5 +1,6 @@
 """benchmarks/: every class runs; recording, comparing and reading what is recorded."""
 
+import ast
 import inspect
 import json
 import os
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import shapejit as sj
 from benchmarks import (
     catalogue,
     compare,
@@ -131,6 +133,21 @@ def test_versions_are_set_by_hand_and_caches_told_apart():
     lines = {(k.__module__, inspect.getsourcelines(k.setup_cache)[1]) for k in RATIOS.values()}
     assert len(lines) == len(RATIOS)
     assert all("setup_cache" in vars(kind) for kind in RATIOS.values())
+
+
+def test_every_public_function_is_measured():
+    """By its name in benchmarks/, as the measured package's or one of `installed`."""
+    named = set()
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "np") in {"sj", "m"}:
+                named.add(node.attr)
+            elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "installed":
+                named.update(word.value for word in node.args if isinstance(word, ast.Constant))
+    named |= {join[0] for join in operations.JOINS.values()}
+    functions = {name for name in sj.__all__ if inspect.isfunction(getattr(sj, name))}
+    assert len(functions) > 10
+    assert functions <= named
 
 
 def test_asv_finds_no_benchmark_that_is_not_here():
