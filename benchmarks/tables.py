@@ -24,6 +24,8 @@ measure = import_module(f"{_NAME}.bench.measure")
 reshapes = import_module(f"{_NAME}.bench.reshapes")
 suites = import_module(f"{_NAME}.bench.suites")
 
+measure.wait_shortly()
+
 
 def suite(name, every=1):
     """Every n-th case of a suite by its id: cases that are appended move no other."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from tqdm import tqdm
 
 from . import __version__, conversion, demo, dtypes
-from .bench import comparison, firstcall, peers, suites, throughput
+from .bench import comparison, firstcall, measure, peers, suites, throughput
 from .bench.cases import Case
 from .bench.comparison import Row, Summary
 from .bench.firstcall import FirstCall
@@ -381,6 +381,7 @@ def _dtypes(args: argparse.Namespace) -> int:
 def _bench(args: argparse.Namespace) -> int:
     cases, calls, works = _bench_cases(args)
     rounds = args.rounds or (5 if args.quick else 9)
+    measure.wait_shortly()
     try:
         comparison.use_threads(args.threads)
         facts = comparison.machine()

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -197,6 +198,15 @@ def test_every_turn_is_a_sample():
     seconds = itertools.count(1)
     taken = measure.samples({"a": lambda calls: calls * next(seconds) * 1e-3}, 4, 0)
     assert taken == {"a": pytest.approx([3e-3, 4e-3, 5e-3, 6e-3])}
+
+
+def test_threads_are_told_to_wait_shortly(monkeypatch):
+    for name in measure._WAIT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KMP_BLOCKTIME", "7")
+    measure.wait_shortly()
+    assert os.environ["KMP_BLOCKTIME"] == "7"
+    assert int(os.environ["GOMP_SPINCOUNT"]) < 100_000
 
 
 def test_the_reshapes_copy_where_the_table_says():

@@ -24,7 +24,7 @@ _NEEDS = {"onnxruntime": ("onnx",)}
 # Integers and floats that every peer takes, one of each width.
 _CARRIERS = {1: "uint8", 2: "int16", 4: "float32", 8: "float64", 16: "complex128"}
 
-# After a peer's turn its threads may still wait busily, on our cores.
+# After a turn its threads still wait busily (see `measure.wait_shortly`), on the next one's cores.
 _REST = 0.005
 
 
@@ -61,9 +61,9 @@ class Peer:
 
     def run(self, calls: int) -> float:
         """Seconds that so many copies took, by the peer's own clock."""
+        time.sleep(_REST)
         seconds: float = self._ask({"calls": calls})["seconds"]
-        if seconds > _REST / 10:
-            time.sleep(_REST)
+        time.sleep(_REST)
         return seconds
 
     def drop(self) -> None:
