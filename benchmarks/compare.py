@@ -28,7 +28,7 @@ from .trials import Sides, left, measured
 
 WORSE = 0.10
 SUSPECT = 0.05  # a logarithm
-# Trials of all, then of those that were slower, in new processes each time.
+# Trials of all, then of those that differ, in new processes each time.
 TRIALS = (2, 3, 6)
 
 
@@ -42,6 +42,7 @@ class Verdict:
     second: float
     noise: float
     slower: bool
+    faster: bool
     change: float
 
 
@@ -58,13 +59,18 @@ class Found:
         return [v for v in self.verdicts if v.slower]
 
     @property
+    def faster(self):
+        """What is faster on the second commit."""
+        return [v for v in self.verdicts if v.faster]
+
+    @property
     def fails(self):
         """What fails on the second commit alone."""
         return [one for one in self.left if one.fails]
 
 
 def verdict(item, trials):
-    """Slower, if by more than 10 % and by more than the noise.
+    """Slower, or faster, if by more than 10 % and by more than the noise.
 
     The noise is what the trials of one commit beside itself stayed within, and
     what the change in any trial fell short of the change that is reported.
@@ -73,11 +79,12 @@ def verdict(item, trials):
     # Of three trials all count, of six one may have been disturbed.
     odd = len(trials) // 6
     change = median(changes)
-    noise = max(noises[-1 - odd], change - changes[odd])
-    first = median(s.first for s in trials)
-    slower, factor = change > _least(noise), exp(change)
+    short = change - changes[odd] if change > 0 else changes[-1 - odd] - change
+    noise = max(noises[-1 - odd], short)
+    first, factor, least = median(s.first for s in trials), exp(change), _least(noise)
+    values = first, first * factor, exp(noise) - 1
     unit = f"time / {item.baseline}'s"
-    return Verdict(str(item), unit, first, first * factor, exp(noise) - 1, slower, factor - 1)
+    return Verdict(str(item), unit, *values, change > least, change < -least, factor - 1)
 
 
 def _least(noise):
@@ -86,7 +93,7 @@ def _least(noise):
 
 
 def timed(chosen, pythons, tell=lambda item: None):
-    """What is Found of ratios: those that look slower are looked at again, in new processes."""
+    """What is Found of ratios: what seems to differ is looked at again, in new processes."""
     verdicts, hindered, usual = {}, {}, 0.0
     for stage, times in enumerate(TRIALS):
         if not chosen:
@@ -103,12 +110,12 @@ def timed(chosen, pythons, tell=lambda item: None):
 
 
 def _doubtful(v, stage, usual):
-    """Whether to look again: always where something seems slower for the first time.
+    """Whether to look again: always where something seems to differ for the first time.
 
-    Then no longer at what is slower by twice as much as needs be with the noise
+    Then no longer at what differs by twice as much as needs be with the noise
     that it, and this run as a rule, has.
     """
-    change = log(1 + v.change)
+    change = abs(log(1 + v.change))
     if stage == 0:
         return change > SUSPECT
     return log(1 + WORSE) < change <= 2 * max(_least(log(1 + v.noise)), usual)
@@ -136,8 +143,8 @@ def _count(item, sides, found):
         return
     first, second = (replies[name]["value"] for name in ("first", "second"))
     change = second / first - 1 if first else (float("inf") if second else 0.0)
-    slower = change > WORSE
-    found.verdicts.append(Verdict(str(item), item.unit, first, second, 0.0, slower, change))
+    marks = change > WORSE, change < -WORSE
+    found.verdicts.append(Verdict(str(item), item.unit, first, second, 0.0, *marks, change))
 
 
 def compare(repository, first, second, folder, chosen, tell=lambda item: None):
@@ -165,10 +172,9 @@ def text(found):
         f"{v.change:+.0%}, noise {v.noise:.0%}"
         for v in found.slower
     ]
-    faster = [v for v in found.verdicts if v.change < -max(WORSE, v.noise)]
     lines += [
         f"faster: {v.benchmark}: {v.first:.4g} -> {v.second:.4g} {v.unit}, {v.change:+.0%}"
-        for v in faster
+        for v in found.faster
     ]
     lines += [f"not compared: {one.benchmark}: {one.reason}" for one in found.left]
     noises = [v.noise for v in found.verdicts] or [0.0]

@@ -400,6 +400,9 @@ def test_verdicts(changes, noises, slower):
         line = compare.text(compare.Found([found], [])).splitlines()[0]
         assert line.startswith("slower: a.A(x): 2 -> ")
         assert f"noise {found.noise:.0%}" in line
+    inverse = compare.verdict(ITEM, measured_as([1 / c for c in changes], noises))
+    assert inverse.faster is slower
+    assert ("faster: a.A(x)" in compare.text(compare.Found([inverse], []))) is slower
 
 
 def stages(monkeypatch, *changes):
@@ -415,8 +418,9 @@ def stages(monkeypatch, *changes):
     return compare.timed([ITEM], {}).verdicts[0].slower, asked
 
 
-def test_what_seems_slower_is_looked_at_again(monkeypatch):
+def test_what_seems_to_differ_is_looked_at_again(monkeypatch):
     few, more, many = compare.TRIALS
+    assert stages(monkeypatch, 0.5, 1.0) == (False, [(few, False), (more, True)])
     assert stages(monkeypatch, 1.0) == (False, [(few, False)])
     assert stages(monkeypatch, 3.0, 1.0) == (False, [(few, False), (more, True)])
     assert stages(monkeypatch, 3.0, 1.5) == (True, [(few, False), (more, True)])
@@ -520,7 +524,7 @@ def test_the_worker_answers(capsys):
 
 @pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0)])
 def test_exit_codes(monkeypatch, capsys, slower, code):
-    one = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, 0.5)
+    one = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, False, 0.5)
     monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([one], []))
     assert compare.main(["HEAD", "HEAD"]) == code
     said = capsys.readouterr().out
@@ -542,10 +546,12 @@ def test_nothing_compared_is_no_success(monkeypatch, capsys, fails, code):
 )
 def test_what_was_planted_is_what_is_caught(changes, caught):
     verdicts = [
-        compare.Verdict("operations.Ttc(x)", "time / memcpy's", 1.0, 1 + c, 0.02, c > 0.1, c)
+        compare.Verdict("operations.Ttc(x)", "time / memcpy's", 1.0, 1 + c, 0.02, c > 0.1, False, c)
         for c in changes
     ]
-    other = compare.Verdict("resolver.Resolve(x)", "time / NumPy's", 1.0, 1.5, 0.02, True, 0.5)
+    other = compare.Verdict(
+        "resolver.Resolve(x)", "time / NumPy's", 1.0, 1.5, 0.02, True, False, 0.5
+    )
     assert demonstration.caught(compare.Found([*verdicts, other], [])) is caught
 
 
