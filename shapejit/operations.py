@@ -424,7 +424,11 @@ def _part_plan(
         return Plan(NUMPY, 0)
     bits = 8 * dtype.itemsize
     source, into = (Layout.of(shape, [8 * s for s in ss], 0, bits) for ss in (strides, place))
-    return plan(source, bits, into)
+    made = plan(source, bits, into)
+    if made.strategy is Strategy.ROWS and made.width == dtype.itemsize <= 8 and made.loops:
+        # Elements that go one by one into gaps: NumPy's loop takes 0.3 ns for each, ours 3.
+        return Plan(NUMPY, 0) if abs(made.loops[-1].source) <= LINE else made
+    return made
 
 
 def _concat_tensors(

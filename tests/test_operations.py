@@ -377,6 +377,15 @@ def test_concat_and_stack_are_numpys(data, kernels):
         assert (joined.shape, joined.tobytes()) == (expected.shape, expected.tobytes())
 
 
+@pytest.mark.parametrize("dtype", ["u1", "u4", "c16"])
+def test_large_parts_with_elements_between_each_others(dtype, kernels):
+    x = np.arange(300 * 301).astype(dtype).reshape(300, 301)
+    for parts in ([x, x + 1, x + 2], [x.T, x.T + 1], [x[:, ::-1], x], [x[::2], x[1::2] + 1]):
+        out = np.zeros((*parts[0].shape, len(parts)), dtype)
+        assert sj.stack(parts, axis=-1, out=out) is out
+        assert np.array_equal(out, np.stack(parts, axis=-1))
+
+
 @pytest.mark.parametrize("nbytes", [7, 64, 100, 1500, 4095, 4096, 4097])
 def test_rows_join_side_by_side(nbytes, kernels):
     """Whatever the length of a row, what is beside it in the output stays its neighbour's."""
