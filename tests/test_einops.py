@@ -32,7 +32,11 @@ def copies(monkeypatch):
     """How many copies are made: each is a call that says so."""
     made = []
     real = operations._copy_tensor
-    counted = lambda *a: (made.append(a), real(*a))[1]  # noqa: E731
+
+    def counted(*arguments):
+        made.append(arguments)
+        return real(*arguments)
+
     monkeypatch.setattr(operations, "_copy_tensor", counted)
     return made
 
