@@ -5,7 +5,7 @@ first commit and one of the second, take turns at every benchmark. A benchmark i
 reported when time / memcpy's (or NumPy's, where there is nothing to copy) got
 worse by more than 10 % and by more than the noise: what the two processes of one
 commit differ by, and what the change itself differs by from session to session;
-what looks slower is measured again in new processes. Exit code 0: none is
+what seems to differ is measured again in new processes. Exit code 0: none is
 slower; 1: some are, or fail on the second commit alone; 2: bad arguments, a
 commit that cannot be installed, or nothing that could be compared.
 """

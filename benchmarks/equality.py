@@ -23,8 +23,7 @@ class Equal(OverNumpy):
 
     def ways(self, case):
         sj = installed("array_equal")
-        columns = 1024
-        one = cases.pattern(ratios.NBYTES).view(np.int32).reshape(-1, columns)
+        one = cases.pattern(ratios.NBYTES).view(np.int32).reshape(-1, 1024)
         other = one.copy()
         if case == "both-transposed":
             one, other = one.T, other.T

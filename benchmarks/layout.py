@@ -20,6 +20,10 @@ _NUMPY = SimpleNamespace(
 )
 
 
+def _ours(sj, x, kind):
+    return x if kind == "ndarray" else sj.asarray(x)
+
+
 class Views(OverNumpy):
     """Reshapes that are views"""
 
@@ -34,7 +38,7 @@ class Views(OverNumpy):
         name, kind = case.split("/")
         sj = installed("reshape", "asarray")
         x, target = VIEWS[name].view(), VIEWS[name].target
-        ours = x if kind == "ndarray" else sj.asarray(x)
+        ours = _ours(sj, x, kind)
         return {OURS: lambda: sj.reshape(ours, target), "numpy": lambda: x.reshape(target)}
 
 
@@ -60,9 +64,8 @@ class Looks(OverNumpy):
 
     def ways(self, case):
         name, kind = case.split("/")
-        sj, look = installed(name, "asarray"), LOOKS[name]
-        x = np.zeros((16, 32, 64), np.float32)
-        ours = x if kind == "ndarray" else sj.asarray(x)
+        sj, look, x = installed(name, "asarray"), LOOKS[name], np.zeros((16, 32, 64), np.float32)
+        ours = _ours(sj, x, kind)
         return {OURS: lambda: look(sj, ours), "numpy": lambda: look(_NUMPY, x)}
 
 
