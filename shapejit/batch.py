@@ -8,25 +8,22 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
-from . import engine, operations, roster
-from .engine import Addresses
+from . import engine, operations, outputs, places, planner
+from .copying import is_numpys
+from .engine import Addresses, address_of
 from .errors import DTypeError, ReshapeError, about
-from .kernels import APART, COPY, EMPTY, MAX_RANK, VIEW
+from .kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
 from .layout import Layout
-from .mapping import Places
+from .places import Places, places_of
 from .request import INVALID, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
 from .tensor import Tensor, asarray
-from .ways import plan_of_many
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
-
-MANY = 2000  # tensors whose headers are read by all threads
 
 ASKED_BY = "reshape_batch"
 
@@ -47,9 +44,7 @@ class _Asked(NamedTuple):
 
     def request(self, index: int) -> Request:
         """The same for the resolver."""
-        shape = self.shape(index)
-        shape = (shape,) if isinstance(shape, int | np.integer) else shape
-        return operations._array_request(integers(shape, "the target shape", ASKED_BY))
+        return operations.array_request(self.shape(index), ASKED_BY)
 
     def dims(self, index: int, targets: Addresses) -> list[int]:
         """What was found, among the dims of all."""
@@ -132,13 +127,13 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     if not isinstance(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
     dims = np.array(request.dims, np.int64)
-    kernels = roster.shapes()
+    kernels = engine.kernels("shapes")
     rows = source_shapes
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
-        done = engine.first(kernels.resolve_rows, kernels.resolve_rows, *facts)
+        done = engine.call_compiled(kernels.resolve_rows, kernels.resolve_rows, *facts)
     elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
@@ -150,7 +145,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                 )
         targets = np.empty((len(rows), len(dims)), np.int64)
         parts = sizes, starts, dims, request.cancel, targets
-        done = engine.first(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
+        done = engine.call_compiled(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -224,10 +219,10 @@ def _tokens(
     What int64 cannot hold, and no shape can mean, is INVALID. An error names the
     row by its name, if it has one.
     """
-    kernels = roster.headers(len(rows))
+    kernels = places.headers(len(rows))
     found: tuple[Addresses, Addresses] | None = None
     if kernels is not None:
-        found = engine.first(kernels.read_ints, kernels.read_ints, rows)
+        found = engine.call_compiled(kernels.read_ints, kernels.read_ints, rows)
     if found is not None:
         return found
     checked = []
@@ -261,11 +256,11 @@ def _settled(
         places=np.empty(count, np.int64),
     )
     fault, apart = count, [*range(count)]
-    headers = roster.headers(count)
+    headers = places.headers(count)
     if headers is not None:
         descrs, firsts = np.empty(headers.GROUPS, np.int64), np.empty(headers.GROUPS, np.int64)
         call = id(items), count, id(np.ndarray), facts.groups, descrs, firsts, facts.places
-        found, words = engine.first(headers.survey, headers.survey, *call)
+        found, words = engine.call_compiled(headers.survey, headers.survey, *call)
         dtypes = [items[first].dtype for first in firsts[:found].tolist()]
         facts = facts._replace(dtypes=dtypes, parcels=np.empty(words, np.int64))
         fault = _settle(facts, asked, copy is True or outs is not None)
@@ -282,8 +277,8 @@ def _settled(
 
 def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
     """Let the kernel fill the facts; return the index of the first tensor that it refuses."""
-    own = [0 if operations._numpys_own(dtype) else dtype.itemsize for dtype in facts.dtypes]
-    shapes = roster.shapes()
+    own = [0 if is_numpys(dtype) else dtype.itemsize for dtype in facts.dtypes]
+    shapes = engine.kernels("shapes")
     arguments = (
         id(facts.items),
         facts.groups,
@@ -298,29 +293,17 @@ def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
         facts.places,
     )
     count = len(facts.items)
-    with engine.region(count >= MANY) as threads:
-        if threads > 1:
-            refused = np.empty(threads, np.int64)
-            engine.first(shapes.settle_parallel, shapes.settle_parallel, *arguments, refused)
-            return int(refused.min())
-    return int(engine.first(shapes.settle, shapes.settle, *arguments, 0, count))
+    return int(engine.call_compiled(shapes.settle, shapes.settle, *arguments, 0, count))
 
 
 def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
     """Refuse what `reshape` of this one tensor would refuse."""
-    if isinstance(x, Tensor):
-        shape = target_shape(x.shape, request)
-        operations._wanted(x.layout.reshape(shape), x, request, copy, out)
-        if out is not None:
-            operations._check_tensor_out(x.dtype, shape, out)
-            operations._check_apart(operations._reach(x), operations._reach(out))
-        return
-    array = operations._array(x)
-    shape, view = operations._route(array.shape, array.strides, array.itemsize, request)
-    operations._wanted(view or None, array, request, copy, out)
+    array = x if isinstance(x, Tensor) else operations.checked(x)
+    shape = target_shape(array.shape, request)
+    view = places.place_of(array)[1].reshape(shape)
+    outputs.wants_copy(view, array, request, copy, out)
     if out is not None:
-        operations._check_array_out(array.dtype, shape, out)
-        operations._check_apart(array, out)
+        outputs.target(out, array.dtype, shape, (array,))
 
 
 def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
@@ -366,7 +349,7 @@ def _new_packed(
 ) -> None:
     """Copies of packed Tensors in new memory, in one launch for all that lie alike."""
     tensors = [items[i] for i in which]
-    memory = [np.empty(t.nbytes, np.uint8) for t in tensors]
+    memory = [outputs.new_bytes(t.size * t.dtype.bits) for t in tensors]
     _copy_packed(tensors, memory, fresh=True)
     for i, t, raw in zip(which, tensors, memory, strict=True):
         shape = target_shape(t.shape, asked.request(i))
@@ -377,11 +360,11 @@ def _copy_packed(
     tensors: Sequence[Tensor], memory: Sequence[NDArray[np.uint8]], fresh: bool
 ) -> None:
     """Row-major copies; `memory` is the bytes of each."""
-    places = Places.of(tensors)
-    targets = np.array([engine.address_of(raw) for raw in memory], np.int64)
-    for layout, which in places.lots().items():
-        made = plan_of_many(layout, len(which))
-        engine.run_each(made, places.addresses[which], targets[which], fresh)
+    sources = places_of(tensors)
+    targets = np.array([8 * address_of(raw) for raw in memory], np.int64)
+    for layout, which in sources.groups():
+        made = planner.compiled(layout, count=len(which))
+        engine.run(made, sources.addresses[which] & ~7, targets[which], fresh)
 
 
 def _slabs(settled: _Settled, asked: _Asked, which: Addresses, results: list[Any]) -> Addresses:
@@ -394,9 +377,9 @@ def _slabs(settled: _Settled, asked: _Asked, which: Addresses, results: list[Any
         begin = ends[low] - room[low]
         high = max(low + 1, int(np.searchsorted(ends, begin + SLAB, "right")))
         slab = np.empty(int(ends[high - 1] - begin) + ALIGN, np.uint8)
-        shift = -engine.address_of(slab) % ALIGN
+        shift = -address_of(slab) % ALIGN
         starts = ends[low:high] - room[low:high] - begin
-        targets[low:high] = engine.address_of(slab) + shift + starts
+        targets[low:high] = address_of(slab) + shift + starts
         _views(
             settled,
             asked,
@@ -440,7 +423,7 @@ def _views(
 
 def _deliver(settled: _Settled, which: Addresses, targets: Addresses, fresh: bool) -> None:
     facts = settled.spans[which, 1], settled.parcels, settled.places[which]
-    engine.deliver(settled.spans[which, 0], targets, *facts, fresh=fresh)
+    engine.copy_each(settled.spans[which, 0], targets, *facts, fresh=fresh)
 
 
 def _targets(
@@ -450,10 +433,10 @@ def _targets(
     items, verdicts = settled.items, settled.verdicts
     count = len(items)
     fits, addresses = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    if roster.headers(count) is not None:
-        match = roster.shapes().match
+    if places.headers(count) is not None:
+        match = engine.kernels("shapes").match
         facts = id(items), id(outs), settled.groups, settled.targets, asked.starts, fits, addresses
-        engine.first(match, match, *facts)
+        engine.call_compiled(match, match, *facts)
     sources, targets = settled.spans[:, 2:].copy(), np.stack([addresses, addresses], 1)
     targets[:, 1] += settled.spans[:, 1]
     for i in np.flatnonzero((fits == 0) | (verdicts == APART)).tolist():
@@ -463,23 +446,44 @@ def _targets(
             if verdicts[i] != APART:
                 _check(items[i], asked.request(i), None, outs[i])
         if verdicts[i] != APART:
-            addresses[i] = engine.address_of(outs[i])
+            addresses[i] = address_of(outs[i])
         sources[i], targets[i] = _reached(items[i]), _reached(outs[i])
     ends = targets[:, 0].copy(), targets[:, 1].copy()
-    roster.check_disjoint(ends, names)
-    for i, j in roster.crossings((sources[:, 0], sources[:, 1]), ends):
-        with about(f"tensor {names[i]!r}"):
-            operations._check_apart(_memory(items[i]), _memory(outs[j]))
+    outputs.check_disjoint(ends, names)
+    lows, highs = sources.T
+    near = _near((lows, highs), ends)
+    if len(near):
+        pair = places.overlap(places_of_any([items[i] for i in near]), ends)
+        if pair is not None:
+            with about(f"tensor {names[near[pair[0]]]!r}"):
+                raise ReshapeError("out= overlaps the source")
     return addresses
 
 
-def _memory(x: Any) -> NDArray[Any]:
-    reach: NDArray[Any] = operations._reach(x) if isinstance(x, Tensor) else x
-    return reach
+def _near(sources: places.Spans, targets: places.Spans) -> list[int]:
+    """The sources that lie among the targets."""
+    lows, highs = sources
+    starts, ends = (each[targets[1] > targets[0]] for each in targets)
+    if not len(starts):
+        return []
+    near: list[int] = np.flatnonzero((lows < ends.max()) & (highs > starts.min())).tolist()
+    return near
+
+
+def places_of_any(items: Sequence[Any]) -> Places:
+    """Where arrays of any kinds lie."""
+    known: dict[Layout, int] = {}
+    found = [places.place_of(x if isinstance(x, Tensor) else operations.checked(x)) for x in items]
+    which = [known.setdefault(layout, len(known)) for _, layout in found]
+    return Places(np.array([place for place, _ in found]), list(known), np.array(which, np.intp))
 
 
 def _reached(x: Any) -> tuple[int, int]:
-    return byte_bounds(_memory(x)) if x.size else (0, 0)
+    if not x.size:
+        return 0, 0
+    place, layout = places.place_of(x)
+    low, high = layout.span
+    return (place + low) >> 3, (place + high + 7) >> 3
 
 
 def _fill(settled: _Settled, asked: _Asked, outs: tuple[Any, ...], targets: Addresses) -> None:
@@ -493,7 +497,7 @@ def _fill(settled: _Settled, asked: _Asked, outs: tuple[Any, ...], targets: Addr
             packed.append(i)
         else:
             operations.reshape_as(settled.items[i], asked.request(i), None, outs[i])
-    memory = [operations._reach(outs[i]) for i in packed]
+    memory = [outs[i].buffer[outs[i].offset // 8 :] for i in packed]
     _copy_packed([settled.items[i] for i in packed], memory, fresh=False)
     small = np.flatnonzero(copied & ~large)
     if len(small):

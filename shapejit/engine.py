@@ -1,11 +1,11 @@
-"""Runs a Plan: serial or parallel, safe with threads and after a fork."""
+"""Runs a Plan for one tensor or for many, on as many threads as are free."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from math import prod
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -13,14 +13,23 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import planner
-from .kernels import MAX_RANK
+from . import planner, workers
+from .kernels.constants import (
+    COUNT,
+    DENSE_PIECES,
+    MAX_RANK,
+    OWNER,
+    PAGE,
+    PIECE,
+    SHARES,
+    SIGNAL,
+    SPAN,
+    STAGE_BYTES,
+    TOTAL,
+    WORK,
+)
 from .planner import Plan
-from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
-
-# One parallel region at a time: numba's workqueue layer aborts the process when
-# two threads enter at once. Whoever finds it taken runs the serial kernel.
-_region = threading.Lock()
+from .tiling import IN_BITS, Loop, Strategy, factor_of
 
 # Held while numba is imported and while a kernel is compiled or loaded, and around a
 # fork: a child that inherits numba's locks from a thread it does not have would hang.
@@ -32,73 +41,117 @@ _stages = threading.local()
 Addresses = NDArray[np.int64]
 Result = TypeVar("Result")
 
-MANY = 8  # tensors that are worth a parallel region, although one thread will do
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
-_forked = False
-
-
-def _after_fork() -> None:
-    """OpenMP ends a forked child that enters a parallel region: children stay serial."""
-    global _forked
-    _forked = True
-    _cold.release()
-
+SHARE = 128 * 1024  # bytes that a thread takes at a time
+PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=_cold.acquire, after_in_parent=_cold.release, after_in_child=_after_fork
+        before=_cold.acquire, after_in_parent=_cold.release, after_in_child=_cold.release
     )
 
 
-def run(plan: Plan, source: NDArray[Any], target: NDArray[Any], fresh: bool = False) -> None:
-    """Fill `target`, contiguous memory of exactly the plan's bytes, from `source`.
-
-    A `fresh` target was never touched: the kernel's zeros are still in the caches
-    when the elements come, so that streaming past them would cost.
-    The plan's strides and offset count from the first element of `source`: the
-    strided ndarray itself, or the bytes of a Tensor's buffer.
-    """
-    if plan.strategy is not Strategy.NOTHING:
-        _launch(plan, (address_of(source),), (address_of(target),), fresh)
-        if plan.padding:
-            target.reshape(-1).view(np.uint8)[-1] &= 0xFF >> plan.padding
-
-
-def address_of(x: NDArray[Any]) -> int:
-    """The address of the first element."""
-    return int(x.__array_interface__["data"][0])
-
-
-def _launch(
+def run(
     plan: Plan,
     sources: Sequence[int] | Addresses,
     targets: Sequence[int] | Addresses,
-    fresh: bool,
+    fresh: bool = False,
 ) -> None:
-    """Run the compiled loop, in parallel if the plan says so and the threads are free."""
-    work = _work_of(plan, fresh)
-    if (plan.parallel or len(sources) >= MANY) and _enter():
-        try:
-            places = [np.asarray(each, np.int64) for each in (sources, targets)]
-            first(_key(work.parallel, work), _parallel, plan, work, *places)
-        finally:
-            _region.release()
+    """Copy each tensor to the target of the same index, all of them in one launch.
+
+    Places are bit addresses (8 times those of bytes) that the offsets of the plan's
+    Layouts count from. A `fresh` target was never touched: the kernel's zeros are
+    still in the caches when the elements come, so that streaming past them would
+    cost. Whoever calls keeps the memory alive, and has checked it.
+    """
+    if plan.strategy is Strategy.NOTHING:
+        return
+    if plan.strategy is Strategy.SMALL:
+        _run_small(plan, sources, targets, fresh)
+        return
+    launch = _launch_of(plan, fresh)
+    places = np.array([sources, targets], np.int64)
+    places += [[plan.offset], [plan.target_offset]]
+    if plan.strategy not in IN_BITS:
+        places >>= 3
+    units = plan.count * places.shape[1]
+    shares = plan.nbytes * places.shape[1] // SHARE if plan.parallel else 1
+    _run(launch, places, plan.count, units, shares, len(plan.table))
+
+
+def address_of(x: NDArray[Any]) -> int:
+    """The address of the first element (bytes)."""
+    return int(x.__array_interface__["data"][0])
+
+
+def _run(
+    launch: Launch, places: Addresses, count: int, units: int, shares: int, depth: int
+) -> None:
+    """Run a kernel, `count` units of work per tensor in so many shares, `depth` loops deep."""
+    work = np.zeros(WORK, np.int64)
+    work[COUNT], work[TOTAL] = count, units
+    arguments = launch.arguments
+
+    def run_shares(owner: bool) -> None:
+        span = np.zeros(SPAN + depth, np.int64)
+        span[OWNER] = owner
+        if not launch.stage:
+            call_compiled(launch.key, launch.kernel, places, work, span, 0, *arguments)
+            return
+        stage = _taken_stage(launch.stage)
+        begin = -(-address_of(stage) // PAGE) * PAGE + PAGE
+        call_compiled(launch.key, launch.kernel, places, work, span, begin, *arguments)
+        _stages.free = stage
+
+    threads = workers.threads() if shares > 1 and launch.key in _warm else 1
+    work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
+    if threads > 1:
+        own = workers.workers()
+        work[SIGNAL] = own.signal
+        own.run(run_shares, min(threads, shares))
     else:
-        key = _key(work.serial, work)
-        for source, target in zip(map(int, sources), map(int, targets), strict=True):
-            first(key, _serial, plan, work, source, target)
+        run_shares(True)
 
 
-def _work_of(plan: Plan, fresh: bool) -> _Work:
-    """The kernels of a plan and their arguments, found once."""
+def _taken_stage(nbytes: int) -> NDArray[np.uint8]:
+    """Memory for a stage of whole pages; a page before it is free: short blocks reach back.
+
+    It is this thread's own until it is given back. A nested call, as of a signal's
+    handler, takes memory of its own.
+    """
+    stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
+    if stage is None or stage.size < nbytes + 2 * PAGE:
+        stage = np.empty(nbytes + 2 * PAGE, np.uint8)
+    return stage
+
+
+class Launch(NamedTuple):
+    """A kernel and what it takes beside places and work; `stage` bytes for each thread.
+
+    `key` stands for the kernel and the types that it is compiled for.
+    """
+
+    kernel: Callable[..., None]
+    arguments: tuple[Any, ...]
+    stage: int
+    key: tuple[object, ...]
+
+
+def _launch_of(plan: Plan, fresh: bool) -> Launch:
+    """The kernel of a plan and its arguments, found once."""
     if not plan.kept:
         with _cold:
-            plan.kept.update(_prepared(plan))
-    work: _Work = plan.kept["fresh" if fresh else "warm"]
-    return work
+            make = _bit_launch if plan.strategy in IN_BITS else _byte_launch
+            made = {name: make(plan, plan.streaming and name == "warm") for name in KINDS}
+            plan.kept.update(made)
+    launch: Launch = plan.kept["fresh" if fresh else "warm"]
+    return launch
 
 
-def first(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result:
+KINDS = ("warm", "fresh")
+
+
+def call_compiled(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result:
     """Call a kernel, alone if it has not run under this key yet."""
     if key in _warm:
         return kernel(*arguments)
@@ -108,65 +161,20 @@ def first(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result
         return result
 
 
-def _key(kernel: Callable[..., None], work: _Work) -> tuple[object, ...]:
-    """A kernel and the types that it is compiled for."""
-    return (kernel, *map(type, work.tags), *work.counts)
-
-
-def _parallel(plan: Plan, work: _Work, sources: Addresses, targets: Addresses) -> None:
-    threads = _threads() if plan.parallel else 1
-    # A row of scratch for each thread, a cache line apart.
-    at = np.empty((threads, len(plan.table) + 8), np.int64)
-    own = _stage(work.stage, threads) if work.stage else 0
-    places = sources + plan.offset, targets + plan.target_offset
-    facts = (*work.facts, own, work.stage, *work.tags)
-    work.parallel(*places, plan.table, at, plan.count, *facts)
-
-
-def _serial(plan: Plan, work: _Work, source: int, target: int) -> None:
-    at = np.empty(len(plan.table), np.int64)
-    own = _stage(work.stage, 1) if work.stage else 0
-    places = source + plan.offset, target + plan.target_offset
-    work.serial(*places, plan.table, at, 0, plan.count, *work.facts, own, *work.tags)
-
-
-class _Work(NamedTuple):
-    """What a kernel takes beside addresses, loops and shares; `stage` bytes for each thread.
-
-    `counts` are the lengths of the tuples among the tags: types of their own.
-    """
-
-    serial: Callable[..., None]
-    parallel: Callable[..., None]
-    facts: tuple[Any, ...]
-    stage: int
-    tags: tuple[Any, ...]
-    counts: tuple[int, ...]
-
-
-def _prepared(plan: Plan) -> dict[str, _Work]:
-    """The kernels of a plan and their arguments, found once: for touched and for fresh targets."""
-    if plan.strategy in IN_BITS:
-        works = {"warm": _bit_work(plan, plan.streaming), "fresh": _bit_work(plan, False)}
-    else:
-        works = {"warm": _byte_work(plan, plan.streaming), "fresh": _byte_work(plan, False)}
-    return {name: work._replace(stage=_whole_pages(work.stage)) for name, work in works.items()}
-
-
-def _byte_work(plan: Plan, streaming: bool) -> _Work:
+def _byte_launch(plan: Plan, streaming: bool) -> Launch:
     """What moves whole bytes; it takes a stage only to stream."""
     from .kernels import copies, gathers, memory, scatters, tiles
 
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = gathers
-    stage = copies.STAGE_BYTES
-    facts: tuple[Any, ...] = (plan.sides.tile, plan.sides.offsets)
+    stage = STAGE_BYTES
+    arguments: tuple[Any, ...] = (plan.table, plan.sides.tile, plan.sides.offsets)
     tags: tuple[Any, ...] = (width,)
     match plan.strategy:
         case Strategy.ONE_RUN:
-            module, name, facts, stage, tags = copies, "run", (plan.nbytes,), 1, ()
+            module, name, arguments, stage, tags = copies, "run", (plan.nbytes,), 1, ()
         case Strategy.ROWS:
-            module, name, facts = copies, "rows", (plan.width,)
+            module, name, arguments = copies, "rows", (plan.table, plan.width)
         case Strategy.TILES:
             module, name, stage = tiles, "tiles", plan.sides.stage_bytes
             tags = (width, _pieces(plan.sides.tile[0, 0] * plan.width))
@@ -189,27 +197,26 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
             tags = (memory.COUNTS[plan.step], memory.WIDTHS[plan.width // plan.step])
         case _:
             name = "gather"
-    return _work(module, name, facts, stage if streaming else 0, tags)
+    return _launch(module, name, arguments, stage if streaming else 0, tags)
 
 
-def _bit_work(plan: Plan, streaming: bool) -> _Work:
+def _bit_launch(plan: Plan, streaming: bool) -> Launch:
     """What moves elements across bytes; a stage is where that happens."""
-    from .kernels import bit_tiles, bits, copies, memory
+    from .kernels import bit_tiles, bits, memory
 
     module: ModuleType = bits
-    bit_facts = (plan.width, plan.bit_offset, plan.target_bit, int(streaming), plan.reach)
-    facts: tuple[Any, ...] = (np.array(bit_facts, np.int64),)
     factor = factor_of(plan.width)
-    stage = 0
+    arguments: tuple[Any, ...]
     tags: tuple[Any, ...] = ()
     match plan.strategy:
         case Strategy.BIT_RUN:
-            name = "bit_run"
+            name, stage, arguments = "bit_run", 0, (plan.width, streaming)
         case Strategy.BIT_ROWS:
-            name, stage, facts = "bit_rows", copies.STAGE_BYTES, (*facts, int(plan.gaps))
+            name, stage = "bit_rows", STAGE_BYTES
+            arguments = (plan.table, plan.width, plan.reach, streaming, plan.gaps)
         case Strategy.BIT_TILES:
             module, name, stage = bit_tiles, "bit_tiles", plan.sides.stage_bytes
-            facts = (plan.sides.tile, plan.sides.offsets, *facts)
+            arguments = (plan.table, plan.sides.tile, plan.sides.offsets, streaming)
             row = max(PIECE, int(plan.sides.tile[0, 0]) // factor)
             whole = plan.sides.tile[2, 0] == DENSE_PIECES
             pieces = _pieces(row & -row if whole else row)
@@ -217,26 +224,27 @@ def _bit_work(plan: Plan, streaming: bool) -> _Work:
         case _:
             name, stage = "by_codes", bits.CODES_BYTES
             per_row = prod(loop.size for loop in plan.rows)
-            facts = (*facts, len(plan.loops) + 1, per_row, plan.block, plan.unit)
+            outer = len(plan.loops) + 1
+            arguments = (plan.table, plan.reach, streaming, outer, per_row, plan.block, plan.unit)
             picks = plan.step if plan.strategy is Strategy.BIT_PICK else 1
             turns = plan.step if plan.strategy is Strategy.BIT_INTERLEAVE else 1
             back = memory.WIDTHS[2 if picks < 0 else 1]
             steps = memory.COUNTS[abs(picks)]
             tags = (memory.COUNTS[plan.width], memory.COUNTS[turns], steps, back)
-    return _work(module, name, facts, stage, tags)
+    return _launch(module, name, arguments, stage, tags)
 
 
-def _work(
-    module: ModuleType, name: str, facts: tuple[Any, ...], stage: int, tags: tuple[Any, ...]
-) -> _Work:
-    serial, parallel = getattr(module, name), getattr(module, f"{name}_parallel")
-    counts = tuple(len(tag) for tag in tags if isinstance(tag, tuple))
-    return _Work(serial, parallel, facts, stage, tags, counts)
-
-
-def _whole_pages(nbytes: int) -> int:
-    """So many bytes on pages of their own, with one for blocks that reach back."""
-    return -(-nbytes // PAGE) * PAGE + PAGE * bool(nbytes)
+def _launch(
+    module: ModuleType,
+    name: str,
+    arguments: tuple[Any, ...],
+    stage: int,
+    tags: tuple[Any, ...],
+) -> Launch:
+    kernel = getattr(module, name)
+    lengths = (len(tag) for tag in tags if isinstance(tag, tuple))
+    whole_pages = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
+    return Launch(kernel, (*arguments, *tags), whole_pages, (kernel, *map(type, tags), *lengths))
 
 
 def _pieces(nbytes: int) -> Any:
@@ -253,104 +261,75 @@ def _even_pieces(dims: tuple[Loop, ...], width: int) -> Any:
     return _pieces(nbytes if len(dims) == 1 else nbytes & -nbytes)
 
 
-def _threads() -> int:
-    import numba
-
-    return int(numba.get_num_threads())
-
-
-def _stage(step: int, count: int) -> int:
-    """The address, on a page, of `count` stages of `step` bytes; this thread's own memory.
-
-    A page before them is free: short blocks reach back.
-    """
-    have = getattr(_stages, "memory", None)
-    if have is None or have.size < step * count + 2 * PAGE:
-        have = _stages.memory = np.empty(step * count + 2 * PAGE, np.uint8)
-    return -(-address_of(have) // PAGE) * PAGE + PAGE
+def _run_small(
+    plan: Plan,
+    sources: Sequence[int] | Addresses,
+    targets: Sequence[int] | Addresses,
+    fresh: bool,
+) -> None:
+    table = plan.kept.get("small")
+    if table is None:
+        table = plan.kept["small"] = small_plan_of(plan)
+    nbytes = np.array([plan.nbytes])
+    begins = (np.asarray(sources) + plan.offset) >> 3, np.asarray(targets) >> 3
+    copy_each(*begins, nbytes, table, np.zeros(1, np.int64), fresh)
 
 
-def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = False) -> None:
-    """`run` from every one of `sources` to the target of the same index, in one launch.
-
-    Whoever calls keeps the memory at these addresses alive, and checked it.
-    """
-    if plan.strategy is Strategy.NOTHING:
-        return
-    _launch(plan, sources, targets, fresh)
-    if plan.padding:
-        with alone():
-            from .kernels import bits
-        last = plan.target_offset + plan.nbytes - 1
-        facts = targets, last, 0xFF & ~(0xFF >> plan.padding)
-        first(bits.clear_padding, bits.clear_padding, *facts)
+def small_plan_of(plan: Plan) -> Addresses:
+    """The words of a small plan (see `kernels.parcels`), from the first element."""
+    layout = plan.small
+    assert layout is not None
+    parcels = kernels("parcels")
+    rank = layout.ndim
+    sizes = np.array(layout.shape, np.int64)
+    strides = np.array([stride // 8 for stride in layout.strides], np.int64)
+    table = np.empty(parcels.HEAD + 3 * rank, np.int64)
+    kept = call_compiled(parcels.merged, parcels.merged, sizes, strides, rank)
+    arguments = sizes, strides, kept, layout.bits // 8, table, 0
+    return table[: call_compiled(parcels.parcel, parcels.parcel, *arguments)]
 
 
-def deliver(
+def copy_each(
     sources: Addresses,
     targets: Addresses,
     nbytes: Addresses,
-    parcels: Addresses,
+    plans: Addresses,
     starts: Addresses,
     fresh: bool = False,
 ) -> None:
-    """Copy a tensor from each source to its target as `kernels.parcels` say, in one launch.
+    """Copy a tensor from each source to its target by small plans, in one launch.
 
-    Tensor k is `nbytes[k]` bytes by parcel `parcels[starts[k]:]`; all are the same
-    if there is one of each. As in `run_each`, nothing is checked here.
+    Tensor k is `nbytes[k]` bytes by `plans[starts[k]:]`; all are the same if there is
+    one of each. Places are byte addresses of first elements. As in `run`, nothing is
+    checked here.
     """
-    batches = _batches()
+    batches = kernels("batches")
     count = len(sources)
-    work = np.cumsum((nbytes if len(nbytes) == count else np.repeat(nbytes, count)) + EACH)
-    total = int(work[-1]) if count else 0
-    stage = batches.STAGE_BYTES if total >= planner.STREAM_FROM and not fresh else 0
-    step = -(-stage // PAGE) * PAGE
-    with region(total >= planner.PARALLEL_FROM // 4) as threads:
-        own = _stage(step, threads) if stage else 0
-        bounds = np.searchsorted(work, total * np.arange(threads + 1) // threads)
-        bounds[-1] = count
-        facts = sources, targets, nbytes, parcels, starts
-        positions = np.empty((threads, MAX_RANK + 8), np.int64)
-        if threads > 1:
-            kernel: Callable[..., None] = batches.deliver_parallel
-            first(kernel, kernel, *facts, bounds, positions, own, step)
-        else:
-            first(batches.deliver, batches.deliver, *facts, 0, count, positions[0], own)
-
-
-@contextmanager
-def region(wanted: bool) -> Iterator[int]:
-    """How many threads a kernel may take within; one if more are not wanted, or are taken."""
-    if not (wanted and _enter()):
-        yield 1
+    if count == 0:
         return
-    try:
-        yield _threads()
-    finally:
-        _region.release()
+    cost = np.cumsum((nbytes if len(nbytes) == count else np.repeat(nbytes, count)) + EACH)
+    total = int(cost[-1])
+    stage = batches.STAGE_BYTES if total >= planner.STREAM_FROM and not fresh else 0
+    shares = total // SHARE if total >= planner.PARALLEL_FROM // 4 else 1
+    units = max(1, min(count, shares, PER_THREAD * 8))
+    bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
+    bounds[-1] = count
+    places = np.array([sources, targets], np.int64)
+    launch = _launch(batches, "copy_each", (nbytes, plans, starts, bounds), stage, ())
+    _run(launch, places, units, units, units, MAX_RANK + 8)
 
 
-def alone() -> AbstractContextManager[object]:
-    """Where numba may be imported and kernels compiled: see `_cold`."""
-    return _cold
-
-
-def _batches() -> ModuleType:
-    with alone():
-        from .kernels import batches
-    return batches
-
-
-def _enter() -> bool:
-    """Whether a parallel region may begin; whoever is told so releases `_region` in the end."""
-    return not _forked and _region.acquire(blocking=False)
+def kernels(name: str) -> ModuleType:
+    """The module of `kernels` of that name; imported where no other thread compiles."""
+    with _cold:
+        return import_module(f"{__package__}.kernels.{name}")
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
     """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
     from .kernels import copies
 
-    loops, at = np.empty((0, 3), np.int64), np.empty((threads, 1), np.int64)
+    places = np.array([[address_of(source)], [address_of(target)]], np.int64)
     pages = -(-source.nbytes // PAGE)
-    come, to = (np.array([address_of(x)], np.int64) for x in (source, target))
-    copies.run_parallel(come, to, loops, at, pages, source.nbytes, 0, 0)
+    launch = _launch(copies, "run", (source.nbytes,), 0, ())
+    _run(launch, places, pages, pages, threads if threads > 1 else 1, 0)

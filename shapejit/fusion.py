@@ -332,10 +332,10 @@ def _repeats(layout: Layout) -> bool:
     return any(s == 0 and n > 1 for n, s in zip(layout.shape, layout.strides, strict=True))
 
 
-def lifted(ops: Sequence[Op], shape: Sequence[int], count: int) -> tuple[Op, ...]:
+def batched(ops: Sequence[Op], shape: Sequence[int], count: int) -> tuple[Op, ...]:
     """What does `ops` to each of `count` arrays of `shape` that are stacked along a new dim 0.
 
-    >>> lifted((("permute", ((1, 0),)), ("reshape", ((6,),))), (2, 3), 5)
+    >>> batched((("permute", ((1, 0),)), ("reshape", ((6,),))), (2, 3), 5)
     (('permute', ((0, 2, 1),)), ('reshape', ((5, 6),)))
     """
     seen, made = Layout.row_major(shape, 8), list[Op]()
@@ -351,13 +351,13 @@ def lifted(ops: Sequence[Op], shape: Sequence[int], count: int) -> tuple[Op, ...
         if name == "broadcast_to":
             lead = len(given[0]) - seen.ndim
             made.append(("reshape", ((count, *(1,) * lead, *seen.shape),)))
-            lifted_given: tuple[Any, ...] = ((count, *given[0]),)
+            batched_given: tuple[Any, ...] = ((count, *given[0]),)
         elif name == "permute":
-            lifted_given = ((0, *(1 + axis for axis in given[0])),)
+            batched_given = ((0, *(1 + axis for axis in given[0])),)
         elif name == "flip":
-            lifted_given = (tuple(1 + axis for axis in given[0]),)
+            batched_given = (tuple(1 + axis for axis in given[0]),)
         else:
-            lifted_given = (1 + given[0], *given[1:])
-        made.append((name, lifted_given))
+            batched_given = (1 + given[0], *given[1:])
+        made.append((name, batched_given))
         seen = getattr(seen, name)(*given)
     return tuple(made)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine
+from . import copying, outputs
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
-from .kernels import MAX_RANK
+from .kernels.constants import CODES_BLOCK, LINE, MAX_RANK
 from .layout import Layout, normal_axes
-from .planner import Plan, plan
 from .request import Request, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, plain
-from .tiling import CODES_BLOCK, LINE, Strategy
-from .tracing import Traced
 
-View = TypeVar("View")
-CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
 CODES = dtype("uint8")
-NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 
 def reshape(
@@ -44,45 +39,45 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    if type(shape) is not tuple and isinstance(shape, int | np.integer):
-        shape = (shape,)
-    tokens = integers(shape, "the target shape", "reshape")
-    return reshape_as(x, _array_request(tokens), copy, out)
+    return reshape_as(x, array_request(shape, "reshape"), copy, out)
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=1024)
 def _array_request(tokens: tuple[int, ...]) -> Request:
     return request(tokens, asked_by="reshape (Array API)")
+
+
+def array_request(shape: Any, asked_by: str) -> Request:
+    """The request for a shape that means what the Array API says; an int is a shape of one dim."""
+    if type(shape) is not tuple and isinstance(shape, int | np.integer):
+        shape = (shape,)
+    return _array_request(integers(shape, "the target shape", asked_by))
 
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
     if isinstance(x, Tensor):
-        shape = target_shape(x.shape, request)
-        seen = _wanted(x.layout.reshape(shape), x, request, copy, out)
-        if isinstance(x, Traced):
-            return x.reshaped(shape, copy, out)
-        return _copy_tensor(x, shape, out) if seen is None else x.with_layout(seen)
+        return x.reshaped(request, copy, out)
     array = x if type(x) is np.ndarray else _array(x)
-    shape, view = _route(array.shape, array.strides, array.itemsize, request)
-    if copy is None and out is None:
-        return array.reshape(shape) if view else _copy_array(array, shape, None)
-    if _wanted(view or None, array, request, copy, out) is None:
-        return _copy_array(array, shape, out)
-    return array.reshape(shape)
+    shape = target_shape(array.shape, request)
+    view: NDArray[Any] | None = None
+    if out is None and copy is not True:
+        with suppress(ValueError):  # there is no view
+            view = array.reshape(shape, copy=False)
+    copies = outputs.wants_copy(view, array, request, copy, out)
+    return _copied(array, shape, out) if copies or view is None else view
 
 
-@lru_cache(maxsize=CACHED)
-def _route(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, request: Request
-) -> tuple[tuple[int, ...], bool]:
-    """The target shape of an ndarray, and whether it is a view."""
-    target = target_shape(shape, request)
-    return target, Layout.of(shape, strides, 0, itemsize).reshape(target) is not None
+def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
+    """`reshape_as` of a Tensor."""
+    shape = target_shape(t.shape, request)
+    view = t.layout.reshape(shape)
+    copies = outputs.wants_copy(view, t, request, copy, out)
+    return _copied(t, shape, out) if copies or view is None else t.with_layout(view)
 
 
-def _checked(x: Array) -> Array:
-    """An ndarray or a Tensor, and nothing else."""
+def checked(x: Array) -> Array:
+    """An ndarray without its subclass, or a Tensor; anything else is refused."""
     return x if isinstance(x, Tensor) else _array(x)
 
 
@@ -96,139 +91,11 @@ def _array(x: Any) -> NDArray[Any]:
     return plain(x)
 
 
-def _wanted(
-    view: View | None,
-    x: Any,
-    request: Request,
-    copy: bool | None,
-    out: object,
-) -> View | None:
-    """The view, where `copy` and `out` ask for it; None for a copy."""
-    if copy is None:
-        return view if out is None else None
-    if copy is True:
-        return None
-    if copy is not False:
-        raise DTypeError(f"copy is None, True or False, not {copy!r}")
-    if out is not None:
-        raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
-    if view is None:
-        note = f"strides {x.strides} need a copy, which copy=False forbids"
-        raise ReshapeError("cannot view", x.shape, request.tokens, (note,), request.asked_by)
-    return view
-
-
-def _numpys_own(dtype: np.dtype[Any]) -> bool:
-    """Strings and objects: references need counting, and text may have no width."""
-    return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)
-
-
-@lru_cache(maxsize=CACHED)
-def _array_plan(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Plan:
-    """The Plan that makes an ndarray contiguous."""
-    if _numpys_own(dtype):
-        return Plan(NUMPY, 0)
-    bits = 8 * dtype.itemsize
-    return plan(Layout.of(shape, [8 * s for s in strides], 0, bits), bits)
-
-
-def _copy_array(x: NDArray[Any], shape: tuple[int, ...], out: Any) -> NDArray[Any]:
-    """The elements of `x`, row-major, as `out` or a new array of `shape`."""
-    dtype, source_shape = x.dtype, x.shape
-    if out is None:
-        target: NDArray[Any] = np.empty(shape, dtype)
-    else:
-        target = out
-        # Written out, not called: a small copy may cost 1 us more than NumPy's.
-        plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
-        if not plain_out or out.shape != shape:
-            _check_array_out(dtype, shape, out)
-        if np.may_share_memory(x, target):
-            _check_apart(x, target)
-    made = _array_plan(source_shape, x.strides, dtype)
-    if made.strategy is NUMPY:
-        # Assignment is np.copyto without its 100 ns of dispatch.
-        (target if shape == source_shape else target.reshape(source_shape))[...] = x
-    else:
-        engine.run(made, x, target, fresh=out is None)
-    return target
-
-
-def _check_array_out(dtype: np.dtype[Any], shape: tuple[int, ...], out: Any) -> None:
-    if not isinstance(out, np.ndarray):
-        raise DTypeError(f"out= must be an ndarray like the source, not {type(out).__name__}")
-    if isinstance(out, np.ma.MaskedArray):
-        raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
-    if out.dtype != dtype:
-        raise DTypeError(f"out= has dtype {out.dtype}, the result {dtype}")
-    if out.shape != shape:
-        raise ReshapeError(f"out= has shape {out.shape}, the result {shape_text(shape)}")
-    if not (out.flags.c_contiguous and out.flags.writeable):
-        raise ReshapeError("out= must be C-contiguous and writable")
-
-
-def _check_apart(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Refuse an out= that shares memory with the source, or where that is hard to tell."""
-    if not np.may_share_memory(x, out):
-        return
-    try:
-        overlap = np.shares_memory(x, out, max_work=10_000)  # type: ignore[arg-type]  # any int will do
-    except np.exceptions.TooHardError:
-        overlap = True
-    if overlap:
-        raise ReshapeError("out= overlaps the source")
-
-
-def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
-    """The elements of `t`, row-major, as `out` or a new Tensor of `shape`."""
-    if out is not None:
-        _check_tensor_out(t.dtype, shape, out)
-        _check_apart(_reach(t), _reach(out))
-    if max(t.ndim, len(shape)) > MAX_RANK:
-        return _copy_flat(t, shape, out)
-    if not t.dtype.packed:
-        array = _copy_array(t.numpy(), shape, None if out is None else out.numpy())
-        return asarray(array) if out is None else out
-    fresh = out is None
-    if out is None:
-        layout = Layout.row_major(shape, t.dtype.bits)
-        out = Tensor(np.empty(t.nbytes, np.uint8), t.dtype, layout)
-    first = out.offset // 8
-    target = out.buffer[first : first + t.nbytes]
-    engine.run(plan(t.layout, t.dtype.bits), t.buffer, target, fresh)
-    return out
-
-
-def _copy_flat(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
-    """`_copy_tensor` of more dims than an ndarray has: nearly all of them are of size 1."""
-    wide = t.layout.reshape(tuple(n for n in t.shape if n != 1) if t.size else (0,))
-    into = None if out is None else out.layout.reshape((t.size,))
-    assert wide is not None
-    target = None if out is None or into is None else out.with_layout(into)
-    made = _copy_tensor(t.with_layout(wide), (t.size,), target)
-    return made.with_layout(Layout.row_major(shape, t.dtype.bits)) if out is None else out
-
-
-def _check_tensor_out(kind: DType, shape: tuple[int, ...], out: Any) -> None:
-    if not isinstance(out, Tensor):
-        raise DTypeError(f"out= must be a Tensor like the source, not {type(out).__name__}")
-    if out.dtype is not kind:
-        raise DTypeError(f"out= has dtype {out.dtype}, the result {kind}")
-    if out.shape != shape:
-        raise ReshapeError(f"out= has shape {out.shape}, the result {shape_text(shape)}")
-    if not (out.contiguous and out.buffer.flags.writeable):
-        raise ReshapeError("out= must be contiguous and over writable memory")
-    low, high = out.layout.span
-    if low % 8 or (high % 8 and high < 8 * out.buffer.size - 7):
-        raise ReshapeError("out= shares a byte with elements beside it")
-
-
-def _reach(t: Tensor) -> NDArray[Any]:
-    """The bytes that a tensor's elements touch; exactly, where they are whole bytes."""
-    if not t.dtype.packed and t.ndim <= MAX_RANK:
-        return t.numpy()
-    low, high = t.layout.span
-    return t.buffer[low // 8 : (high + 7) // 8]
+def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
+    """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
+    target = outputs.target(out, x.dtype, shape, (x,))
+    copying.copy(x, target, fresh=out is None)
+    return target if out is None else out
 
 
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
@@ -241,15 +108,18 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     (16, 8)
     """
     if isinstance(x, Tensor):
-        if isinstance(x, Traced):
-            return x.made_contiguous(out)
-        if out is None and x.contiguous and x.offset % 8 == 0:
-            return x
-        return _copy_tensor(x, x.shape, out)
+        return x.materialized(out)
     array = x if type(x) is np.ndarray else _array(x)
     if out is None and array.flags.c_contiguous:
         return array
-    return _copy_array(array, array.shape, out)
+    return _copied(array, array.shape, out)
+
+
+def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
+    """`ascontiguous` of a Tensor."""
+    if out is None and t.contiguous and t.offset % 8 == 0:
+        return t
+    return _copied(t, t.shape, out)
 
 
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
@@ -259,7 +129,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     >>> permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x = _checked(x)
+    x = checked(x)
     order = integers(axes, "axes", "permute_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.permute(order))
@@ -273,7 +143,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     >>> flip(np.arange(3))
     array([2, 1, 0])
     """
-    x = _checked(x)
+    x = checked(x)
     axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.flip(axes))
@@ -300,7 +170,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     >>> expand_dims(np.zeros((2, 3)), axis=1).shape
     (2, 1, 3)
     """
-    x = _checked(x)
+    x = checked(x)
     given = _axes(axis, None, "expand_dims")
     axes = normal_axes(given, x.ndim + len(given), "expand_dims")
     if isinstance(x, Tensor):
@@ -315,7 +185,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     >>> squeeze(np.zeros((2, 1, 3)), axis=1).shape
     (2, 3)
     """
-    x = _checked(x)
+    x = checked(x)
     axes = _axes(axis, x.ndim, "squeeze")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.squeeze(axes))
@@ -329,7 +199,7 @@ def matrix_transpose(x: Array, /) -> Array:
     >>> matrix_transpose(np.zeros((5, 2, 3))).shape
     (5, 3, 2)
     """
-    x = _checked(x)
+    x = checked(x)
     if x.ndim < 2:
         raise ReshapeError(f"matrix_transpose needs 2 dims, {shape_text(x.shape)} has {x.ndim}")
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
@@ -352,11 +222,9 @@ def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None)
     >>> concat([np.zeros((2, 3)), np.ones((1, 3))]).shape
     (3, 3)
     """
-    parts = [_checked(x) for x in tensors]
+    parts = [checked(x) for x in tensors]
     shape, at = _joined_shape(parts, axis, "concat")
-    if isinstance(parts[0], Tensor):
-        return _concat_tensors(parts, shape, at, out)
-    return _concat_arrays(parts, shape, at, out)
+    return _joined(parts, shape, at, out)
 
 
 def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
@@ -366,7 +234,7 @@ def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) 
     >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
     (2, 3, 2)
     """
-    parts = [_checked(x) for x in tensors]
+    parts = [checked(x) for x in tensors]
     if len({x.shape for x in parts}) > 1:
         raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
     at = normal_axes((operator.index(axis),), parts[0].ndim + 1 if parts else 1, "stack")
@@ -391,76 +259,11 @@ def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int
     return (*first.shape[:at], size, *first.shape[at + 1 :]), at
 
 
-def _concat_arrays(
-    parts: list[NDArray[Any]], shape: tuple[int, ...], axis: int, out: Any
-) -> NDArray[Any]:
-    dtype = parts[0].dtype
-    target: NDArray[Any] = np.empty(shape, dtype) if out is None else out
-    if out is not None:
-        _check_array_out(dtype, shape, out)
-        for x in parts:
-            _check_apart(x, out)
-    start = 0
-    for x in parts:
-        place = target[(slice(None),) * axis + (slice(start, start + x.shape[axis]),)]
-        start += x.shape[axis]
-        made = _part_plan(x.shape, x.strides, place.strides, dtype)
-        if made.strategy is NUMPY:
-            np.copyto(place, x)
-        else:
-            engine.run(made, x, place, fresh=out is None)
-    return target
-
-
-@lru_cache(maxsize=CACHED)
-def _part_plan(
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    place: tuple[int, ...],
-    dtype: np.dtype[Any],
-) -> Plan:
-    """The Plan that copies an ndarray into a part of a larger one."""
-    if _numpys_own(dtype):
-        return Plan(NUMPY, 0)
-    bits = 8 * dtype.itemsize
-    source, into = (Layout.of(shape, [8 * s for s in ss], 0, bits) for ss in (strides, place))
-    made = plan(source, bits, into)
-    if made.strategy is Strategy.ROWS and made.width == dtype.itemsize <= 8 and made.loops:
-        # Elements that go one by one into gaps: NumPy's loop takes 0.3 ns for each, ours 3.
-        return Plan(NUMPY, 0) if abs(made.loops[-1].source) <= LINE else made
-    return made
-
-
-def _concat_tensors(
-    parts: list[Tensor], shape: tuple[int, ...], axis: int, out: Tensor | None
-) -> Tensor:
-    kind = parts[0].dtype
-    whole = Layout.row_major(shape, kind.bits)
-    if out is not None:
-        _check_tensor_out(kind, shape, out)
-        for t in parts:
-            _check_apart(_reach(t), _reach(out))
-    if not kind.packed:
-        arrays = [t.numpy() for t in parts]
-        joined = _concat_arrays(arrays, shape, axis, None if out is None else out.numpy())
-        return asarray(joined) if out is None else out
-    target = out
-    if target is None:
-        target = Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
-    start = 0
-    for t in parts:
-        place = target.layout.narrow(axis, start, t.shape[axis], 1)
-        start += t.shape[axis]
-        engine.run(plan(t.layout, kind.bits, place), t.buffer, target.buffer, fresh=out is None)
-    _clear_padding(target)
-    return target
-
-
-def _clear_padding(t: Tensor) -> None:
-    """Make the bits behind the last element of its last byte zero."""
-    padding = -t.layout.span[1] % 8
-    if padding and t.layout.size:
-        t.buffer[(t.layout.span[1] - 1) // 8] &= 0xFF >> padding
+def _joined(parts: list[Any], shape: tuple[int, ...], axis: int, out: Any) -> Any:
+    """The parts one after the other along `axis`, those that lie alike in one launch."""
+    target = outputs.target(out, parts[0].dtype, shape, parts)
+    copying.copy_parts(parts, target, axis, fresh=out is None)
+    return target if out is None else out
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
@@ -478,23 +281,22 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
     kind = given.dtype if dtype is None else fixed_width(dtype)
     if kind is not given.dtype:
         if given.dtype.name != "uint8" or not kind.packed:
-            raise DTypeError(f"{given.dtype} elements are no codes of {kind}: pass uint8 codes")
+            raise DTypeError(f"{given.dtype} elements are not codes of {kind}: pass uint8 codes")
         given = _codes_as(given, kind)
     if not kind.packed:
         return ascontiguous(given, out=out)
-    if out is not None:
-        _check_tensor_out(kind, given.shape, out)
-        _check_apart(_reach(given), _reach(out))
+    target = outputs.target(out, kind, given.shape, (given,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
-        seen = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))
-        given = _codes_as(_copy_tensor(seen, seen.shape, None), kind)
+        codes = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))
+        given = _codes_as(_copied(codes, codes.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
-    return _copy_tensor(given, given.shape, out)
+    copying.copy(given, target, fresh=out is None)
+    return target if out is None else out
 
 
 def _codes_as(codes: Tensor, kind: DType) -> Tensor:
-    """Codes, a byte each, as the elements that they are."""
+    """Codes, one byte each, as the elements that they are."""
     return Tensor(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
 
 
@@ -517,20 +319,12 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    if not t.dtype.packed:
-        return _copy_array(t.numpy(), t.shape, out)
-    codes = t.dtype.codes
-    fresh = out is None
-    if out is None:
-        out = np.empty(t.shape, codes)
-    else:
-        _check_array_out(codes, t.shape, out)
-        _check_apart(_reach(t), out)
-    if not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
+    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
-        t = _copy_tensor(t, t.shape, None)
-    engine.run(plan(t.layout, 8), t.buffer, out, fresh)
-    return out
+        t = _copied(t, t.shape, None)
+    copying.copy(t, target, fresh=out is None)
+    return target if out is None else out
 
 
 def numpy(t: Tensor) -> NDArray[Any]:
@@ -552,8 +346,8 @@ def tobytes(t: Tensor) -> bytes:
     >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
     '2103'
     """
-    if t.dtype.packed:
-        return _copy_tensor(t, t.shape, None).buffer.tobytes()
+    if t.dtype.packed or t.ndim > MAX_RANK:
+        return _copied(t, t.shape, None).buffer.tobytes()
     return ascontiguous(t.numpy()).tobytes()
 
 
@@ -562,3 +356,5 @@ for _operation in (
     reshape, squeeze, tobytes, unpack,
 ):  # fmt: skip
     setattr(Tensor, _operation.__name__, _operation)
+Tensor.reshaped = _reshaped  # type: ignore[method-assign]  # declared there, defined here
+Tensor.materialized = _materialized  # type: ignore[method-assign]

@@ -19,6 +19,7 @@ from .layout import Layout
 from .tiling import (
     BY_CODES,
     IN_BITS,
+    LINE,
     PAGE,
     PIECE,
     STREAMED_ANYWHERE,
@@ -37,6 +38,11 @@ from .tiling import (
 # 4 us beyond NumPy's, a parallel launch 2-10 us; streaming past the caches pays once
 # the result is too large to be found there again.
 NUMPY_BELOW = 17 * 1024  # elements, or 16-byte pieces of runs
+SMALL_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+FEW_ELEMENTS = 1024  # bytes that small plans move as fast as the vectors of VECTORS
+ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
+NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
+VECTORS = (Strategy.INTERLEAVE, Strategy.PICK, Strategy.TURN)  # small plans take elements
 PARALLEL_FROM = 1024 * 1024
 STREAM_FROM = 8 * 1024 * 1024
 
@@ -50,13 +56,12 @@ class Plan:
     in the source. `width` is the bytes of an element or run that moves whole.
     `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
     finds its own, or how many are in a group of TURN, whose `width` is a group's.
-    `offset` and `target_offset` (bytes), and beyond them `bit_offset` and
-    `target_bit`, lead to the first element. For the strategies of bits, `width`
-    and all strides are bits, `unit` is what an element takes in the target, and
-    `reach` the bytes behind `offset` that may be read. `gaps` tells whether the
-    target, a part of a larger output, has any. `nbytes` is what is written,
-    `padding` the bits behind the last element, which become zero. `kept` is the
-    engine's.
+    `offset` and `target_offset` (bits) lead to the first element. For the strategies
+    of bits, `width` and all strides are bits and `unit` is what an element takes in
+    the target. `reach` are the bytes behind the first element's that may be read.
+    `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
+    what is written: the bits of elements, and no other. `small` is the Layout that a
+    small plan is made of. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -69,13 +74,11 @@ class Plan:
     step: int = 0
     offset: int = 0
     target_offset: int = 0
-    bit_offset: int = 0
-    target_bit: int = 0
     reach: int = 0
     gaps: bool = False
-    padding: int = 0
     parallel: bool = False
     streaming: bool = False
+    small: Layout | None = None
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -143,14 +146,13 @@ class Plan:
         return sides(self.strategy, self.rows, self.columns, self.width)
 
 
-@lru_cache(maxsize=4096)
-def plan(layout: Layout, unit: int, into: Layout | None = None, total: int = 0) -> Plan:
+def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
     """The Plan that puts the elements of `layout` side by side, `unit` bits apart.
 
-    `unit` is `layout.bits`, or 8 to unpack elements narrower than a byte. With
+    `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. With
     `into`, a Layout of the same shape and width whose last dims are row-major,
-    they go there instead: a part of a larger output, at any bit. `total` is the
-    bytes of all copies in one launch, where they are more than this one's.
+    they go there instead: a part of a larger output, at any bit. `count` is the
+    number of tensors in one launch; with more than one the plan is not NumPy's.
 
     >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
@@ -158,51 +160,80 @@ def plan(layout: Layout, unit: int, into: Layout | None = None, total: int = 0) 
       row 512: source +2048, target +4 bytes
       split over the threads
     """
+    # Rounded, or each number of tensors would have a plan of its own.
+    return _plan(layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1)
+
+
+def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
+    """`plan`, but never NumPy's copy."""
+    made = plan(layout, unit, into, count)
+    return plan(layout, unit, into, 2) if made.strategy is Strategy.NUMPY else made
+
+
+@lru_cache(maxsize=256)  # up to 20 KiB each
+def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+    made = _planned(layout, unit, into, copies)
+    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
+    few = made.nbytes <= FEW_ELEMENTS or made.strategy not in VECTORS
+    if copies > 1 and whole and few and 0 < made.nbytes <= SMALL_BELOW:
+        return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
+    return made
+
+
+def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+    """The Plan for the copies of so many tensors, each by all threads."""
     count = layout.size
     nbytes = (count * unit + 7) // 8
     if count == 0:
         return Plan(Strategy.NOTHING, 0)
-    total = max(total, nbytes)
+    total = nbytes * copies
     parallel, streaming = total >= PARALLEL_FROM, total >= STREAM_FROM
     target = into or Layout.row_major(layout.shape, unit)
     gaps = not target.contiguous
     loops = _normal_form(layout, target)
-    offset, bit_offset = divmod(layout.offset, 8)
-    target_offset, bit_shift = divmod(target.offset, 8)
+    offset, target_offset = layout.offset, target.offset
     run, outer = _run(layout, unit, loops)
     # fmt: off
     whole = layout.bits == unit or count == 1
-    if not outer and whole and bit_offset == 0 == bit_shift and (into is None or run % 8 == 0):
-        return Plan(Strategy.ONE_RUN, nbytes, offset=offset, target_offset=target_offset,
-                    padding=-run % 8, parallel=parallel, streaming=streaming)
     strides = [s for loop in outer for s in (loop.source, loop.target)]
-    if run % 8 or bit_offset or bit_shift or any(s % 8 for s in strides):
+    in_bytes = not any(s % 8 for s in (run, offset, target_offset, *strides))
+    if not outer and whole and in_bytes:
+        return Plan(Strategy.ONE_RUN, nbytes, offset=offset, target_offset=target_offset,
+                    parallel=parallel, streaming=streaming)
+    if not in_bytes:
         tile = (bit_tile_of(outer, run, layout.bits, unit) if outer or unit != layout.bits
                 else Tile(Strategy.BIT_RUN, ()))
         width = run if tile.strategy in (Strategy.BIT_RUN, Strategy.BIT_ROWS) else layout.bits
-        offset, bit_offset = divmod(layout.offset + tile.shift, 8)
-        target_offset, bit_shift = divmod(target.offset + tile.target_shift, 8)
+        offset += tile.shift
+        target_offset += tile.target_shift
         return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width, unit,
                     offset=offset, target_offset=target_offset,
-                    step=tile.step, bit_offset=bit_offset, target_bit=bit_shift,
-                    reach=-(-layout.span[1] // 8) - offset, gaps=gaps,
-                    padding=0 if into else -count * unit % 8,
+                    step=tile.step, reach=-(-layout.span[1] // 8) - offset // 8, gaps=gaps,
                     parallel=parallel, streaming=streaming)
     width = run // 8
     outer = [Loop(size, source // 8, target // 8) for size, source, target in outer]
-    if total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
+    if copies == 1 and total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = tile_of(outer, width)
+    if copies == 1 and gaps and _into_gaps(tile, width, layout.bits // 8):
+        return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     # Into an output with gaps only tiles and pages stream: all else gathers on the stage.
     streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > PAGE
     if tile.strategy is Strategy.TURN:
         width *= tile.step
-    offset += tile.shift
+    offset += 8 * tile.shift
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
-                step=tile.step, offset=offset, target_offset=target_offset + tile.target_shift,
-                reach=layout.span[1] // 8 - offset,
+                step=tile.step, offset=offset, target_offset=target_offset + 8 * tile.target_shift,
+                reach=layout.span[1] // 8 - offset // 8,
                 parallel=parallel, streaming=streaming)
     # fmt: on
+
+
+def _into_gaps(tile: Tile, width: int, itemsize: int) -> bool:
+    """Whether single elements go one by one into gaps: NumPy takes 0.3 ns for each, we 3."""
+    if tile.strategy is not Strategy.ROWS or width != itemsize or width > 8:
+        return False
+    return bool(tile.loops) and abs(tile.loops[-1].source) <= LINE
 
 
 def _normal_form(layout: Layout, target: Layout) -> list[Loop]:

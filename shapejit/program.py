@@ -6,28 +6,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import mapping, operations
+from . import engine, outputs
 from .dtypes import DType
+from .engine import Addresses
 from .errors import DTypeError, FormatError, ReshapeError, TraceError, about, shape_text
-from .fusion import Op, lifted
+from .fusion import Op, batched
 from .layout import Layout, overflows
+from .places import FEW, headers, located, named, place_of
 from .planner import Plan
 from .planner import plan as planned
-from .request import integers
-from .tensor import Array, Tensor, asarray, fixed_width, plain
+from .request import MAX_SIZE, integers
+from .specialization import Specialization
+from .tensor import Array, Tensor, fixed_width, plain
 from .tracing import Recorded, Traced
-from .ways import Quick, Way
 
-KEPT = 256  # sources of other strides, and lengths of stacks, that a program remembers
+KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
 MOST = 256  # tensors that it takes at a time
-CARDS = 4  # ways of lying that small calls are known by
-PATIENCE = 3  # small calls before numba is imported for their sake
+FAST = 4  # kinds of arrays whose small calls go straight to a kernel
+CALLS = 3  # small calls before numba is imported for their sake
 
 
 def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
@@ -86,9 +88,9 @@ class Program:
     _kept: _Kept = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        way = Way(self.ops, Layout.row_major(self.source_shape, self.dtype.bits))
-        object.__setattr__(self, "shape", way.route.shape)
-        object.__setattr__(self, "_kept", _Kept(way))
+        straight = Specialization(self.ops, Layout.row_major(self.source_shape, self.dtype.bits))
+        object.__setattr__(self, "shape", straight.route.shape)
+        object.__setattr__(self, "_kept", _Kept(straight))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is kept is compiled, or soon found again.
@@ -120,7 +122,7 @@ class Program:
         ()
         """
         layouts = self._kept.straight.route.copies
-        return tuple(planned(layout, layout.bits) for layout in layouts)
+        return tuple(planned(layout) for layout in layouts)
 
     def __str__(self) -> str:
         route, steps = self._kept.straight.route, self.steps
@@ -147,26 +149,35 @@ class Program:
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
         if out is not None:
-            for fill, card, _ in self._kept.quick:
+            for fill, card, _ in self._kept.fast:
                 if fill(id(x), id(out), card):
                     return out
         if isinstance(x, Tensor):
+            array: Any = x
             self._check_tensor(x)
-            if isinstance(x, Traced):
-                return self._inlined(x, out)
-            if out is None:
-                return self._tensor(x)
-            self._tensor_into(x, out)
+        else:
+            array = plain(x) if isinstance(x, np.ndarray) else x
+            self._check_array(array)
+        if isinstance(array, Traced):
+            return self._inlined(array, out)
+        place, layout = place_of(array)
+        special = self._specialized(replace(layout, offset=place & 7))
+        dtype = array.dtype
+        if out is None:
+            if not special.route.fresh:
+                return special.view(array)
+            if special.small and isinstance(array, np.ndarray):
+                return special.by_numpy(array)
+            return special.new(np.array([place]), dtype)[0]
+        target = outputs.checked(out, dtype, self.shape)
+        outputs.check_apart(array, target)
+        if isinstance(array, np.ndarray) and self._kept.hasten(special, array, target):
             return out
-        array = plain(x) if isinstance(x, np.ndarray) else x
-        self._check_array(array)
-        if out is not None:
-            operations._check_array_out(array.dtype, self.shape, out)
-            operations._check_apart(array, out)
-        way = self._way(_layout_of(array))
-        if out is not None and self._kept.hasten(way, array, out):
-            return out
-        return way.array(array, out)
+        if special.small and isinstance(array, np.ndarray):
+            target[...] = special.by_numpy(array)
+        else:
+            special.fill(np.array([place]), np.array([place_of(target)[0]]))
+        return out
 
     def map(self, tensors: Iterable[Any], out: Any = None) -> Any:
         """The program of many tensors, in one launch: a list of results.
@@ -192,7 +203,7 @@ class Program:
             rows = self._rows(tensors)
             if out is None or isinstance(out, np.ndarray | Tensor):
                 stack: Any = tensors
-                return self._lifted(len(stack))(stack, out)
+                return self._batched(len(stack))(stack, out)
             tensors = rows
         return self._map(tuple(tensors), out, 0)
 
@@ -234,8 +245,10 @@ class Program:
         most = max(1, min(MOST, AHEAD // max(each, 1)))
         if chunk is not None:
             (most,) = integers((chunk,), "chunk=", "imap")
-            if most < 1:
-                raise ReshapeError(f"chunk= must be at least 1, not {chunk}", asked_by="imap")
+            if not 1 <= most <= MAX_SIZE:
+                raise ReshapeError(
+                    f"chunk= must be at least 1, and an int64, not {chunk}", asked_by="imap"
+                )
         return self._imap(iter(tensors), out, most)
 
     def _imap(self, tensors: Iterator[Any], out: Any, most: int) -> Iterator[Any]:
@@ -249,114 +262,58 @@ class Program:
             return
         taken: list[Any] = []
         outs: list[Any] = []
-        filled = mapping.Filled()
+        filled = outputs.Pending()
         for i, x in enumerate(tensors):
             if len(taken) == most:
                 yield from self._map(tuple(taken), outs, first)
-                first, taken, outs, filled = i, [], [], mapping.Filled()
+                first, taken, outs, filled = i, [], [], outputs.Pending()
             into = out(i)
             if not filled.add(into):
                 yield from self._map(tuple(taken), outs, first)
-                first, taken, outs, filled = i, [], [], mapping.Filled()
+                first, taken, outs, filled = i, [], [], outputs.Pending()
                 filled.add(into)
             taken.append(x)
             outs.append(into)
         yield from self._map(tuple(taken), outs, first)
 
-    def _map(self, items: tuple[Any, ...], out: Any, first: int) -> Any:
-        """`map` of a tuple whose first tensor has the number `first`."""
-        if isinstance(items[0] if items else out, Tensor):
-            return self._map_tensors(items, out, first)
-        # An ndarray of a dtype that NumPy lacks is none: the first one is refused.
-        dtype = np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
-        facts = items, dtype, self.source_shape, self._check_array, first
-        groups = mapping.grouped(*facts)
-        ways = []
-        for group in groups:
-            with about(mapping.named(first, int(group.which[0]))):
-                ways.append(self._way(_layout_of(group.arrays[0])))
-        if out is None:
-            results: list[Any] = [None] * len(items)
-            for way, group in zip(ways, groups, strict=True):
-                made = way.new(group.arrays, group.addresses)
-                if len(groups) == 1:
-                    return made
-                for i, x in zip(group.which, made, strict=True):
-                    results[i] = x
-            return results
-        targets = mapping.given(out, len(items), self.shape, dtype, first)
-        mapping.check_apart(groups, targets, first)
-        for way, group in zip(ways, groups, strict=True):
-            way.fill(group.addresses, targets.addresses[group.which])
-        return out
-
-    def _map_tensors(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
-        dtype, shape = self.dtype, self.source_shape
-        for i, t in enumerate(items):
-            if type(t) is Tensor and t.dtype is dtype and t.shape == shape:
-                continue
-            with about(mapping.named(first, i)):
-                self._check_tensor(t)
-        if self.dtype.packed:
-            return self._map_packed(items, out, first)
-        if out is None and not any(self._way(t.layout.within_byte()).route.fresh for t in items):
-            return [self._tensor(t) for t in items]
-        into = None if out is None else mapping.as_arrays(out, self.dtype, first)
-        made = self._map(tuple(t.numpy() for t in items), into, first)
-        return [asarray(x) for x in made] if out is None else out
-
-    def _map_packed(self, items: tuple[Tensor, ...], out: Any, first: int) -> Any:
-        """One launch for all tensors that lie alike, and whose results begin on the same bit."""
-        sources = mapping.Places.of(items)
-        lots = []
-        for layout, which in sources.lots().items():
-            with about(mapping.named(first, int(which[0]))):
-                lots.append((self._way(layout), which))
+    def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
+        """`map` of a sequence whose first tensor has the number `first`."""
+        tensors = isinstance(items[0] if items else out, Tensor)
+        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
+        numpys = np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
+        dtype: Any = self.dtype if tensors else numpys
+        check = self._check_tensor if tensors else self._check_array
+        items, sources = located(items, check, self._expected(items), first)
+        groups = []
+        for layout, which in sources.groups():
+            with about(named(first, int(which[0]))):
+                groups.append((self._specialized(layout), which))
         if out is not None:
-            facts = out, items, sources, self.shape, self.dtype, first
-            targets = mapping.packed_places(*facts)
-            # A row of a slab may share bytes with its neighbours; nothing else does.
-            shared = isinstance(out, Tensor) and self.dtype.bits * prod(self.shape) % 8 != 0
-            for way, which in lots:
-                way.fill_bits(
-                    sources.addresses[which],
-                    targets.addresses[which],
-                    targets.bits[which] if shared else None,
-                )
-            if shared:
-                operations._clear_padding(out)
+            targets, kept = outputs.given(out, len(items), dtype, self.shape, first)
+            one = isinstance(out, np.ndarray | Tensor)
+            outputs.check_all_apart(sources, targets, one, first)
+            for special, which in groups:
+                special.fill(sources.addresses[which], targets.addresses[which])
+            del kept  # alive until here: a sequence may make its arrays when asked
             return out
         results: list[Any] = [None] * len(items)
-        for way, which in lots:
-            if way.route.fresh:
-                made = way.new_packed(sources.addresses[which], self.dtype)
+        for special, which in groups:
+            if special.route.fresh:
+                made = special.new(sources.addresses[which], dtype)
             else:
-                made = [self._tensor(items[i]) for i in which.tolist()]
-            for i, t in zip(which.tolist(), made, strict=True):
-                results[i] = t
+                made = [special.view(items[i]) for i in which.tolist()]
+            if len(groups) == 1:
+                return made
+            for i, x in zip(which.tolist(), made, strict=True):
+                results[i] = x
         return results
 
-    def _tensor(self, t: Tensor) -> Tensor:
-        """The result for a Tensor that was checked."""
-        first, way = t.layout.offset // 8, self._way(t.layout.within_byte())
-        if not way.route.fresh:
-            view = way.route.view
-            assert view is not None
-            seen = t.with_layout(replace(view, offset=view.offset + 8 * first) if first else view)
-            return seen.locked() if way.route.locked else seen
-        if self.dtype.packed:
-            return way.packed_new(t.buffer[first:], t.dtype)
-        return asarray(self(t.numpy()))
-
-    def _tensor_into(self, t: Tensor, out: Any) -> None:
-        """The same in `out`, which is checked first."""
-        if not self.dtype.packed:
-            self(t.numpy(), mapping.written(out, self.dtype, "out="))
-            return
-        operations._check_tensor_out(self.dtype, self.shape, out)
-        operations._check_apart(operations._reach(t), operations._reach(out))
-        way = self._way(t.layout.within_byte())
-        way.packed(t.buffer[t.layout.offset // 8 :], out)
+    def _expected(self, items: Sequence[Any]) -> NDArray[Any] | None:
+        """The first item, if it is a plain ndarray for this program."""
+        if not items or type(items[0]) is not np.ndarray:
+            return None
+        x: NDArray[Any] = items[0]
+        return x if x.dtype == self.dtype.numpy and x.shape == self.source_shape else None
 
     def _inlined(self, t: Traced, out: Any) -> Traced:
         """The operations as part of another function that is traced."""
@@ -388,22 +345,23 @@ class Program:
                 f"the shape is {shape_text(shape)}, the program's {shape_text(self.source_shape)}"
             )
 
-    def _way(self, layout: Layout) -> Way:
-        ways = self._kept.ways
-        way = ways.get(layout)
-        if way is None:
-            way = Way(self.ops, layout)
-            if len(ways) >= KEPT:
-                ways.clear()
-            ways[layout] = way
-        return way
+    def _specialized(self, layout: Layout) -> Specialization:
+        """What the program comes to on tensors of this Layout."""
+        known = self._kept.specializations
+        special = known.get(layout)
+        if special is None:
+            special = Specialization(self.ops, layout)
+            if len(known) >= KEPT:
+                known.clear()
+            known[layout] = special
+        return special
 
-    def _lifted(self, count: int) -> Program:
+    def _batched(self, count: int) -> Program:
         """The program of stacks of `count` tensors."""
-        programs = self._kept.lifted
+        programs = self._kept.batched
         program = programs.get(count)
         if program is None:
-            ops = lifted(self.ops, self.source_shape, count)
+            ops = batched(self.ops, self.source_shape, count)
             program = Program((count, *self.source_shape), self.dtype, ops)
             if len(programs) >= KEPT:
                 programs.clear()
@@ -411,24 +369,44 @@ class Program:
         return program
 
 
+class FastCall(NamedTuple):
+    """A kernel that does a whole call, if both arrays are as its `key` says."""
+
+    fill: Callable[[int, int, Addresses], bool]
+    key: Addresses
+    dtypes: tuple[np.dtype[Any], ...]  # the kernel knows them by their address
+
+
 class _Kept:
     """What a program finds out as it runs; threads may find the same at once."""
 
-    def __init__(self, straight: Way) -> None:
+    def __init__(self, straight: Specialization) -> None:
         self.straight = straight  # of a row-major Tensor
-        self.ways: dict[Layout, Way] = {}
-        self.lifted: dict[int, Program] = {}
-        self.quick: tuple[Quick, ...] = ()
+        self.specializations: dict[Layout, Specialization] = {}
+        self.batched: dict[int, Program] = {}
+        self.fast: tuple[FastCall, ...] = ()
         self._calls = 0
 
-    def hasten(self, way: Way, x: NDArray[Any], out: NDArray[Any]) -> bool:
+    def hasten(self, special: Specialization, x: NDArray[Any], out: NDArray[Any]) -> bool:
         """Let later small calls with such arrays go straight to a kernel; whether one did this."""
         self._calls += 1
-        made = way.quick(x, out, self._calls >= PATIENCE)
+        # numba is only imported for the sake of whoever calls several times.
+        made = _fast_call(special, x, out, FEW if self._calls >= CALLS else 1)
         if made is not None:
-            self.quick = (made, *self.quick[: CARDS - 1])
+            self.fast = (made, *self.fast[: FAST - 1])
         return made is not None
 
 
-def _layout_of(x: NDArray[Any]) -> Layout:
-    return Layout.of(x.shape, [8 * s for s in x.strides], 0, 8 * x.itemsize)
+def _fast_call(
+    special: Specialization, x: NDArray[Any], out: NDArray[Any], calls: int
+) -> FastCall | None:
+    """How calls with arrays like these go straight to a kernel, if they may."""
+    kernels = headers(calls)
+    if kernels is None or special.small_plan is None:
+        return None
+    low, high = special.source.span
+    keys = [kernels.facts_of(a.dtype, a.shape, a.strides) for a in (x, out)]
+    key = kernels.card_of(*keys, special.small_plan, low // 8, high // 8, out.nbytes)
+    fill = kernels.fill
+    done = engine.call_compiled(fill, fill, id(x), id(out), key)
+    return FastCall(fill, key, (x.dtype, out.dtype)) if done else None

@@ -56,6 +56,8 @@ class Tensor:
     permute_dims: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
     squeeze: Callable[..., Tensor]
+    materialized: Callable[..., Tensor]
+    reshaped: Callable[..., Tensor]
     numpy: Callable[..., NDArray[Any]]
     tobytes: Callable[[], bytes]
     unpack: Callable[..., NDArray[Any]]

@@ -10,6 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .kernels.constants import (
+    BIT_COLUMNS,
+    CODES_BLOCK,
+    DENSE_PIECES,
+    LINE,
+    MOST_AHEAD,
+    PAGE,
+    PIECE,
+)
+
 # Bytes of a tile along the target (rows) and along the source (columns), by the width of
 # what moves whole: several lines of each, so that DRAM pages and the hardware prefetchers
 # are used well, and with the stage no more than a core's L2 cache. Columns of narrow
@@ -17,14 +27,10 @@ from numpy.typing import NDArray
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
 
-# The same for elements of bits: bits along the target, elements along the source.
+# The same for elements of bits: bits along the target (BIT_COLUMNS elements along the source).
 BIT_ROW = 8 * 1024
-BIT_COLUMNS = 512
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
 CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
-MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
-DENSE_PIECES = 2  # in the tables of a tile: dense, and rows are whole pieces
-CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 
 GATHER_BYTES = 2048  # bytes of a block that is gathered element by element
 STREAMS = 64  # places that are read in turn and still prefetched: heads merge 8.9 -> 6.2 ms
@@ -41,9 +47,6 @@ STEPS = (-4, -3, -2, -1, 2, 3, 4)
 # once. 512 x 512 x 512 uint8 reversed: 1.6 -> 1.3 x memcpy; elsewhere the detour costs 10 %.
 BOUNCE = 2
 WAYS = 16
-PAGE = 4096
-LINE = 64
-PIECE = 16  # the least bytes that a block of a tile takes of either side
 
 
 class Strategy(Enum):
@@ -65,6 +68,7 @@ class Strategy(Enum):
     CODES = "codes: a byte an element on the way, then packed"
     BIT_INTERLEAVE = "codes of a few rows that take turns"
     BIT_PICK = "codes of elements a few apart, or backwards"
+    SMALL = "small: whole tensors, each by one thread"
     NUMPY = "NumPy's copy: too small for a compiled call to pay"
 
 

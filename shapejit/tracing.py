@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from . import outputs
 from .dtypes import DType
 from .errors import TraceError
 from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
 from .layout import Layout
+from .request import Request
+from .resolver import target_shape
 from .tensor import Bytes, Tensor
 
 
@@ -111,8 +114,10 @@ class Traced(Tensor):
         """The same: a route knows what has to be read-only."""
         return self
 
-    def reshaped(self, shape: tuple[int, ...], copy: bool | None, out: object) -> Traced:
+    def reshaped(self, request: Request, copy: bool | None, out: object) -> Traced:
         """`operations.reshape_as`, where `copy` and `out` allow it."""
+        shape = target_shape(self.shape, request)
+        outputs.wants_copy(Layout.reshape(self.layout, shape), self, request, copy, out)
         _refuse(out)
         seen = Layout.row_major(shape, self.layout.bits) if copy else None
         seen = seen or Layout.reshape(self.layout, shape)
@@ -122,7 +127,7 @@ class Traced(Tensor):
             ops.append((VIEW if copy is False else "reshape", (shape,)))
         return self.with_layout(self.layout.then(seen, *ops))
 
-    def made_contiguous(self, out: object) -> Traced:
+    def materialized(self, out: object) -> Traced:
         """`operations.ascontiguous`."""
         _refuse(out)
         row_major = Layout.row_major(self.shape, self.layout.bits)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import batch, engine, operations, resolver, roster
+from shapejit import batch, engine, operations, places, resolver
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
 from shapejit.request import COPY, INFER
@@ -271,18 +271,18 @@ def test_packed_outs_lie_apart():
 
 
 def test_packed_tensors_that_lie_alike_are_copied_in_one_launch(monkeypatch):
-    launches, real = [], engine.run_each
-    monkeypatch.setattr(engine, "run_each", lambda *call: (launches.append(call), real(*call)))
+    launches, real = [], engine.run
     codes = [np.random.default_rng(i).integers(0, 16, (301, 203), np.uint8) for i in range(70)]
     packed = [sj.pack(x, "uint4") for x in codes]
     seen = [t[:, i % 2 :: 2].T for i, t in enumerate(packed)]  # 101 or 102 columns
+    want = [sj.pack(x[:, i % 2 :: 2].T.reshape(-1), "uint4") for i, x in enumerate(codes)]
+    outs = [sj.Tensor.frombuffer(bytearray(b"\xff" * t.nbytes), "uint4", t.shape) for t in want]
+    monkeypatch.setattr(engine, "run", lambda *call: (launches.append(call), real(*call)))
     made = sj.reshape_batch(seen, (-1,))
     assert len(launches) == 2
-    want = [sj.pack(x[:, i % 2 :: 2].T.reshape(-1), "uint4") for i, x in enumerate(codes)]
-    assert [t.tobytes() for t in made] == [t.tobytes() for t in want]
-    outs = [sj.Tensor.frombuffer(bytearray(b"\xff" * t.nbytes), "uint4", t.shape) for t in want]
     assert sj.reshape_batch(seen, (-1,), out=outs) is outs
     assert len(launches) == 4
+    assert [t.tobytes() for t in made] == [t.tobytes() for t in want]
     assert [t.tobytes() for t in outs] == [t.tobytes() for t in want]
 
 
@@ -393,7 +393,7 @@ sys.exit("numba" in sys.modules)
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(roster, "headers", lambda count: None)
+    monkeypatch.setattr(places, "_headers", lambda: None)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]
@@ -453,7 +453,8 @@ def test_views_exist_where_layouts_have_them(data, x):
     x=arrays(st.sampled_from(["u1", "u2", "u4", "u8", "c16", "V3", "V24"]), max_rank=6, max_side=9)
 )
 def test_parcels_are_copies(x):
-    from shapejit.kernels import MAX_RANK, parcels
+    from shapejit.kernels import parcels
+    from shapejit.kernels.constants import MAX_RANK
 
     if not x.size:
         return
@@ -472,7 +473,8 @@ def test_parcels_are_copies(x):
 @pytest.mark.skipif(not COMPILED, reason="too slow element by element")
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
 def test_parcels_at_every_edge(dtype):
-    from shapejit.kernels import MAX_RANK, parcels
+    from shapejit.kernels import parcels
+    from shapejit.kernels.constants import MAX_RANK
 
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     edges = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 130]

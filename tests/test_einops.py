@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import operations
+from shapejit import copying
 
 einops = pytest.importorskip("einops")
 pytest.importorskip("shapejit.adapters.einops_backend")
@@ -31,13 +31,13 @@ PATTERNS = [
 def copies(monkeypatch):
     """How many copies are made: each is a call that says so."""
     made = []
-    real = operations._copy_tensor
+    real = copying.copy
 
-    def counted(*arguments):
+    def counted(*arguments, **named):
         made.append(arguments)
-        return real(*arguments)
+        return real(*arguments, **named)
 
-    monkeypatch.setattr(operations, "_copy_tensor", counted)
+    monkeypatch.setattr(copying, "copy", counted)
     return made
 
 

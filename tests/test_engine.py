@@ -14,11 +14,14 @@ from shapejit import engine, planner
 
 LAYERS = ["omp", "workqueue", "tbb"]
 
-PRELUDE = """
+PRELUDE = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+"""
+PRELUDE += """
 import multiprocessing, sys, threading
 import numpy as np, shapejit as sj
-from shapejit import engine, planner
-planner.NUMPY_BELOW, planner.PARALLEL_FROM = 0, 1
+import thresholds
+thresholds.use(parallel_from=1)
 x = np.arange(300 * 200 * 3, dtype=np.float32).reshape(300, 200, 3)
 t = sj.pack(np.arange(90_001, dtype=np.uint8) % 16, "int4")
 VIEWS = [x.transpose(1, 0, 2), x.T, x[::-1, ::2], sj.flip(t), t[1:]]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import thresholds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from views import arrays
@@ -14,7 +15,7 @@ from views import arrays
 import shapejit as sj
 from shapejit import planner
 from shapejit.kernels.jit import COMPILED
-from shapejit.operations import _array_plan
+from shapejit.places import layout_of
 from shapejit.tiling import IN_BITS, Strategy
 
 EDGES = [1, 2, 3, 4, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 130, 515]
@@ -82,7 +83,7 @@ def test_large_copies_run_compiled_kernels(view, strategy, name, kernels, monkey
     (module,) = (m for m in (copies, gathers, scatters, tiles) if hasattr(m, name))
     compiled = getattr(module, name)
     monkeypatch.setattr(module, name, lambda *a: (calls.append(name), compiled(*a)))
-    assert _array_plan(view.shape, view.strides, view.dtype).strategy is strategy
+    assert planner.plan(layout_of(view)).strategy is strategy
     sj.reshape(view, -1, copy=True)
     assert calls == [name]
     assert compiled.signatures
@@ -124,7 +125,7 @@ def test_every_strategy_is_met():
         np.zeros((400, 300, 5)).transpose(1, 0, 2),
         np.zeros((400, 30, 50)).transpose(1, 0, 2),
     ]
-    met = {_array_plan(v.shape, v.strides, v.dtype).strategy for v in views}
+    met = {planner.plan(layout_of(v)).strategy for v in views}
     assert met == set(Strategy) - set(IN_BITS)
 
 
@@ -164,11 +165,11 @@ def test_narrower_vectors(cpu, features, vector, tmp_path):
     code = f"""
 import sys, numpy as np, shapejit as sj
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from shapejit import planner
+import thresholds
 from shapejit.kernels import memory
 from test_kernels import views_of_every_strategy
 assert memory.VECTOR == {vector}
-planner.NUMPY_BELOW, planner.PARALLEL_FROM, planner.STREAM_FROM = 0, 2**62, 0
+thresholds.use(stream_from=0)
 for dtype in (np.uint8, np.float32, np.complex128):
     for view in views_of_every_strategy(dtype):
         assert sj.ascontiguous(view, out=np.empty(view.shape, dtype)).tobytes() == view.tobytes()
@@ -185,12 +186,8 @@ for dtype in (np.uint8, np.float32, np.complex128):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_eight_threads_at_once(monkeypatch):
-    """Whoever finds the parallel region taken copies alone; every stage is its thread's own."""
-    monkeypatch.setattr(planner, "NUMPY_BELOW", 0)
-    monkeypatch.setattr(planner, "STREAM_FROM", 0)
-    planner.plan.cache_clear()
-    _array_plan.cache_clear()
+def test_eight_threads_at_once():
+    """Each has a job of its own; every stage is its thread's own."""
     views = [*views_of_every_strategy(np.uint8)][: 9 if COMPILED else 2]
     faults = []
 
@@ -198,14 +195,13 @@ def test_eight_threads_at_once(monkeypatch):
         order = np.random.default_rng(seed).permutation(len(views))
         faults.extend(i for i in order if sj.ascontiguous(views[i]).tobytes() != views[i].tobytes())
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with thresholds.using(parallel_from=0, stream_from=0):
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert not faults
-    planner.plan.cache_clear()
-    _array_plan.cache_clear()
 
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")

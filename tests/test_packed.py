@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import thresholds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from views import packed_bytes
@@ -415,8 +416,7 @@ class Guarded:
 
 
 def set_kernels(parallel_from, stream_from):
-    planner.NUMPY_BELOW, planner.PARALLEL_FROM, planner.STREAM_FROM = 0, parallel_from, stream_from
-    planner.plan.cache_clear()
+    thresholds.use(parallel_from=parallel_from, stream_from=stream_from)
 
 
 def run_alone(code, **environment):

@@ -11,24 +11,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
-
-from ..tiling import BIT_COLUMNS, DENSE_PIECES, MOST_AHEAD
 from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, widen_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
-from .copies import STAGE, Numbers, Table, advance, enter, part
-from .jit import kernel, parallel_kernel
-from .memory import (
+from .constants import (
+    BIT_COLUMNS,
+    DENSE_PIECES,
+    HIGH,
     LINE,
+    LOW,
+    MOST_AHEAD,
     PIECE,
-    WIDTHS,
-    fence,
-    move_line,
-    move_piece,
-    prefetch,
-    size_of,
-    transpose_even,
+    SPAN,
+    STAGE,
+    TENSOR,
 )
+from .jit import Numbers, Table, kernel
+from .memory import WIDTHS, move_line, move_piece, prefetch, size_of, transpose_even
+from .odometer import advance, enter
+from .shares import take
 from .tiles import NEAR, block_of
 
 PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
@@ -108,21 +108,19 @@ def take_rows(
 
 @kernel
 def bit_tiles(
-    source: int,
-    target: int,
-    loops: Table,
-    at: Table,
-    low: int,
-    high: int,
-    shape: Table,
-    offsets: Table,
-    facts: Table,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
     stage: int,
+    loops: Table,
+    shape: Table,
+    offsets: Numbers,
+    streamed: bool,
     bits: Any,
     pieces: Any,
 ) -> None:
     """Transpose tiles of elements of as many bits as `bits` is long."""
-    width, streamed = len(bits), facts[3]
+    width = len(bits)
     vector = PIECE * size_of(pieces)
     per_byte = 8 // width if 8 % width == 0 else 1
     step_p, step_q = per_byte * vector, PIECE * per_byte
@@ -131,100 +129,74 @@ def bit_tiles(
     apart, dense = shape[2, 2], shape[2, 0]
     table = offsets.ctypes.data
     buffer, packed = stage + shape[3, 1], stage + shape[3, 2]
-    s, t = enter(loops, at, low)
-    s += 8 * source + facts[1]
-    t += 8 * target + facts[2]
-    p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
-    for _ in range(low, high):
-        come = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-        to = t + q_low // shape[1, 1] * shape[1, 2]
-        p_rest, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-        p_count, q_count, own = p_high - p_low, q_high - q_low, p_own
-        s, t = advance(loops, at, s, t)
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        s += source
+        t += target
         p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
-        for p in range(0, p_count, step_p):
-            rows = min(step_p, p_count - p)
-            # What comes next: the next block of rows, which may be the next tile's.
-            ahead, rows_ahead = come, p_rest + p + step_p
-            if p + step_p >= p_count:
-                ahead = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-                rows_ahead = p_low % shape[0, 1]
-            rows_at, ahead_at = table + 8 * (p_rest + p), table + 8 * rows_ahead
-            take_rows(buffer, come, rows_at, rows, q_count, ahead, ahead_at, bits)
-            if per_byte > 1:
-                for done in range(0, (rows + per_byte - 1) // per_byte * pitch, LINE):
-                    exchange(buffer + done, LINE * pitch, bits)
-            for c in range(per_byte):
-                for k in range(0, q_count, step_q):
-                    q = min(k, q_count - step_q)
-                    piece = buffer + c * LINE * pitch + k // per_byte
-                    place = stage + (q + c) * apart + p // per_byte
-                    transpose_even(piece, pitch, place, per_byte * apart, _BYTE, pieces)
-        limit = shape[0, 0]
-        last = min(own + shape[0, 3], limit)
-        if dense == DENSE_PIECES:
-            move_bits(to + offsets[columns], 8 * stage, q_count * limit * width, streamed)
-            q_count = 0
-        elif dense != 0:
-            # Whole rows that follow one another in the target, gathered as they do.
-            place = to + offsets[columns]
-            lead = place & (LINE_BITS - 1)
-            filled = lead
+        for _ in range(low, high):
+            come = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
+            to = t + q_low // shape[1, 1] * shape[1, 2]
+            p_rest, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
+            p_count, q_count, own = p_high - p_low, q_high - q_low, p_own
+            s, t = advance(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
+            for p in range(0, p_count, step_p):
+                rows = min(step_p, p_count - p)
+                # What comes next: the next block of rows, which may be the next tile's.
+                ahead, rows_ahead = come, p_rest + p + step_p
+                if p + step_p >= p_count:
+                    ahead = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
+                    rows_ahead = p_low % shape[0, 1]
+                rows_at, ahead_at = table + 8 * (p_rest + p), table + 8 * rows_ahead
+                take_rows(buffer, come, rows_at, rows, q_count, ahead, ahead_at, bits)
+                if per_byte > 1:
+                    for done in range(0, (rows + per_byte - 1) // per_byte * pitch, LINE):
+                        exchange(buffer + done, LINE * pitch, bits)
+                for c in range(per_byte):
+                    for k in range(0, q_count, step_q):
+                        q = min(k, q_count - step_q)
+                        piece = buffer + c * LINE * pitch + k // per_byte
+                        place = stage + (q + c) * apart + p // per_byte
+                        transpose_even(piece, pitch, place, per_byte * apart, _BYTE, pieces)
+            limit = shape[0, 0]
+            last = min(own + shape[0, 3], limit)
+            if dense == DENSE_PIECES:
+                move_bits(to + offsets[columns], 8 * stage, q_count * limit * width, streamed)
+                q_count = 0
+            elif dense != 0:
+                # Whole rows that follow one another in the target, gathered as they do.
+                place = to + offsets[columns]
+                lead = place & (LINE_BITS - 1)
+                filled = lead
+                for q in range(q_count):
+                    row = stage + q * apart
+                    if per_byte == 1:
+                        narrow(row, row, limit, bits)
+                    if (filled | limit * width) & 7 == 0:
+                        for done in range(0, limit * width >> 3, PIECE):
+                            move_piece(packed + (filled >> 3) + done, row + done)
+                    else:
+                        append(8 * packed + filled, 8 * row, limit * width, row + apart)
+                    filled += limit * width
+                    if filled + limit * width > 8 * STAGE:
+                        place, filled = flush_bits(place, packed, lead, filled, streamed)
+                        lead = 0
+                move_bits(place, 8 * packed + lead, filled - lead, streamed)
+                q_count = 0
             for q in range(q_count):
-                row = stage + q * apart
+                row, begin = stage + q * apart, to + offsets[columns + q]
                 if per_byte == 1:
-                    narrow(row, row, limit, bits)
-                if (filled | limit * width) & 7 == 0:
-                    for done in range(0, limit * width >> 3, PIECE):
-                        move_piece(packed + (filled >> 3) + done, row + done)
-                else:
-                    append(8 * packed + filled, 8 * row, limit * width, row + apart)
-                filled += limit * width
-                if filled + limit * width > 8 * STAGE:
-                    place, filled = flush_bits(place, packed, lead, filled, streamed)
-                    lead = 0
-            move_bits(place, 8 * packed + lead, filled - lead, streamed)
-            q_count = 0
-        for q in range(q_count):
-            row, begin = stage + q * apart, to + offsets[columns + q]
-            if per_byte == 1:
-                narrow(row, row, p_count, bits)
-            # The lines that start in the tile's own part of the row, and the row's first bits.
-            first, behind = begin + own * width, begin + last * width
-            if own > 0:
-                first += -first & (LINE_BITS - 1)
-            if last < limit:
-                behind = min(behind + (-behind & (LINE_BITS - 1)), begin + limit * width)
-            if first < behind:
-                from_stage = 8 * row + first - begin - own * width
-                move_bits(first, from_stage, behind - first, streamed)
-    fence()
-
-
-@parallel_kernel
-def bit_tiles_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    facts: Table,
-    stage: int,
-    stage_step: int,
-    bits: Any,
-    pieces: Any,
-) -> None:
-    """`bit_tiles` of every tensor, one share of all tiles a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            bit_tiles(
-                sources[k], targets[k], loops, at[share], first, last,
-                shape, offsets, facts, own, bits, pieces,
-            )  # fmt: skip
-            done += last - first
+                    narrow(row, row, p_count, bits)
+                # The lines that start in the tile's own part of the row, and the row's first bits.
+                first, behind = begin + own * width, begin + last * width
+                if own > 0:
+                    first += -first & (LINE_BITS - 1)
+                if last < limit:
+                    behind = min(behind + (-behind & (LINE_BITS - 1)), begin + limit * width)
+                if first < behind:
+                    from_stage = 8 * row + first - begin - own * width
+                    move_bits(first, from_stage, behind - first, streamed)

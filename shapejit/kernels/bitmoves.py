@@ -15,8 +15,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from . import emit
+from .constants import LINE, PIECE
 from .jit import COMPILED, kernel
-from .memory import LINE, PIECE
 
 
 def spaced(bits: int, apart: int, total: int) -> int:

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
-
-from ..tiling import CODES_BLOCK
 from .bitmoves import (
     gathered,
     load_word,
@@ -25,14 +22,12 @@ from .bitmoves import (
     stream_shifted,
     widen_line,
 )
-from .copies import PAGE, STAGE, Numbers, Table, advance, enter, part, small_row, stream
-from .jit import kernel, parallel_kernel
+from .constants import CODES_BLOCK, HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
+from .copies import small_row, stream
+from .jit import Numbers, Table, kernel
 from .memory import (
-    LINE,
-    PIECE,
     WIDTHS,
     copy,
-    fence,
     interleave,
     load_byte,
     move_line,
@@ -41,6 +36,8 @@ from .memory import (
     size_of,
     store_byte,
 )
+from .odometer import advance, enter
+from .shares import take
 
 # Of their stage: codes, the packed block, and up to four times as many on the way.
 CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE
@@ -101,12 +98,12 @@ def shift_few(target: int, source: int, shift: int, nbytes: int) -> None:
 
 
 @kernel
-def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: int) -> None:
+def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: bool) -> None:
     """memcpy from `shift` bits, 0 to 7, behind an address."""
     if shift == 0:
         if LINE <= nbytes <= SHORT:
             small_row(target, source, nbytes, _LINE)
-        elif streamed != 0:
+        elif streamed:
             stream(target, source, nbytes)
         else:
             copy(target, source, nbytes)
@@ -115,7 +112,7 @@ def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: int
     else:
         done = -target & (LINE - 1)
         shift_few(target, source, shift, done)
-        if streamed != 0:
+        if streamed:
             while done + LINE <= nbytes:
                 stream_shifted(target + done, source + done, shift)
                 done += LINE
@@ -127,7 +124,7 @@ def shift_bytes(target: int, source: int, shift: int, nbytes: int, streamed: int
 
 
 @kernel
-def move_bits(target: int, source: int, nbits: int, streamed: int) -> None:
+def move_bits(target: int, source: int, nbits: int, streamed: bool) -> None:
     """memcpy between bit addresses; the bits beside the target's keep what others write there."""
     end = target + nbits
     first, last = (target + 7) >> 3, end >> 3
@@ -164,7 +161,7 @@ def append(target: int, source: int, nbits: int, end: int) -> None:
 
 
 @kernel
-def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: int) -> tuple[int, int]:
+def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: bool) -> tuple[int, int]:
     """Move the whole lines staged in bits [lead, filled), whose first belongs at `target`.
 
     The stage stands to its lines as the target does. Returns where the next
@@ -178,51 +175,54 @@ def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: int) -
 
 @kernel
 def bit_run(
-    source: int, target: int, loops: Table, at: Table, low: int, high: int, facts: Table, stage: int
+    places: Table, work: Numbers, span: Numbers, stage: int, nbits: int, streamed: bool
 ) -> None:
     """Copy one run; work is counted in pages of the target that it touches."""
-    begin = 8 * target + facts[2]
-    page = begin & -8 * PAGE
-    first = max(begin, page + 8 * PAGE * low)
-    end = min(begin + facts[0], page + 8 * PAGE * high)
-    if first < end:
-        move_bits(first, 8 * source + facts[1] + first - begin, end - first, facts[3])
-    fence()
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        page = target & -8 * PAGE
+        first = max(target, page + 8 * PAGE * span[LOW])
+        end = min(target + nbits, page + 8 * PAGE * span[HIGH])
+        if first < end:
+            move_bits(first, source + first - target, end - first, streamed)
 
 
 @kernel
 def bit_rows(
-    source: int,
-    target: int,
-    loops: Table,
-    at: Table,
-    low: int,
-    high: int,
-    facts: Table,
-    apart: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
     stage: int,
+    loops: Table,
+    nbits: int,
+    reach: int,
+    streamed: bool,
+    apart: bool,
 ) -> None:
     """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
-    nbits, streamed, end = facts[0], facts[3], source + facts[4]
-    s, t = enter(loops, at, low)
-    s += 8 * source + facts[1]
-    t += 8 * target + facts[2]
-    if apart != 0 or nbits >= LONG:
-        for _ in range(low, high):
-            move_bits(t, s, nbits, streamed)
-            s, t = advance(loops, at, s, t)
-    else:
-        lead = t & (LINE_BITS - 1)
-        filled = lead
-        for _ in range(low, high):
-            append(8 * stage + filled, s, nbits, end)
-            filled += nbits
-            if filled + nbits > 8 * STAGE:
-                t, filled = flush_bits(t, stage, lead, filled, streamed)
-                lead = 0
-            s, _ = advance(loops, at, s, 0)
-        move_bits(t, 8 * stage + lead, filled - lead, streamed)
-    fence()
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        end = (source >> 3) + reach
+        s, t = enter(loops, at, low)
+        s += source
+        t += target
+        if apart or nbits >= LONG:
+            for _ in range(low, high):
+                move_bits(t, s, nbits, streamed)
+                s, t = advance(loops, at, s, t)
+        else:
+            lead = t & (LINE_BITS - 1)
+            filled = lead
+            for _ in range(low, high):
+                append(8 * stage + filled, s, nbits, end)
+                filled += nbits
+                if filled + nbits > 8 * STAGE:
+                    t, filled = flush_bits(t, stage, lead, filled, streamed)
+                    lead = 0
+                s, _ = advance(loops, at, s, 0)
+            move_bits(t, 8 * stage + lead, filled - lead, streamed)
 
 
 @kernel
@@ -378,18 +378,17 @@ def fill_picks(
 
 @kernel
 def by_codes(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
-    facts: Table,
+    reach: int,
+    streamed: bool,
     outer: int,
     count: int,
     block: int,
     unit: int,
-    stage: int,
     bits: Any,
     turns: Any,
     step: Any,
@@ -401,125 +400,54 @@ def by_codes(
     elements of a row. One of `turns` and `step` may be longer than 1, or `back`
     two bytes: whole vectors then follow the elements.
     """
-    width, streamed, end = len(bits), facts[3], source + facts[4]
-    around, within = loops[:outer], loops[outer:]
-    around_at, within_at = at[:outer], at[outer : loops.shape[0]]
-    begin, packed = 8 * source + facts[1], stage + CODES_BLOCK + 4 * LINE
-    runs = packed + CODES_BLOCK + 4 * LINE
-    codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
-    s, t = enter(around, around_at, low)
-    for _ in range(low, high):
-        first = around_at[outer - 1] * block
-        rest = min(block, count - first)
-        to, nbits = 8 * target + facts[2] + t + first * unit, rest * unit
-        done = 0
-        if codes_at_hand and unit != 8 and (begin + s) & 7 == 0:
-            done = rest & -LINE
-            narrow(packed, ((begin + s) >> 3) + first, done, bits)
-            rest -= done
-        if rest > 0:
-            at_first = first + done
-            if len(turns) > 1:
-                fill_turns(
-                    stage, begin + s, within, within_at, at_first, rest, end, runs, bits, turns
-                )
-            elif len(step) > 1 or size_of(back) == 2:
-                fill_picks(
-                    stage, begin + s, within, within_at, at_first, rest, end, runs, bits, step, back
-                )
-            else:
-                fill(stage, begin + s, within, within_at, at_first, rest, end, bits)
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        width, end = len(bits), (source >> 3) + reach
+        around, within = loops[:outer], loops[outer:]
+        around_at, within_at = at[:outer], at[outer : loops.shape[0]]
+        begin, packed = source, stage + CODES_BLOCK + 4 * LINE
+        runs = packed + CODES_BLOCK + 4 * LINE
+        codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
+        s, t = enter(around, around_at, low)
+        for _ in range(low, high):
+            first = around_at[outer - 1] * block
+            rest = min(block, count - first)
+            to, nbits = target + t + first * unit, rest * unit
+            done = 0
+            if codes_at_hand and unit != 8 and (begin + s) & 7 == 0:
+                done = rest & -LINE
+                narrow(packed, ((begin + s) >> 3) + first, done, bits)
+                rest -= done
+            if rest > 0:
+                at_first = first + done
+                if len(turns) > 1:
+                    fill_turns(
+                        stage, begin + s, within, within_at, at_first, rest, end, runs, bits, turns
+                    )
+                elif len(step) > 1 or size_of(back) == 2:
+                    fill_picks(
+                        stage,
+                        begin + s,
+                        within,
+                        within_at,
+                        at_first,
+                        rest,
+                        end,
+                        runs,
+                        bits,
+                        step,
+                        back,
+                    )
+                else:
+                    fill(stage, begin + s, within, within_at, at_first, rest, end, bits)
+                if unit != 8:
+                    narrow(packed + (done * width >> 3), stage, rest, bits)
             if unit != 8:
-                narrow(packed + (done * width >> 3), stage, rest, bits)
-        if unit != 8:
-            move_bits(to, 8 * packed, nbits, streamed)
-        elif streamed != 0:
-            stream(to >> 3, stage, rest)
-        else:
-            copy(to >> 3, stage, rest)
-        s, t = advance(around, around_at, s, t)
-    fence()
-
-
-@kernel
-def clear_padding(targets: Numbers, last: int, mask: int) -> None:
-    """Make the bits of `mask` zero in byte `last` of every target."""
-    for k in range(len(targets)):
-        set_bits(targets[k] + last, mask, 0)
-
-
-@parallel_kernel
-def bit_run_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    facts: Table,
-    stage: int,
-    stage_step: int,
-) -> None:
-    """`bit_run` of every tensor, one share of all pages a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        while done < high:
-            k, first, last = part(done, high, count)
-            bit_run(sources[k], targets[k], loops, at[share], first, last, facts, stage)
-            done += last - first
-
-
-@parallel_kernel
-def bit_rows_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    facts: Table,
-    apart: int,
-    stage: int,
-    stage_step: int,
-) -> None:
-    """`bit_rows` of every tensor, one share of all rows a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            bit_rows(sources[k], targets[k], loops, at[share], first, last, facts, apart, own)
-            done += last - first
-
-
-@parallel_kernel
-def by_codes_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    units: int,
-    facts: Table,
-    outer: int,
-    count: int,
-    block: int,
-    unit: int,
-    stage: int,
-    stage_step: int,
-    bits: Any,
-    turns: Any,
-    step: Any,
-    back: Any,
-) -> None:
-    """`by_codes` of every tensor, one share of all blocks a row of `at`."""
-    shares, total = at.shape[0], units * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, units)
-            by_codes(
-                sources[k], targets[k], loops, at[share], first, last,
-                facts, outer, count, block, unit, own, bits, turns, step, back,
-            )  # fmt: skip
-            done += last - first
+                move_bits(to, 8 * packed, nbits, streamed)
+            elif streamed:
+                stream(to >> 3, stage, rest)
+            else:
+                copy(to >> 3, stage, rest)
+            s, t = advance(around, around_at, s, t)

@@ -1,67 +1,23 @@
-"""Runs and rows, and what every kernel walks and streams with.
+"""Runs and rows, and what every kernel streams with.
 
-`loops` is the planner's table of outer loops, one row (size, source stride,
-target stride) a loop, outermost first; strides are bytes. Work is counted in
-iterations of all loops together; [low, high) is one thread's share of them,
-`at` its scratch for the loops' positions, `stage` its scratch memory (aligned
-to a line) for what is then streamed past the caches; 0 means plain stores.
+All kernels that move tensors begin with the same arguments: `places[0]` are the
+addresses of the first elements of the source tensors, `places[1]` of the target
+tensors (bytes; bits in `bits` and `bit_tiles`); `work` and `span` are those of
+`shares`; `loops` is the planner's table of outer loops, one row (size, source stride,
+target stride) per loop, outermost first. Work is counted in iterations of all loops
+together. `stage` is the address of the thread's own scratch memory (aligned to a line)
+for what is then streamed past the caches; 0 means plain stores.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numba import prange
-from numpy.typing import NDArray
-
-from .jit import kernel, parallel_kernel
-from .memory import LINE, copy, fence, move, move_line, size_of, stream_line
-
-Table = NDArray[np.int64]  # of two dims
-Numbers = NDArray[np.int64]  # of one
-
-PAGE = 4096
-STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
-STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
-
-
-@kernel
-def enter(loops: Table, at: Table, index: int) -> tuple[int, int]:
-    """Set `at` to iteration `index`; return the source and target offsets there."""
-    source = target = 0
-    for k in range(loops.shape[0] - 1, -1, -1):
-        size = loops[k, 0]
-        at[k] = index % size
-        index //= size
-        source += at[k] * loops[k, 1]
-        target += at[k] * loops[k, 2]
-    return source, target
-
-
-@kernel
-def advance(loops: Table, at: Table, source: int, target: int) -> tuple[int, int]:
-    """The offsets of the iteration after the one in `at`."""
-    k = loops.shape[0] - 1
-    while k >= 0:
-        at[k] += 1
-        source += loops[k, 1]
-        target += loops[k, 2]
-        if at[k] < loops[k, 0]:
-            return source, target
-        source -= loops[k, 0] * loops[k, 1]
-        target -= loops[k, 0] * loops[k, 2]
-        at[k] = 0
-        k -= 1
-    return source, target
-
-
-@kernel
-def part(done: int, high: int, count: int) -> tuple[int, int, int]:
-    """Of units [done, high), `count` a tensor: the tensor of the first, and its units."""
-    tensor = done // count
-    before = tensor * count
-    return tensor, done - before, min(high - before, count)
+from .constants import HIGH, LINE, LOW, PAGE, SPAN, STAGE, TENSOR
+from .jit import Numbers, Table, kernel
+from .memory import copy, move, move_line, size_of, stream_line
+from .odometer import advance, enter
+from .shares import take
 
 
 @kernel
@@ -79,37 +35,15 @@ def stream(target: int, source: int, nbytes: int) -> None:
 
 
 @kernel
-def run(
-    source: int, target: int, loops: Table, at: Table, low: int, high: int, nbytes: int, stage: int
-) -> None:
+def run(places: Table, work: Numbers, span: Numbers, stage: int, nbytes: int) -> None:
     """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
-    first, end = low * PAGE, min(high * PAGE, nbytes)
-    if stage == 0:
-        copy(target + first, source + first, end - first)
-    else:
-        stream(target + first, source + first, end - first)
-        fence()
-
-
-@parallel_kernel
-def run_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    nbytes: int,
-    stage: int,
-    stage_step: int,
-) -> None:
-    """`run` of every tensor, one share of all pages a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        while done < high:
-            k, first, last = part(done, high, count)
-            run(sources[k], targets[k], loops, at[share], first, last, nbytes, stage)
-            done += last - first
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        first, end = span[LOW] * PAGE, min(span[HIGH] * PAGE, nbytes)
+        if stage == 0:
+            copy(target + first, source + first, end - first)
+        else:
+            stream(target + first, source + first, end - first)
 
 
 @kernel
@@ -145,15 +79,7 @@ def flush(target: int, stage: int, lead: int, filled: int) -> tuple[int, int]:
 
 @kernel
 def rows(
-    source: int,
-    target: int,
-    loops: Table,
-    at: Table,
-    low: int,
-    high: int,
-    nbytes: int,
-    stage: int,
-    width: Any,
+    places: Table, work: Numbers, span: Numbers, stage: int, loops: Table, nbytes: int, width: Any
 ) -> None:
     """Copy rows of `nbytes`.
 
@@ -161,47 +87,27 @@ def rows(
     it are gathered there, so that only whole lines are streamed; they must lie
     side by side in the target.
     """
-    s, t = enter(loops, at, low)
-    if stage == 0 or nbytes > PAGE:
-        for _ in range(low, high):
-            if stage == 0:
-                small_row(target + t, source + s, nbytes, width)
-            else:
-                stream(target + t, source + s, nbytes)
-            s, t = advance(loops, at, s, t)
-    else:
-        target += t
-        lead = target & (LINE - 1)
-        filled = lead
-        for _ in range(low, high):
-            small_row(stage + filled, source + s, nbytes, width)
-            filled += nbytes
-            if filled + nbytes > STAGE:
-                target, filled = flush(target, stage, lead, filled)
-                lead = 0
-            s, _ = advance(loops, at, s, 0)
-        stream(target, stage + lead, filled - lead)
-    fence()
-
-
-@parallel_kernel
-def rows_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    nbytes: int,
-    stage: int,
-    stage_step: int,
-    width: Any,
-) -> None:
-    """`rows` of every tensor, one share of all iterations a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            rows(sources[k], targets[k], loops, at[share], first, last, nbytes, own, width)
-            done += last - first
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        if stage == 0 or nbytes > PAGE:
+            for _ in range(low, high):
+                if stage == 0:
+                    small_row(target + t, source + s, nbytes, width)
+                else:
+                    stream(target + t, source + s, nbytes)
+                s, t = advance(loops, at, s, t)
+        else:
+            target += t
+            lead = target & (LINE - 1)
+            filled = lead
+            for _ in range(low, high):
+                small_row(stage + filled, source + s, nbytes, width)
+                filled += nbytes
+                if filled + nbytes > STAGE:
+                    target, filled = flush(target, stage, lead, filled)
+                    lead = 0
+                s, _ = advance(loops, at, s, 0)
+            stream(target, stage + lead, filled - lead)

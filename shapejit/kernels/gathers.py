@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
-
-from .copies import STAGE, Numbers, Table, advance, enter, flush, part, stream
-from .jit import kernel, parallel_kernel
-from .memory import LINE, PIECE, fence, interleave, move, pick, size_of, turn_groups
+from .constants import HIGH, LINE, LOW, PIECE, SPAN, STAGE, TENSOR
+from .copies import flush, stream
+from .jit import Numbers, Table, kernel
+from .memory import interleave, move, pick, size_of, turn_groups
+from .odometer import advance, enter
+from .shares import take
 
 
 @kernel
 def interleave_rows(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     factor: Any,
     width: Any,
     pieces: Any,
@@ -37,84 +36,46 @@ def interleave_rows(
     size = size_of(width)
     step_q, rows = PIECE // size * size_of(pieces), len(factor)
     table = offsets.ctypes.data
-    s, t = enter(loops, at, low)
-    next_line = target + t + at[loops.shape[0] - 1] * shape[1, 3] * size * rows
-    lead = filled = next_line & (LINE - 1)
-    for _ in range(low, high):
-        q_low = at[loops.shape[0] - 1] * shape[1, 3]
-        count = min(shape[1, 3], shape[1, 0] - q_low)
-        # A short last block reaches back; what it writes again is there already.
-        back = max(step_q - count, 0)
-        first = shape[1, 4] + (q_low - back) % shape[1, 1]
-        come = source + s + (q_low - back) // shape[1, 1] * shape[1, 2]
-        place = target + t + (q_low - back) * size * rows
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        next_line = target + t + at[loops.shape[0] - 1] * shape[1, 3] * size * rows
+        lead = filled = next_line & (LINE - 1)
+        for _ in range(low, high):
+            q_low = at[loops.shape[0] - 1] * shape[1, 3]
+            count = min(shape[1, 3], shape[1, 0] - q_low)
+            # A short last block reaches back; what it writes again is there already.
+            back = max(step_q - count, 0)
+            first = shape[1, 4] + (q_low - back) % shape[1, 1]
+            come = source + s + (q_low - back) // shape[1, 1] * shape[1, 2]
+            place = target + t + (q_low - back) * size * rows
+            if stage != 0:
+                place = stage + filled - back * size * rows
+            for j in range(0, count + back, step_q):
+                q = min(j, count + back - step_q)
+                begin = come + offsets[first + q]
+                interleave(begin, table, place + q * size * rows, factor, width, pieces)
+            if stage != 0:
+                filled += count * size * rows
+                if filled > STAGE:
+                    next_line, filled = flush(next_line, stage, lead, filled)
+                    lead = 0
+            s, t = advance(loops, at, s, t)
         if stage != 0:
-            place = stage + filled - back * size * rows
-        for j in range(0, count + back, step_q):
-            q = min(j, count + back - step_q)
-            begin = come + offsets[first + q]
-            interleave(begin, table, place + q * size * rows, factor, width, pieces)
-        if stage != 0:
-            filled += count * size * rows
-            if filled > STAGE:
-                next_line, filled = flush(next_line, stage, lead, filled)
-                lead = 0
-        s, t = advance(loops, at, s, t)
-    if stage != 0:
-        stream(next_line, stage + lead, filled - lead)
-    fence()
-
-
-@parallel_kernel
-def interleave_rows_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    factor: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`interleave_rows` of every tensor, one share of all tiles a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            interleave_rows(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                factor,
-                width,
-                pieces,
-            )
-            done += last - first
+            stream(next_line, stage + lead, filled - lead)
 
 
 @kernel
 def pick_rows(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     step: Any,
     back_tag: Any,
     width: Any,
@@ -123,168 +84,92 @@ def pick_rows(
     """Copy blocks of rows whose elements lie a few apart in the source, or backwards."""
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
-    s, t = enter(loops, at, low)
-    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
-    lead = filled = next_line & (LINE - 1)
-    for _ in range(low, high):
-        p_low = at[loops.shape[0] - 1] * shape[0, 3]
-        count = min(shape[0, 3], shape[0, 0] - p_low)
-        # A short last block reaches back; what it writes again is there already.
-        back = max(each - count, 0)
-        first = shape[0, 4] + (p_low - back) % shape[0, 1]
-        come = source + s + (p_low - back) // shape[0, 1] * shape[0, 2]
-        place = target + t + (p_low - back) * size
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+        lead = filled = next_line & (LINE - 1)
+        for _ in range(low, high):
+            p_low = at[loops.shape[0] - 1] * shape[0, 3]
+            count = min(shape[0, 3], shape[0, 0] - p_low)
+            # A short last block reaches back; what it writes again is there already.
+            back = max(each - count, 0)
+            first = shape[0, 4] + (p_low - back) % shape[0, 1]
+            come = source + s + (p_low - back) // shape[0, 1] * shape[0, 2]
+            place = target + t + (p_low - back) * size
+            if stage != 0:
+                place = stage + filled - back * size
+            for i in range(0, count + back, each):
+                p = min(i, count + back - each)
+                pick(come + offsets[first + p], place + p * size, step, back_tag, width, pieces)
+            if stage != 0:
+                filled += count * size
+                if filled > STAGE:
+                    next_line, filled = flush(next_line, stage, lead, filled)
+                    lead = 0
+            s, t = advance(loops, at, s, t)
         if stage != 0:
-            place = stage + filled - back * size
-        for i in range(0, count + back, each):
-            p = min(i, count + back - each)
-            pick(come + offsets[first + p], place + p * size, step, back_tag, width, pieces)
-        if stage != 0:
-            filled += count * size
-            if filled > STAGE:
-                next_line, filled = flush(next_line, stage, lead, filled)
-                lead = 0
-        s, t = advance(loops, at, s, t)
-    if stage != 0:
-        stream(next_line, stage + lead, filled - lead)
-    fence()
-
-
-@parallel_kernel
-def pick_rows_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    step: Any,
-    back_tag: Any,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`pick_rows` of every tensor, one share of all blocks a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            pick_rows(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                step,
-                back_tag,
-                width,
-                pieces,
-            )
-            done += last - first
+            stream(next_line, stage + lead, filled - lead)
 
 
 @kernel
 def turn_rows(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     count: Any,
     width: Any,
 ) -> None:
     """Copy blocks of groups of `count` elements, each group in the other order."""
     size, group = size_of(width), len(count) * size_of(width)
-    s, t = enter(loops, at, low)
-    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * group
-    lead = filled = next_line & (LINE - 1)
-    for _ in range(low, high):
-        p_low = at[loops.shape[0] - 1] * shape[0, 3]
-        nbytes = min(shape[0, 3], shape[0, 0] - p_low) * group
-        come = source + s + p_low * group
-        place = target + t + p_low * group
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * group
+        lead = filled = next_line & (LINE - 1)
+        for _ in range(low, high):
+            p_low = at[loops.shape[0] - 1] * shape[0, 3]
+            nbytes = min(shape[0, 3], shape[0, 0] - p_low) * group
+            come = source + s + p_low * group
+            place = target + t + p_low * group
+            if stage != 0:
+                place = stage + filled
+            done = 0
+            # 16 bytes hold whole groups and a rest, which the next store writes again.
+            while done + PIECE <= nbytes:
+                turn_groups(come + done, place + done, count, width)
+                done += PIECE // group * group
+            while done < nbytes:
+                for i in range(len(count)):
+                    move(place + done + i * size, come + done + group - (i + 1) * size, width)
+                done += group
+            if stage != 0:
+                filled += nbytes
+                if filled > STAGE:
+                    next_line, filled = flush(next_line, stage, lead, filled)
+                    lead = 0
+            s, t = advance(loops, at, s, t)
         if stage != 0:
-            place = stage + filled
-        done = 0
-        # 16 bytes hold whole groups and a rest, which the next store writes again.
-        while done + PIECE <= nbytes:
-            turn_groups(come + done, place + done, count, width)
-            done += PIECE // group * group
-        while done < nbytes:
-            for i in range(len(count)):
-                move(place + done + i * size, come + done + group - (i + 1) * size, width)
-            done += group
-        if stage != 0:
-            filled += nbytes
-            if filled > STAGE:
-                next_line, filled = flush(next_line, stage, lead, filled)
-                lead = 0
-        s, t = advance(loops, at, s, t)
-    if stage != 0:
-        stream(next_line, stage + lead, filled - lead)
-    fence()
-
-
-@parallel_kernel
-def turn_rows_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    iterations: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    count: Any,
-    width: Any,
-) -> None:
-    """`turn_rows` of every tensor, one share of all blocks a row of `at`."""
-    shares, total = at.shape[0], iterations * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, iterations)
-            turn_rows(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                count,
-                width,
-            )
-            done += last - first
+            stream(next_line, stage + lead, filled - lead)
 
 
 @kernel
 def gather(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     width: Any,
 ) -> None:
     """Copy blocks of rows that lie side by side in the target, one element at a time.
@@ -293,51 +178,28 @@ def gather(
     walks the blocks.
     """
     size = size_of(width)
-    s, t = enter(loops, at, low)
-    next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
-    lead = filled = next_line & (LINE - 1)
-    for _ in range(low, high):
-        p_low = at[loops.shape[0] - 1] * shape[0, 3]
-        count = min(shape[0, 3], shape[0, 0] - p_low)
-        first = shape[0, 4] + p_low % shape[0, 1]
-        come = source + s + p_low // shape[0, 1] * shape[0, 2]
-        place = target + t + p_low * size
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+        lead = filled = next_line & (LINE - 1)
+        for _ in range(low, high):
+            p_low = at[loops.shape[0] - 1] * shape[0, 3]
+            count = min(shape[0, 3], shape[0, 0] - p_low)
+            first = shape[0, 4] + p_low % shape[0, 1]
+            come = source + s + p_low // shape[0, 1] * shape[0, 2]
+            place = target + t + p_low * size
+            if stage != 0:
+                place = stage + filled
+            for p in range(count):
+                move(place + p * size, come + offsets[first + p], width)
+            if stage != 0:
+                filled += count * size
+                if filled > STAGE:
+                    next_line, filled = flush(next_line, stage, lead, filled)
+                    lead = 0
+            s, t = advance(loops, at, s, t)
         if stage != 0:
-            place = stage + filled
-        for p in range(count):
-            move(place + p * size, come + offsets[first + p], width)
-        if stage != 0:
-            filled += count * size
-            if filled > STAGE:
-                next_line, filled = flush(next_line, stage, lead, filled)
-                lead = 0
-        s, t = advance(loops, at, s, t)
-    if stage != 0:
-        stream(next_line, stage + lead, filled - lead)
-    fence()
-
-
-@parallel_kernel
-def gather_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    width: Any,
-) -> None:
-    """`gather` of every tensor, one share of all blocks a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            gather(
-                sources[k], targets[k], loops, at[share], first, last, shape, offsets, own, width
-            )
-            done += last - first
+            stream(next_line, stage + lead, filled - lead)

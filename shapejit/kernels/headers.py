@@ -20,11 +20,11 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from . import MAX_RANK, emit
-from .copies import Numbers
-from .jit import COMPILED, held_kernel
+from . import emit
+from .constants import MAX_RANK
+from .jit import COMPILED, Numbers, held_kernel, kernel
 from .memory import prefetch
-from .parcels import HEAD, put
+from .parcels import HEAD, merged, parcel, put
 
 # Bytes from the start of an object to a field.
 TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
@@ -36,6 +36,8 @@ CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRI
 
 OTHER = -1  # the group of whatever is no plain ndarray
 GROUPS = 32  # dtypes of one batch
+PLAN = 2 + 2 * MAX_RANK  # where `plan_whole` writes the small plan
+WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
 
 
@@ -121,6 +123,36 @@ def fill(x: int, out: int, card: Numbers) -> bool:
     # Nothing to ask for: two zeros would be a type, and compile everything again.
     put(source, target, card, card[2], card[6:], source, source)
     return True
+
+
+@held_kernel
+def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
+    """Write how ndarray `x`, whatever its strides, goes into `out`, for `copy_planned`.
+
+    Nothing is kept: shapes that never come again cost no more than others.
+    """
+    rank = half(x + RANK)
+    shape, steps = word(x + SHAPE), word(x + STRIDES)
+    # Where the positions of the loops will be, which begin at 0.
+    sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
+    for k in range(rank):
+        sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
+    kept = merged(sizes, strides, rank)
+    table[0], table[1] = word(x + DATA), word(out + DATA)
+    parcel(sizes, strides, kept, itemsize, table, PLAN)
+
+
+@kernel
+def copy_planned(table: Numbers) -> None:
+    """Copy an array by one thread, as `plan_whole` wrote."""
+    put(table[0], table[1], table, PLAN, table[2:], table[0], table[0])
+
+
+def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Copy an ndarray into a C-contiguous one of as many elements, by one thread."""
+    table = np.empty(WHOLE_WORDS, np.int64)
+    plan_whole(id(x), id(out), x.itemsize, table)
+    copy_planned(table)
 
 
 def card_of(x: Numbers, out: Numbers, parcel: Numbers, low: int, high: int, nbytes: int) -> Numbers:

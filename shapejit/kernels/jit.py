@@ -9,37 +9,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import config, njit
 from numba.core.caching import FunctionCache
+from numpy.typing import NDArray
 
 COMPILED = not config.DISABLE_JIT
+
+Numbers = NDArray[np.int64]  # of one dim
+Table = NDArray[np.int64]  # of two dims
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compile at first use, without the GIL."""
-    return _compile(function, parallel=False)
-
-
-def parallel_kernel(function: Kernel) -> Kernel:
-    """Compile at first use with prange over numba's threads, without the GIL."""
-    return _compile(function, parallel=True)
+    return _compile(function, nogil=True)
 
 
 def held_kernel(function: Kernel) -> Kernel:
     """Compile at first use; the GIL stays held, for whoever reads Python's own objects."""
-    return _compile(function, parallel=False, nogil=False)
+    return _compile(function, nogil=False)
 
 
-def held_parallel_kernel(function: Kernel) -> Kernel:
-    """`held_kernel` with prange: the other threads read while this one holds the GIL."""
-    return _compile(function, parallel=True, nogil=False)
+def inlined(function: Kernel) -> Kernel:
+    """Part of the kernels that call it: compiled with each of them, never by itself."""
+    return cast(Kernel, njit(inline="always", error_model="numpy")(function))
 
 
-def _compile(function: Kernel, parallel: bool, nogil: bool = True) -> Kernel:
-    options = {"nogil": nogil, "parallel": parallel, "error_model": "numpy", "boundscheck": False}
-    compiled = njit(**options)(function)
+def _compile(function: Kernel, nogil: bool) -> Kernel:
+    compiled = njit(nogil=nogil, error_model="numpy", boundscheck=False)(function)
     if COMPILED:
         # RuntimeError: numba found no folder that it may write. Every process compiles then.
         with suppress(RuntimeError):

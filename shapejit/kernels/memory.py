@@ -16,6 +16,7 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from . import emit
+from .constants import LINE, PIECE
 from .jit import COMPILED
 
 WIDTHS: dict[int, Any] = {
@@ -28,9 +29,6 @@ WIDTHS: dict[int, Any] = {
 
 # A small count travels as the length of a tuple.
 COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
-
-LINE = 64  # bytes of a cache line, and of a streaming store
-PIECE = 16  # bytes of the pieces that a block is made of: one lane of a vector
 
 
 def _vector_bytes() -> int:

@@ -11,19 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .copies import Numbers, small_row
-from .jit import kernel
-from .memory import (
-    LINE,
-    PIECE,
-    VECTOR,
-    WIDTHS,
-    copy,
-    move,
-    prefetch,
-    size_of,
-    transpose_even,
-)
+from .constants import LINE, PIECE
+from .copies import small_row
+from .jit import Numbers, kernel
+from .memory import VECTOR, WIDTHS, copy, move, prefetch, size_of, transpose_even
 
 # A parcel, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
 # leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.

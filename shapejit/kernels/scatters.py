@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
-
-from .copies import Numbers, Table, advance, enter, part, small_row
-from .jit import kernel, parallel_kernel
-from .memory import LINE, copy, fence, stream_line
+from .constants import HIGH, LINE, LOW, SPAN, TENSOR
+from .copies import small_row
+from .jit import Numbers, Table, kernel
+from .memory import copy, stream_line
+from .odometer import advance, enter
+from .shares import take
 
 
 @kernel
@@ -39,15 +40,13 @@ def deal(target: int, source: int, nbytes: int, line: int, begins: bool, ends: b
 
 @kernel
 def scatter(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     nbytes: int,
     width: Any,
 ) -> None:
@@ -56,56 +55,22 @@ def scatter(
     With a stage, a line of it for each column, only whole lines are streamed.
     """
     gap, columns = shape[1, 5], shape[1, 4]
-    s, t = enter(loops, at, low)
-    for _ in range(low, high):
-        p_low = at[loops.shape[0] - 2] * shape[0, 3]
-        p_high = min(p_low + shape[0, 3], shape[0, 0])
-        first, come = p_low % shape[0, 1], source + s + p_low // shape[0, 1] * shape[0, 2]
-        for p in range(p_low, p_high):
-            row, place = come + offsets[first + p - p_low], target + t + p * nbytes
-            begins, ends = p == p_low, p == p_high - 1
-            for q in range(shape[1, 0]):
-                to, run = place + offsets[columns + q], row + q * gap
-                if stage == 0:
-                    small_row(to, run, nbytes, width)
-                else:
-                    deal(to, run, nbytes, stage + q * LINE, begins, ends)
-        s, t = advance(loops, at, s, t)
-    fence()
-
-
-@parallel_kernel
-def scatter_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    nbytes: int,
-    width: Any,
-) -> None:
-    """`scatter` of every tensor, one share of all blocks a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            scatter(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                nbytes,
-                width,
-            )
-            done += last - first
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
+        for _ in range(low, high):
+            p_low = at[loops.shape[0] - 2] * shape[0, 3]
+            p_high = min(p_low + shape[0, 3], shape[0, 0])
+            first, come = p_low % shape[0, 1], source + s + p_low // shape[0, 1] * shape[0, 2]
+            for p in range(p_low, p_high):
+                row, place = come + offsets[first + p - p_low], target + t + p * nbytes
+                begins, ends = p == p_low, p == p_high - 1
+                for q in range(shape[1, 0]):
+                    to, run = place + offsets[columns + q], row + q * gap
+                    if stage == 0:
+                        small_row(to, run, nbytes, width)
+                    else:
+                        deal(to, run, nbytes, stage + q * LINE, begins, ends)
+            s, t = advance(loops, at, s, t)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from ..request import INFER, INVALID
 from ..resolver import OK, resolve_dims
-from . import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
-from .copies import Numbers, Table
+from .constants import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
 from .headers import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -26,7 +24,7 @@ from .headers import (
     half,
     word,
 )
-from .jit import held_kernel, held_parallel_kernel, kernel
+from .jit import Numbers, Table, held_kernel, kernel
 from .memory import prefetch
 from .parcels import merged, parcel
 
@@ -139,43 +137,6 @@ def settle(
             spans[i, 3] += max(reach, 0)
         parcel(sizes, strides, kept, itemsize, parcels, places[i])
     return end
-
-
-@held_parallel_kernel
-def settle_parallel(
-    items: int,
-    groups: Numbers,
-    itemsizes: Numbers,
-    tokens: Numbers,
-    starts: Numbers,
-    targets: Numbers,
-    copies: bool,
-    verdicts: Numbers,
-    spans: Table,
-    parcels: Numbers,
-    places: Numbers,
-    refused: Numbers,
-) -> None:
-    """`settle`, one share of the tensors an entry of `refused`: what it returns, or all of them."""
-    shares, count = len(refused), len(groups)
-    for share in prange(shares):
-        low, high = count * share // shares, count * (share + 1) // shares
-        done = settle(
-            items,
-            groups,
-            itemsizes,
-            tokens,
-            starts,
-            targets,
-            copies,
-            verdicts,
-            spans,
-            parcels,
-            places,
-            low,
-            high,
-        )
-        refused[share] = done if done < high else count
 
 
 @held_kernel

@@ -14,15 +14,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import prange
-
-from .copies import Numbers, Table, advance, enter, part, small_row, stream
-from .jit import kernel, parallel_kernel
+from .constants import HIGH, LINE, LOW, PIECE, SPAN, TENSOR
+from .copies import small_row, stream
+from .jit import Numbers, Table, kernel
 from .memory import (
-    LINE,
-    PIECE,
     copy,
-    fence,
     move_piece,
     prefetch,
     size_of,
@@ -30,6 +26,8 @@ from .memory import (
     transpose_block,
     transpose_dealt,
 )
+from .odometer import advance, enter
+from .shares import take
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
@@ -68,15 +66,13 @@ def drain(target: int, stage: int, start: int, end: int, limit: int) -> None:
 
 @kernel
 def tiles(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     width: Any,
     pieces: Any,
 ) -> None:
@@ -88,78 +84,84 @@ def tiles(
     bounce = 0
     if stage != 0 and shape[3, 0] == 1:
         bounce = stage + shape[3, 1]
-    s, t = enter(loops, at, low)
-    p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
-    for _ in range(low, high):
-        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-        to = target + t + q_low // shape[1, 1] * shape[1, 2]
-        p_rest, q_rest = p_low % shape[0, 1], q_low % shape[1, 1]
-        place, columns = to + p_low * size, table + 8 * (shape[1, 4] + q_rest)
-        if stage != 0:
-            place, columns = stage, table + 8 * shape[2, 4]
-        p_count, q_count = p_high - p_low, q_high - q_low
-        own, first = p_own, p_low
-        s, t = advance(loops, at, s, t)
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        s, t = enter(loops, at, low)
         p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
-        for i in range(0, p_count, step_p):
-            p = min(i, p_count - step_p)
-            rows_at = table + 8 * (p_rest + p)
-            # Ask for the source of the next block of rows, which may be the next tile's.
-            ahead, rows_ahead = come, p_rest + p + step_p
-            if i + step_p >= p_count:
-                ahead = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-                rows_ahead = p_low % shape[0, 1]
-            if bounce != 0:
-                # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
-                for r in range(step_p):
-                    if r + NEAR < step_p:
-                        near = come + offsets[p_rest + p + r + NEAR]
-                    else:
-                        near = ahead + offsets[rows_ahead + r + NEAR - step_p]
-                    row = come + offsets[p_rest + p + r]
-                    into = bounce + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+        for _ in range(low, high):
+            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
+            to = target + t + q_low // shape[1, 1] * shape[1, 2]
+            p_rest, q_rest = p_low % shape[0, 1], q_low % shape[1, 1]
+            place, columns = to + p_low * size, table + 8 * (shape[1, 4] + q_rest)
+            if stage != 0:
+                place, columns = stage, table + 8 * shape[2, 4]
+            p_count, q_count = p_high - p_low, q_high - q_low
+            own, first = p_own, p_low
+            s, t = advance(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+            for i in range(0, p_count, step_p):
+                p = min(i, p_count - step_p)
+                rows_at = table + 8 * (p_rest + p)
+                # Ask for the source of the next block of rows, which may be the next tile's.
+                ahead, rows_ahead = come, p_rest + p + step_p
+                if i + step_p >= p_count:
+                    ahead = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
+                    rows_ahead = p_low % shape[0, 1]
+                if bounce != 0:
+                    # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
+                    for r in range(step_p):
+                        if r + NEAR < step_p:
+                            near = come + offsets[p_rest + p + r + NEAR]
+                        else:
+                            near = ahead + offsets[rows_ahead + r + NEAR - step_p]
+                        row = come + offsets[p_rest + p + r]
+                        into = bounce + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+                        for j in range(0, q_count, step_q):
+                            q = min(j, q_count - step_q)
+                            if j * size & (LINE - 1) == 0:
+                                prefetch(near + j * size)
+                            move_piece(into + j * (step_p * size), row + q * size)
                     for j in range(0, q_count, step_q):
                         q = min(j, q_count - step_q)
-                        if j * size & (LINE - 1) == 0:
-                            prefetch(near + j * size)
-                        move_piece(into + j * (step_p * size), row + q * size)
-                for j in range(0, q_count, step_q):
-                    q = min(j, q_count - step_q)
-                    dealt = bounce + j * (step_p * size)
-                    transpose_dealt(dealt, place + p * size, columns + 8 * q, width, pieces)
-            else:
-                for j in range(0, q_count, step_q):
-                    q = min(j, q_count - step_q)
-                    quarter = (j // step_q) & 3
-                    line = ahead + (j - quarter * step_q) * size
-                    for k in range(step_p // 4):
-                        prefetch(line + offsets[rows_ahead + quarter * (step_p // 4) + k])
-                    transpose_block(
-                        come + q * size, rows_at, place + p * size, columns + 8 * q, width, pieces
-                    )
-        if stage != 0:
-            end, limit = min(own + shape[0, 3], shape[0, 0]) * size, shape[0, 0] * size
-            if shape[2, 0] == 1:
-                # The columns' rows follow one another in the target, as on the stage.
-                stream(to + offsets[shape[1, 4] + q_rest], stage, q_count * limit)
-                q_count = 0
-            for q in range(q_count):
-                staged = stage - first * size + q * shape[2, 2]
-                drain(to + offsets[shape[1, 4] + q_rest + q], staged, own * size, end, limit)
-    fence()
+                        dealt = bounce + j * (step_p * size)
+                        transpose_dealt(dealt, place + p * size, columns + 8 * q, width, pieces)
+                else:
+                    for j in range(0, q_count, step_q):
+                        q = min(j, q_count - step_q)
+                        quarter = (j // step_q) & 3
+                        line = ahead + (j - quarter * step_q) * size
+                        for k in range(step_p // 4):
+                            prefetch(line + offsets[rows_ahead + quarter * (step_p // 4) + k])
+                        transpose_block(
+                            come + q * size,
+                            rows_at,
+                            place + p * size,
+                            columns + 8 * q,
+                            width,
+                            pieces,
+                        )
+            if stage != 0:
+                end, limit = min(own + shape[0, 3], shape[0, 0]) * size, shape[0, 0] * size
+                if shape[2, 0] == 1:
+                    # The columns' rows follow one another in the target, as on the stage.
+                    stream(to + offsets[shape[1, 4] + q_rest], stage, q_count * limit)
+                    q_count = 0
+                for q in range(q_count):
+                    staged = stage - first * size + q * shape[2, 2]
+                    drain(to + offsets[shape[1, 4] + q_rest + q], staged, own * size, end, limit)
 
 
 @kernel
 def run_tiles(
-    source: int,
-    target: int,
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
     loops: Table,
-    at: Table,
-    low: int,
-    high: int,
     shape: Table,
     offsets: Table,
-    stage: int,
     nbytes: int,
     reach: int,
     width: Any,
@@ -170,117 +172,44 @@ def run_tiles(
     bytes may be read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
-    gap, last = shape[1, 5], source + reach
-    s, t = enter(loops, at, low)
-    for _ in range(low, high):
-        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
-        rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-        come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
-        to = target + t + q_low // shape[1, 1] * shape[1, 2]
-        short = stage != 0 and shape[2, 0] == 0 and nbytes < PIECE
-        for p in range(p_high - p_low):
-            row = come + offsets[rows_at + p]
-            ahead = come + offsets[rows_at + p + 1]
-            if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
-                # Whole pieces: what is too much of one run lies where the next row's will be.
-                for line in range(0, (q_high - q_low) * gap, LINE):
-                    prefetch(ahead + line)
+    at = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        low, high = span[LOW], span[HIGH]
+        gap, last = shape[1, 5], source + reach
+        s, t = enter(loops, at, low)
+        for _ in range(low, high):
+            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
+            rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
+            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
+            to = target + t + q_low // shape[1, 1] * shape[1, 2]
+            short = stage != 0 and shape[2, 0] == 0 and nbytes < PIECE
+            for p in range(p_high - p_low):
+                row = come + offsets[rows_at + p]
+                ahead = come + offsets[rows_at + p + 1]
+                if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
+                    # Whole pieces: what is too much of one run lies where the next row's will be.
+                    for line in range(0, (q_high - q_low) * gap, LINE):
+                        prefetch(ahead + line)
+                    for q in range(q_high - q_low):
+                        move_piece(stage + q * shape[2, 2] + p * nbytes, row + q * gap)
+                    continue
                 for q in range(q_high - q_low):
-                    move_piece(stage + q * shape[2, 2] + p * nbytes, row + q * gap)
-                continue
-            for q in range(q_high - q_low):
-                # Several short runs share a line: it is asked for once.
-                if q * gap & (LINE - 1) < gap:
-                    for line in range(0, nbytes, LINE):
-                        prefetch(ahead + q * gap + line)
-                if stage == 0:
-                    place = to + offsets[columns + q] + (p_low + p) * nbytes
-                else:
-                    place = stage + q * shape[2, 2] + p * nbytes
-                small_row(place, row + q * gap, nbytes, width)
-        if stage != 0:
-            end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
-            if shape[2, 0] == 1:
-                stream(to + offsets[columns], stage, (q_high - q_low) * limit)
-                q_high = q_low
-            for q in range(q_high - q_low):
-                staged = stage - p_low * nbytes + q * shape[2, 2]
-                drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
-        s, t = advance(loops, at, s, t)
-    fence()
-
-
-@parallel_kernel
-def run_tiles_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    nbytes: int,
-    reach: int,
-    width: Any,
-) -> None:
-    """`run_tiles` of every tensor, one share of all tiles a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            run_tiles(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                nbytes,
-                reach,
-                width,
-            )
-            done += last - first
-
-
-@parallel_kernel
-def tiles_parallel(
-    sources: Numbers,
-    targets: Numbers,
-    loops: Table,
-    at: Table,
-    count: int,
-    shape: Table,
-    offsets: Table,
-    stage: int,
-    stage_step: int,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`tiles` of every tensor, one share of all tiles a row of `at`."""
-    shares, total = at.shape[0], count * len(sources)
-    for share in prange(shares):
-        done, high = total * share // shares, total * (share + 1) // shares
-        own = stage + share * stage_step
-        while done < high:
-            k, first, last = part(done, high, count)
-            tiles(
-                sources[k],
-                targets[k],
-                loops,
-                at[share],
-                first,
-                last,
-                shape,
-                offsets,
-                own,
-                width,
-                pieces,
-            )
-            done += last - first
+                    # Several short runs share a line: it is asked for once.
+                    if q * gap & (LINE - 1) < gap:
+                        for line in range(0, nbytes, LINE):
+                            prefetch(ahead + q * gap + line)
+                    if stage == 0:
+                        place = to + offsets[columns + q] + (p_low + p) * nbytes
+                    else:
+                        place = stage + q * shape[2, 2] + p * nbytes
+                    small_row(place, row + q * gap, nbytes, width)
+            if stage != 0:
+                end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
+                if shape[2, 0] == 1:
+                    stream(to + offsets[columns], stage, (q_high - q_low) * limit)
+                    q_high = q_low
+                for q in range(q_high - q_low):
+                    staged = stage - p_low * nbytes + q * shape[2, 2]
+                    drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
+            s, t = advance(loops, at, s, t)

@@ -1,0 +1,134 @@
+"""One copy: the elements of an array, whatever its strides, into row-major memory.
+
+Whether a call of NumPy, a kernel that needs no Plan, or a Plan moves it is the
+planner's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine, planner
+from .engine import address_of
+from .kernels.constants import MAX_RANK
+from .layout import Layout
+from .places import headers, layout_of, place_of
+from .planner import Plan
+from .recent import Recent
+from .tensor import Tensor
+from .tiling import Strategy
+
+Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
+
+NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
+
+_plans: Recent[Key, Plan] = Recent(256)
+_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
+
+
+def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
+    """Copy the elements of `x`, in row-major order, into `target`, which has as many.
+
+    Both are ndarrays of one dtype, or Tensors, or a packed Tensor is unpacked into an
+    ndarray of codes. `target` is row-major; `fresh` tells that it was never touched.
+    """
+    if isinstance(x, np.ndarray):
+        _copy_array(x, target, fresh)
+        return
+    if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
+        _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
+        return
+    place, layout = place_of(x)
+    unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
+    made = planner.compiled(replace(layout, offset=place & 7), unit)
+    engine.run(made, [place & ~7], [place_of(target)[0]], fresh)
+
+
+def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
+    nbytes = x.nbytes
+    if nbytes == 0:
+        return
+    if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
+        if nbytes <= planner.SMALL_BELOW:
+            kernels = headers(1)
+            if kernels is not None:
+                engine.call_compiled(kernels.copy_whole, kernels.copy_whole, x, target)
+                return
+        made = _plan_of(x)
+        if made is None:
+            copy_whole = engine.kernels("headers").copy_whole
+            engine.call_compiled(copy_whole, copy_whole, x, target)
+            return
+        if made.strategy is not NUMPY:
+            engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
+            return
+    # Assignment is np.copyto without its 100 ns of dispatch.
+    (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
+
+
+def _plan_of(x: NDArray[Any]) -> Plan | None:
+    """The Plan for arrays like `x`; None for the first one of its kind, which is not too large.
+
+    A loader whose images all differ does not pay for plans that are of no use again.
+    """
+    key = x.shape, x.strides, x.dtype
+    made = _plans.get(key)
+    if made is None:
+        if x.nbytes <= planner.ONCE_BELOW and key not in _once and headers(1) is not None:
+            _once.put(key, True)
+            return None
+        made = planner.plan(layout_of(x))
+        _plans.put(key, made)
+    return made
+
+
+def is_numpys(dtype: np.dtype[Any]) -> bool:
+    """Whether only NumPy can copy it: references need counting, and text may have no width."""
+    return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)
+
+
+def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> None:
+    """Copy arrays one after the other along `axis` into a row-major array.
+
+    Parts that lie alike, and go to places that do, are one launch.
+    """
+    tensor = isinstance(target, Tensor)
+    if not tensor and is_numpys(target.dtype):
+        np.concatenate(parts, axis=axis, out=target)
+        return
+    begin, whole = place_of(target)
+    launches: dict[tuple[Layout, Layout], list[tuple[int, int, Any]]] = {}
+    start = 0
+    for x in parts:
+        place, layout = place_of(x)
+        into = whole.narrow(axis, start, x.shape[axis], 1)
+        at = begin + into.offset
+        start += x.shape[axis]
+        key = replace(layout, offset=place & 7), replace(into, offset=at & 7)
+        launches.setdefault(key, []).append((place & ~7, at & ~7, x))
+    for (layout, into), moves in launches.items():
+        one = planner.plan(layout, into=into)
+        if one.strategy is NUMPY:
+            for _, at, x in moves:
+                array = x.numpy() if tensor else x
+                strides = [s // 8 for s in into.strides]
+                offset = (at - 8 * address_of(_bytes(target))) // 8
+                place = np.ndarray(array.shape, array.dtype, _bytes(target).data, offset, strides)
+                place[...] = array
+            continue
+        made = planner.compiled(layout, into=into, count=len(moves))
+        sources, targets = ([move[i] for move in moves] for i in (0, 1))
+        engine.run(made, sources, targets, fresh)
+
+
+def _bytes(target: Any) -> NDArray[np.uint8]:
+    """The memory of a row-major array."""
+    if isinstance(target, Tensor):
+        return target.buffer
+    memory: NDArray[np.uint8] = target.reshape(-1).view(np.uint8)
+    return memory

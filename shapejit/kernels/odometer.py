@@ -1,0 +1,39 @@
+"""Positions of nested loops, counted on like an odometer.
+
+`loops` holds one row (size, source stride, target stride) per loop, outermost first;
+`at` the index of each loop.
+"""
+
+from __future__ import annotations
+
+from .jit import Numbers, Table, kernel
+
+
+@kernel
+def enter(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
+    """Set `at` to iteration `index`; return the source and target offsets there."""
+    source = target = 0
+    for k in range(loops.shape[0] - 1, -1, -1):
+        size = loops[k, 0]
+        at[k] = index % size
+        index //= size
+        source += at[k] * loops[k, 1]
+        target += at[k] * loops[k, 2]
+    return source, target
+
+
+@kernel
+def advance(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]:
+    """The offsets of the iteration after the one in `at`."""
+    k = loops.shape[0] - 1
+    while k >= 0:
+        at[k] += 1
+        source += loops[k, 1]
+        target += loops[k, 2]
+        if at[k] < loops[k, 0]:
+            return source, target
+        source -= loops[k, 0] * loops[k, 1]
+        target -= loops[k, 0] * loops[k, 2]
+        at[k] = 0
+        k -= 1
+    return source, target

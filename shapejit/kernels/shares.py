@@ -1,0 +1,95 @@
+"""How several threads divide one job: each takes the next share until none is left.
+
+A job is `work[COUNT]` units of one kernel for each of many tensors, cut into
+`work[SHARES]` shares of all units together. Each thread calls the kernel by itself,
+and the kernel calls `take` until there is nothing left. The thread that owns the job
+opens it with its first call; its last call returns when the shares that other threads
+have begun are done. A thread that comes late or never costs nothing: nobody waits for
+what has not begun.
+
+`work` is shared by all threads of a job. `span` is a thread's own: `take` writes the
+tensor and its units [low, high) there, and behind `SPAN` the kernel keeps the
+positions of its loops. `signal` counts the jobs that this process has opened.
+"""
+
+from __future__ import annotations
+
+from .atomics import add, load, pause, yield_core
+from .constants import (
+    COUNT,
+    DONE,
+    END,
+    HIGH,
+    LOW,
+    NEXT,
+    OPEN,
+    OWNER,
+    SHARES,
+    SIGNAL,
+    TENSOR,
+    TOTAL,
+    UNDERWAY,
+    UNIT,
+)
+from .jit import Numbers, inlined, kernel
+from .memory import fence
+
+LOOKS = 500  # at a flag, before a thread that waits gives its core away
+
+
+@kernel
+def begin_share(work: Numbers, span: Numbers) -> bool:
+    """Set `span` to the next share; False when there is none, and all others are done."""
+    place = work.ctypes.data
+    if span[UNDERWAY] != 0:
+        span[UNDERWAY] = 0
+        fence()  # what was streamed is in memory before others are told
+        add(place + 8 * DONE, 1)
+    elif span[OWNER] != 0:
+        add(place + 8 * OPEN, 1)
+        if work[SIGNAL] != 0:
+            add(work[SIGNAL], 1)
+    shares = work[SHARES]
+    share = shares
+    if load(place + 8 * OPEN) != 0:
+        share = add(place + 8 * NEXT, 1)
+    if share < shares:
+        span[UNDERWAY] = 1
+        span[UNIT] = work[TOTAL] * share // shares
+        span[END] = work[TOTAL] * (share + 1) // shares
+        return True
+    looks = 0
+    while span[OWNER] != 0 and load(place + 8 * DONE) < shares:
+        looks += 1
+        if looks < LOOKS:
+            pause()
+        else:
+            yield_core()
+    return False
+
+
+@inlined
+def take(work: Numbers, span: Numbers) -> bool:
+    """Set `span` to the next units of one tensor; False when the job is done."""
+    more = span[UNIT] < span[END]
+    if not more:
+        more = begin_share(work, span)
+    if more:
+        tensor = span[UNIT] // work[COUNT]
+        before = tensor * work[COUNT]
+        span[TENSOR] = tensor
+        span[LOW] = span[UNIT] - before
+        span[HIGH] = min(span[END] - before, work[COUNT])
+        span[UNIT] = before + span[HIGH]
+    return more
+
+
+@kernel
+def job_after(signal: int, seen: int, looks: int) -> int:
+    """Look for a job opened after the `seen` first ones; how many there are by now."""
+    for _ in range(looks):
+        now = load(signal)
+        if now != seen:
+            return now
+        pause()
+    return seen

@@ -1,0 +1,221 @@
+"""Every rule about results: which out= is accepted, that it lies apart, what is allocated.
+
+An out= has exactly the result's kind, dtype and shape, is contiguous and writable,
+begins on a byte, and shares no byte with the elements of a source. Only the bits of
+its elements are written: bits of a last byte that are not its own stay as they are. In
+new memory they are zero.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .buffers import Bytes, plain
+from .dtypes import DType
+from .engine import address_of
+from .errors import DTypeError, ReshapeError, about, shape_text
+from .layout import Layout
+from .places import Places, Spans, named, overlap, place_of, places_of, read_alike
+from .request import Request
+from .tensor import Tensor
+
+Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
+
+
+def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: object) -> bool:
+    """Whether a copy is to be made, where `view` is the view or None.
+
+    Raises where `copy` and `out` ask for what cannot be.
+    """
+    if copy is None:
+        return view is None or out is not None
+    if copy is True:
+        return True
+    if copy is not False:
+        raise DTypeError(f"copy is None, True or False, not {copy!r}")
+    if out is not None:
+        raise ReshapeError("copy=False and out= exclude each other", asked_by=request.asked_by)
+    if view is None:
+        note = f"strides {x.strides} need a copy, which copy=False forbids"
+        raise ReshapeError("cannot view", x.shape, request.tokens, (note,), request.asked_by)
+    return False
+
+
+def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
+    """An out= without its subclass; refused if not fit for a result of this dtype and shape.
+
+    An ndarray is asked for if `dtype` is NumPy's, a Tensor if it is a DType.
+    """
+    kind = Tensor if isinstance(dtype, DType) else np.ndarray
+    if not isinstance(out, kind):
+        name = "a Tensor" if kind is Tensor else "an ndarray"
+        raise DTypeError(f"out= must be {name} like the source, not {type(out).__name__}")
+    if isinstance(out, np.ma.MaskedArray):
+        raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
+    seen: Any = out if isinstance(out, Tensor) else plain(out)
+    if seen.dtype != dtype:
+        raise DTypeError(f"out= has dtype {seen.dtype}, the result {dtype}")
+    if seen.shape != shape:
+        raise ReshapeError(f"out= has shape {seen.shape}, the result {shape_text(shape)}")
+    if isinstance(seen, np.ndarray):
+        fit = seen.flags.c_contiguous and seen.flags.writeable
+    else:
+        fit = seen.contiguous and seen.buffer.flags.writeable
+    if not fit:
+        raise ReshapeError("out= must be C-contiguous and writable")
+    if isinstance(seen, Tensor) and seen.offset % 8:
+        raise ReshapeError("out= must begin on a byte")
+    return seen
+
+
+def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]) -> Any:
+    """Where a result goes: a new array, or `out` without its subclass, checked in every way."""
+    if out is None:
+        if isinstance(dtype, DType):
+            layout = Layout.row_major(shape, dtype.bits)
+            return Tensor(new_bytes(layout.size * dtype.bits), dtype, layout)
+        return np.empty(shape, dtype)
+    # Written out, not called: a small copy may cost 1 us more than NumPy's.
+    plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
+    if not plain_out or out.shape != shape:
+        out = checked(out, dtype, shape)
+    for x in sources:
+        check_apart(x, out)
+    return out
+
+
+def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
+    """Refuse an out= that shares a byte with an element of the source."""
+    if not np.may_share_memory(*(a.buffer if isinstance(a, Tensor) else a for a in (x, out))):
+        return
+    place, layout = place_of(out)
+    low, high = layout.span
+    begin, end = (place + low) >> 3, (place + high + 7) >> 3
+    place, layout = place_of(x)
+    places = Places(np.array([place]), (layout,), np.zeros(1, np.intp))
+    if overlap(places, (np.array([begin]), np.array([end]))) is not None:
+        raise ReshapeError("out= overlaps the source")
+
+
+def new_bytes(nbits: int) -> Bytes:
+    """New memory for so many bits; those behind them in the last byte are zero."""
+    memory = np.empty((nbits + 7) // 8, np.uint8)
+    if nbits % 8:
+        memory[-1] = 0
+    return memory
+
+
+def new_rows(count: int, nbits: int) -> NDArray[np.uint8]:
+    """New memory for `count` results of so many bits: rows of whole bytes."""
+    slab = np.empty((count, (nbits + 7) // 8), np.uint8)
+    if nbits % 8:
+        slab[:, -1] = 0
+    return slab
+
+
+def array_over(
+    memory: Bytes, dtype: Kind, layout: Layout, locked: bool = False
+) -> NDArray[Any] | Tensor:
+    """An array of the kind that `dtype` stands for, whose elements lie in the memory."""
+    if isinstance(dtype, DType):
+        made = Tensor(memory, dtype, layout)
+        return made.locked() if locked else made
+    strides = tuple(stride // 8 for stride in layout.strides)
+    array: NDArray[Any] = np.ndarray(layout.shape, dtype, memory.data, layout.offset // 8, strides)
+    array.flags.writeable = not locked
+    return array
+
+
+def given(
+    out: Any, count: int, dtype: Kind, shape: tuple[int, ...], first: int
+) -> tuple[Places, Any]:
+    """Where `count` results of one shape go: the rows of one array, or an array for each.
+
+    Returns the places, and what has to live until they are filled. Raises what is wrong
+    with `out`; arrays that share bytes with one another are refused.
+    """
+    kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
+    bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
+    layout = Layout.row_major(shape, bits)
+    if isinstance(out, kind):
+        begin, _ = place_of(checked(out, dtype, (count, *shape)))
+        begins = begin + bits * prod(shape) * np.arange(count)
+        return Places(begins, (layout,), np.zeros(count, np.intp)), out
+    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+        raise DTypeError(
+            f"out= must be one {name} of all results or a sequence of {name}s, "
+            f"not {type(out).__name__}"
+        )
+    outs = list(out)
+    if len(outs) != count:
+        raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
+    if isinstance(dtype, DType):
+        outs = [_checked_of_many(t, dtype, shape, first + i) for i, t in enumerate(outs)]
+        places = places_of(outs)
+    else:
+        strides = tuple(s // 8 for s in layout.strides)
+        addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
+        for i in range(fit, count):
+            outs[i] = _checked_of_many(outs[i], dtype, shape, first + i)
+            addresses[i] = address_of(outs[i])
+        places = Places(8 * addresses, (layout,), np.zeros(count, np.intp))
+    check_disjoint(places.spans(), range(first, first + count))
+    return places, outs
+
+
+def _checked_of_many(out: Any, dtype: Kind, shape: tuple[int, ...], number: int) -> Any:
+    with about(f"out {number}"):
+        return checked(out, dtype, shape)
+
+
+def check_all_apart(sources: Places, targets: Places, one: bool, first: int) -> None:
+    """Refuse targets, which may be the rows of `one` array, that share bytes with a tensor."""
+    spans = targets.spans()
+    if one and len(spans[0]):
+        spans = spans[0][:1], spans[1][-1:]
+    pair = overlap(sources, spans)
+    if pair is not None:
+        with about(named(first, pair[0])):
+            raise ReshapeError("out= overlaps the source")
+
+
+def check_disjoint(targets: Spans, names: Sequence[object]) -> None:
+    """Refuse outputs that share bytes with one another: two results cannot lie there."""
+    starts, ends = targets
+    filled = np.flatnonzero(ends > starts)
+    starts, ends = starts[filled], ends[filled]
+    if not (starts[1:] < ends[:-1]).any():
+        return
+    order = np.argsort(starts, kind="stable")
+    wrong = np.flatnonzero(starts[order][1:] < ends[order][:-1])
+    if len(wrong):
+        pair = sorted(int(filled[order[wrong[0] + k]]) for k in (0, 1))
+        raise ReshapeError(f"out {names[pair[1]]!r} overlaps out {names[pair[0]]!r}")
+
+
+class Pending:
+    """Outputs of results that were not yielded yet: none of them may be given again."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, out: Any) -> bool:
+        """Whether it lies apart from all before; what is not an array is refused later."""
+        if not isinstance(out, np.ndarray | Tensor) or out.size == 0:
+            return True
+        begin, layout = place_of(out)
+        low, high = layout.span
+        start, end = (begin + low) // 8, (begin + high + 7) // 8
+        place = bisect(self._ends, start)
+        if place < len(self._starts) and self._starts[place] < end:
+            return False
+        self._starts.insert(place, start)
+        self._ends.insert(place, end)
+        return True

@@ -1,0 +1,223 @@
+"""Where tensors lie in memory, one or thousands: bit addresses, and the bytes they reach.
+
+A place is 8 times the address of a byte, and more where an element begins within one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine
+from .buffers import plain
+from .engine import Addresses, address_of
+from .errors import about
+from .layout import Layout
+from .tensor import Tensor
+
+FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
+
+Spans = tuple[Addresses, Addresses]  # of each the first byte, and the byte past the last
+
+
+class Places(NamedTuple):
+    """Where n tensors begin: tensor k has its first element at the bit `addresses[k]`.
+
+    Its elements lie as `layouts[which[k]]` says, counted from the first one.
+    """
+
+    addresses: Addresses
+    layouts: Sequence[Layout]
+    which: NDArray[np.intp]
+
+    def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
+        """The tensors that lie alike: their Layout in the byte they begin in, and their indices."""
+        bits = self.addresses & 7
+        kinds = 8 * self.which + bits
+        if len(kinds) and not (kinds != kinds[0]).any():
+            layout = replace(self.layouts[self.which[0]], offset=int(bits[0]))
+            yield layout, np.arange(len(kinds))
+            return
+        for kind in np.unique(kinds).tolist():
+            yield replace(self.layouts[kind // 8], offset=kind % 8), np.flatnonzero(kinds == kind)
+
+    def spans(self) -> Spans:
+        """The bytes that each tensor reaches."""
+        reaches = [layout.span for layout in self.layouts]
+        low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
+        return (self.addresses + low) >> 3, (self.addresses + high + 7) >> 3
+
+
+def layout_of(x: NDArray[Any]) -> Layout:
+    """The Layout of an ndarray, counted from its first element."""
+    return Layout.of(x.shape, [8 * s for s in x.strides], 0, 8 * x.itemsize)
+
+
+def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
+    """The bit address of the first element of an array, and its Layout from there."""
+    if isinstance(x, Tensor):
+        layout = x.layout
+        begin = 8 * address_of(x.buffer) + layout.offset
+        return begin, replace(layout, offset=0) if layout.offset else layout
+    return 8 * address_of(x), layout_of(x)
+
+
+def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
+    """Where arrays lie: plain ndarrays, or Tensors, all of one dtype and shape."""
+    if not items:
+        return Places(np.empty(0, np.int64), (), np.empty(0, np.intp))
+    known: dict[Any, int] = {}
+    if isinstance(items[0], Tensor):
+        keys = [t.layout for t in items]
+        which = np.array([known.setdefault(key, len(known)) for key in keys], np.intp)
+        offsets = np.array([layout.offset for layout in known], np.int64)[which]
+        begins = 8 * addresses_of([t.buffer for t in items]) + offsets
+        return Places(begins, [replace(layout, offset=0) for layout in known], which)
+    which = np.array([known.setdefault(x.strides, len(known)) for x in items], np.intp)
+    firsts = {int(k): x for k, x in zip(which[::-1], items[::-1], strict=True)}
+    return Places(8 * addresses_of(items), [layout_of(firsts[k]) for k in range(len(known))], which)
+
+
+def located(
+    items: Sequence[Any], check: Callable[[Any], None], like: NDArray[Any] | None, first: int
+) -> tuple[Sequence[Any], Places]:
+    """The arrays without subclasses, and where they lie; `check` raises what is wrong with one.
+
+    `like` is an ndarray that may be expected: those like it need no check of their own.
+    `first` is the number of the first one, for errors.
+    """
+    if like is not None:
+        addresses, count = read_alike(tuple(items), like.dtype, like.shape, like.strides)
+        if count == len(items):
+            return items, Places(8 * addresses, (layout_of(like),), np.zeros(count, np.intp))
+    arrays = []
+    for i, x in enumerate(items):
+        with about(named(first, i)):
+            array = plain(x) if isinstance(x, np.ndarray) else x
+            check(array)
+        arrays.append(array)
+    return arrays, places_of(arrays)
+
+
+def named(first: int, index: int) -> str:
+    """How an error calls a tensor of a sequence whose first one has the number `first`."""
+    return f"tensor {first + index}"
+
+
+def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
+    """The addresses of the first elements, in bytes."""
+    one = arrays[0]
+    addresses, alike = read_alike(tuple(arrays), one.dtype, one.shape, one.strides)
+    addresses[alike:] = [address_of(x) for x in arrays[alike:]]
+    return addresses
+
+
+def read_alike(
+    items: tuple[Any, ...],
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    to_fill: bool = False,
+) -> tuple[Addresses, int]:
+    """The addresses of plain ndarrays of one kind (strides in bytes), and how many there are.
+
+    They end with the first item that is another. Those `to_fill` must be C-contiguous
+    and writable.
+    """
+    addresses = np.empty(len(items), np.int64)
+    kernels = headers(len(items))
+    if kernels is not None:
+        expected = kernels.facts_of(dtype, shape, strides)
+        flags = kernels.CONTIGUOUS_WRITEABLE if to_fill else 0
+        read = kernels.read_alike
+        call = read, id(items), len(items), expected, flags, addresses
+        return addresses, engine.call_compiled(read, *call)
+    for i, x in enumerate(items):
+        like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
+        if not like or (x.strides != strides and x.size > 1) or (to_fill and not x.flags.carray):
+            return addresses, i
+        addresses[i] = address_of(x)
+    return addresses, len(items)
+
+
+def headers(count: int) -> ModuleType | None:
+    """The kernels that read ndarrays where they lie, if they are to be had and to be trusted."""
+    if count < FEW and "numba" not in sys.modules:
+        return None
+    return _headers()
+
+
+@cache
+def _headers() -> ModuleType | None:
+    kernels = engine.kernels("headers")
+    return kernels if kernels.trusted() else None
+
+
+def overlap(sources: Places, targets: Spans) -> tuple[int, int] | None:
+    """A pair (source, target) that shares a byte; None where there is none.
+
+    Targets are disjoint stretches of bytes. The bytes of a source's own elements
+    count, not the gaps between them. At most n log n for n elements that lie near.
+    """
+    starts, ends = targets
+    order = np.argsort(starts, kind="stable")
+    order = order[ends[order] > starts[order]]
+    if not len(order):
+        return None
+    starts, ends = starts[order], ends[order]
+    lows, highs = sources.spans()
+    near = np.flatnonzero((lows < ends[-1]) & (highs > starts[0]) & (lows < highs))
+    if len(near):
+        crossed = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
+            ends, lows[near], "right"
+        )
+        near = near[crossed]
+    for kind in np.unique(sources.which[near]).tolist():
+        those = near[sources.which[near] == kind]
+        for begins, nbits in _runs(sources.layouts[kind]):
+            found = _crossing(sources.addresses[those], begins, nbits, starts, ends)
+            if found is not None:
+                return int(those[found[0]]), int(order[found[1]])
+    return None
+
+
+RUNS = 1 << 20  # that are looked up at a time
+
+
+def _runs(layout: Layout) -> Iterator[tuple[Addresses, int]]:
+    """The stretches that the elements lie in, in bits from the first: (begins, length)."""
+    loops = sorted((abs(s), n, s) for n, s in layout.runs() if s)[::-1]
+    nbits, shift = layout.bits, 0
+    while loops and loops[-1][0] <= nbits:
+        apart, size, stride = loops.pop()
+        nbits += (size - 1) * apart
+        shift += min(0, (size - 1) * stride)
+    inner = np.array([shift], np.int64)
+    while loops and len(inner) * loops[-1][1] <= RUNS:
+        _, size, stride = loops.pop()
+        inner = (np.arange(size)[:, None] * stride + inner).reshape(-1)
+    sizes = [size for _, size, _ in loops]
+    for index in np.ndindex(*sizes):
+        yield inner + sum(i * s for i, (_, _, s) in zip(index, loops, strict=True)), nbits
+
+
+def _crossing(
+    addresses: Addresses, begins: Addresses, nbits: int, starts: Addresses, ends: Addresses
+) -> tuple[int, int] | None:
+    """The first of `addresses` whose runs meet a stretch, and which stretch."""
+    chunk = max(1, RUNS // len(begins))
+    for at in range(0, len(addresses), chunk):
+        run = addresses[at : at + chunk, None] + begins
+        first = np.searchsorted(ends, run >> 3, "right")
+        met = first < np.searchsorted(starts, (run + nbits + 7) >> 3, "left")
+        if met.any():
+            source, k = (int(i) for i in np.argwhere(met)[0])
+            return at + source, int(first[source, k])
+    return None

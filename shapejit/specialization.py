@@ -1,0 +1,184 @@
+"""A traced function for sources that all lie alike: views, calls of NumPy, or Plans."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine, outputs, planner
+from .engine import Addresses, address_of
+from .fusion import CONTIGUOUS, COPY, Op, route
+from .kernels.constants import MAX_RANK
+from .layout import Layout
+from .outputs import Kind
+from .tensor import Bytes, Tensor
+from .tiling import Strategy
+
+SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
+
+_scratch = threading.local()
+
+
+class Specialization:
+    """Operations on tensors of one Layout (which begins in the byte of the first element)."""
+
+    def __init__(self, ops: Sequence[Op], source: Layout) -> None:
+        self.ops = ops
+        self.source = source
+        self.route = route(ops, source)
+
+    @cached_property
+    def small(self) -> bool:
+        """Whether NumPy's own calls are faster than compiled ones, for one ndarray."""
+        plans = [planner.plan(layout) for layout in self.route.fills]
+        return all(
+            made.strategy in (Strategy.NUMPY, Strategy.NOTHING)
+            or (made.strategy is Strategy.ONE_RUN and made.nbytes < planner.NUMPY_BELOW)
+            for made in plans
+        )
+
+    @cached_property
+    def small_plan(self) -> Addresses | None:
+        """The small plan of a call with out=, if one copy of whole bytes is all there is to do."""
+        if len(self.route.fills) != 1:
+            return None
+        made = planner.compiled(self.route.fills[0], count=2)
+        if made.strategy is not Strategy.SMALL:
+            return None
+        table = engine.small_plan_of(made)
+        if self.route.fills[0].offset:
+            table[engine.kernels("parcels").SHIFT] += self.route.fills[0].offset // 8
+        return table
+
+    @cached_property
+    def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
+        return tuple(map(_numpys, self.ops))
+
+    def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The result as NumPy's own methods make it, step by step."""
+        for call in self._calls:
+            x = call(x)
+        return x
+
+    def view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+        """The result as a view of the source, where the route has one."""
+        if not isinstance(x, Tensor):
+            return self.by_numpy(x)
+        view = self.route.view
+        assert view is not None
+        seen = x.with_layout(replace(view, offset=view.offset + x.offset // 8 * 8))
+        return seen.locked() if self.route.locked else seen
+
+    def new(self, sources: Addresses, dtype: Kind) -> list[Any]:
+        """The results for the tensors at these places, in new memory."""
+        last = self.route.copies[-1]
+        nbits = last.size * last.bits
+        if len(sources) == 1:
+            memory = outputs.new_bytes(nbits)
+            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh=True)
+            return [self._result(memory, dtype)]
+        slab = outputs.new_rows(len(sources), nbits)
+        targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
+        self._copy(sources, targets, self.route.copies, fresh=True)
+        plain = isinstance(dtype, np.dtype) and len(self.route.shape) < MAX_RANK
+        if self.route.view is None and plain and 0 not in slab.shape:
+            made = slab.view(dtype).reshape(len(slab), *self.route.shape)
+            return [made[i, ...] for i in range(len(made))]
+        return [self._result(row, dtype) for row in slab]
+
+    def _result(self, memory: Bytes, dtype: Kind) -> Any:
+        """The array whose last copy the memory is."""
+        layout = self.route.view or Layout.row_major(self.route.shape, self.source.bits)
+        return outputs.array_over(memory, dtype, layout, self.route.locked)
+
+    def fill(self, sources: Addresses, targets: Addresses) -> None:
+        """The results for the tensors at these places in the memory at `targets`."""
+        self._copy(sources, targets, self.route.fills, fresh=False)
+
+    def _copy(
+        self, sources: Addresses, targets: Addresses, steps: Sequence[Layout], fresh: bool
+    ) -> None:
+        """`steps` from every source to its target, each step of many tensors in one launch."""
+        if len(steps) == 1:
+            self._last(sources, targets, steps[0], fresh)
+            return
+        count, most = len(sources), max(_nbytes(step) for step in steps[:-1])
+        chunk = max(1, min(count, SCRATCH // max(most, 1)))
+        with Scratch(chunk * most * min(2, len(steps) - 1)) as memory:
+            rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
+            for start in range(0, count, chunk):
+                src = sources[start : start + chunk]
+                for k, step in enumerate(steps[:-1]):
+                    dst = rows[k % 2][: len(src)]
+                    engine.run(planner.compiled(step, count=len(src)), src & ~7, dst, fresh=False)
+                    src = dst
+                self._last(src, targets[start : start + chunk], steps[-1], fresh)
+
+    def _last(self, sources: Addresses, targets: Addresses, step: Layout, fresh: bool) -> None:
+        """The copy into the targets, which may begin on different bits of their bytes."""
+        bits = targets & 7
+        for bit in np.unique(bits).tolist() if bits.any() else [0]:
+            into = None
+            src, dst = sources, targets
+            if bit:
+                into = replace(Layout.row_major(step.shape, step.bits), offset=bit)
+            if bits.any():
+                src, dst = sources[bits == bit], targets[bits == bit]
+            engine.run(planner.compiled(step, into=into, count=len(src)), src & ~7, dst & ~7, fresh)
+
+
+class Scratch:
+    """Memory of a thread's own between two copies, of which it keeps no more than `SCRATCH`.
+
+    A nested use, as by the handler of a signal, takes memory of its own.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        memory: Bytes | None = _scratch.__dict__.pop("memory", None) if nbytes else None
+        if memory is None or memory.size < nbytes:
+            memory = np.empty(nbytes, np.uint8)
+        self._memory = memory
+
+    def __enter__(self) -> Bytes:
+        return self._memory
+
+    def __exit__(self, *_: object) -> None:
+        if 0 < self._memory.size <= 2 * SCRATCH:
+            _scratch.memory = self._memory
+
+
+def _nbytes(layout: Layout) -> int:
+    return (layout.size * layout.bits + 7) // 8
+
+
+def _numpys(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """An operation as a call of NumPy."""
+    name, given = op
+    match name:
+        case "permute":
+            return operator.methodcaller("transpose", *given)
+        case "flip":
+            axes = given[0]
+            turned = (slice(None, None, -1 if i in axes else 1) for i in range(max(axes) + 1))
+            return operator.itemgetter(tuple(turned))
+        case "narrow":
+            axis, start, size, step = given
+            stop = start + size * step
+            kept = slice(start, stop if stop >= 0 else None, step) if size else slice(0)
+            return operator.itemgetter((slice(None),) * axis + (kept,))
+        case "select":
+            axis, index = given
+            # The Ellipsis makes an array of the last dim, too.
+            return operator.itemgetter((slice(None),) * axis + (index, Ellipsis))
+        case "broadcast_to":
+            return partial(np.broadcast_to, shape=given[0])
+    if op in (COPY, CONTIGUOUS):
+        return partial(np.array, order="C", copy=True if op == COPY else None)
+    return operator.methodcaller("reshape", *given)
