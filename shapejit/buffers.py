@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DTypeError, FormatError
+from .arrays import plain as plain
+from .errors import FormatError
 from .layout import Layout
 
 Bytes = NDArray[np.uint8]
@@ -39,22 +40,14 @@ def bytes_of(buffer: Any) -> Bytes:
     array([ 97,  98,  99, 100], dtype=uint8)
     """
     if isinstance(buffer, np.ndarray):
-        if not buffer.flags.c_contiguous or buffer.dtype.hasobject:
+        array = plain(buffer)
+        if not array.flags.c_contiguous or array.dtype.hasobject:
             raise FormatError("an ndarray of packed bytes must be C-contiguous and hold plain data")
-        return plain(buffer).reshape(-1).view(np.uint8)
+        return array.reshape(-1).view(np.uint8)
     try:
         return np.frombuffer(buffer, np.uint8)
     except (TypeError, AttributeError, BufferError, ValueError) as fault:
         raise FormatError(f"{type(buffer).__name__} is no buffer of bytes: {fault}") from None
-
-
-def plain(x: NDArray[Any]) -> NDArray[Any]:
-    """The ndarray without its subclass; a masked array, whose mask would be lost, is refused."""
-    if type(x) is np.ndarray:
-        return x
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("a masked array would lose its mask; pass x.data and x.mask by themselves")
-    return x.view(np.ndarray)
 
 
 def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
@@ -74,6 +67,10 @@ def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
     return np.asarray(lent), Layout.of(x.shape, strides, reach.offset - low, bits)
 
 
+# What an ndarray's memory belongs to; a subclass may override the attribute.
+_base: Any = np.ndarray.base.__get__
+
+
 def spread(memory: Bytes) -> bool:
     """Whether the memory is known to hold one element a byte where elements are narrower.
 
@@ -83,5 +80,5 @@ def spread(memory: Bytes) -> bool:
     """
     owner: Any = memory
     while isinstance(owner, np.ndarray):
-        owner = owner.base
+        owner = _base(owner)
     return isinstance(owner, Lent) and owner.spread

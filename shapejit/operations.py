@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -369,7 +368,8 @@ def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) 
     parts = [_checked(x) for x in tensors]
     if len({x.shape for x in parts}) > 1:
         raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
-    at = normal_axes((operator.index(axis),), parts[0].ndim + 1 if parts else 1, "stack")
+    ndim = parts[0].ndim + 1 if parts else 1
+    at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
     return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
 
 
@@ -378,7 +378,7 @@ def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int
     if not parts:
         raise ReshapeError("there is nothing to join", asked_by=asked_by)
     first = parts[0]
-    (at,) = normal_axes((operator.index(axis),), first.ndim, asked_by)
+    (at,) = normal_axes(integers((axis,), "axis", asked_by), first.ndim, asked_by)
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):
             raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")

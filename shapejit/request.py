@@ -5,10 +5,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from .arrays import plain
 from .errors import DTypeError, ReshapeError
 
 INFER = -1
@@ -71,43 +73,45 @@ def request(
 
 
 def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
-    """The ints of a sequence or of a 1-D integer array, with their values unchanged."""
+    """The ints of a sequence or of a 1-D integer array, with their values unchanged.
+
+    Bools are refused, NumPy's integers accepted.
+
+    >>> integers(np.array([2, -1]), "the shape", "doctest")
+    (2, -1)
+    """
     # Asking whether something is a Sequence costs more than a whole view: not for these two.
     if type(values) is not tuple and type(values) is not list:
-        _check_kind(values, what, asked_by)
-        values = values.tolist() if isinstance(values, np.ndarray) else values
-    elif len(values) > MAX_RANK:
-        raise _too_long(what, asked_by)
+        values = _elements(values, what, asked_by)
+    if len(values) > MAX_RANK:
+        raise ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
     if set(map(type, values)) <= _INT:
         return tuple(values)
+    return tuple([_integer(v, what, asked_by) for v in values])
+
+
+def _integer(value: Any, what: str, asked_by: str) -> int:
+    """A plain int: an enum would be shown and cached in place of the int that it equals."""
     try:
-        # A bool or an enum would be shown and cached in place of the int that it equals.
-        return tuple([v if type(v) is int else int(operator.index(v)) for v in values])
+        if not isinstance(value, bool):
+            return int(operator.index(value))
     except TypeError:
-        raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None
+        pass
+    raise DTypeError(f"{what} must hold ints only, not {value!r} ({asked_by})")
 
 
-def _check_kind(values: Any, what: str, asked_by: str) -> None:
-    """Refuse whatever is no sequence and no 1-D integer array, or too long to be a shape."""
+def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
+    """What a sequence or a 1-D integer array holds, or the start of it that is already too long."""
     if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise ReshapeError(f"{what} must be 1-D, not {values.ndim}-D", asked_by=asked_by)
-        if values.dtype.type not in _INTEGERS:
-            raise DTypeError(f"{what} must hold integers, not {values.dtype} ({asked_by})")
-        if isinstance(values, np.ma.MaskedArray):
-            raise DTypeError(f"{what} must not be a masked array ({asked_by})")
-    elif not isinstance(values, Sequence) or isinstance(values, _BYTES):
+        array = plain(values)
+        if array.ndim != 1:
+            raise ReshapeError(f"{what} must be 1-D, not {array.ndim}-D", asked_by=asked_by)
+        if array.dtype.type not in _INTEGERS:
+            raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
+        return list(array[: MAX_RANK + 1].tolist())
+    if not isinstance(values, Sequence) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"
         )
-    try:
-        rank = len(values)
-    except OverflowError:  # range(10**30)
-        rank = MAX_RANK + 1
-    if rank > MAX_RANK:
-        raise _too_long(what, asked_by)
-
-
-def _too_long(what: str, asked_by: str) -> ReshapeError:
-    return ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
+    return list(islice(values, MAX_RANK + 1))

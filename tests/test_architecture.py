@@ -14,7 +14,7 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors"],
-    ["dtypes"],
+    ["dtypes", "arrays"],
     ["request"],
     ["resolver"],
     ["layout"],

@@ -1,4 +1,5 @@
 import copy
+import enum
 import itertools
 import pickle
 from functools import partial
@@ -373,11 +374,46 @@ def test_every_integer_type_is_a_shape(code):
         assert sj.resolve((6,), sj.openvino.request(shape, special_zero=True)) == (2, 3)
 
 
+class Dim(enum.IntEnum):
+    SEVEN = 7
+
+
 def test_ints_are_plain_ints():
-    """A True that equals 1 must not come back, from a cache, where a 1 was asked for."""
-    assert sj.resolve((True, 7), array_request([True, np.int8(7)])) == (1, 7)
+    """An enum or a NumPy integer must not come back, from a cache, where a 7 was asked for."""
+    assert sj.resolve((1, Dim.SEVEN), array_request([np.uint64(1), Dim.SEVEN])) == (1, 7)
+    assert sj.resolve((1, np.int16(7)), array_request([1, np.int8(7)])) == (1, 7)
     for size in sj.resolve((1, 7), array_request([1, 7])):
         assert type(size) is int
+
+
+@pytest.mark.parametrize("true", [True, np.True_], ids=["bool", "numpy"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda true: sj.reshape(np.zeros(1), (true,)),
+        lambda true: sj.reshape(np.zeros(1), [1, true]),
+        lambda true: sj.reshape_batch([np.zeros(1)], (true,)),
+        lambda true: sj.reshape_batch([np.zeros(1)], [(1, true)]),
+        lambda true: sj.resolve((true,), sj.onnx.request([1])),
+        lambda true: sj.onnx.request([true]),
+        lambda true: sj.openvino.request([true], special_zero=True),
+        lambda true: sj.onednn.request([true], special_zero=True),
+        lambda true: sj.onnx.shape_of((true,)),
+        lambda true: sj.Tensor.frombuffer(b"a", "int8", (true,)),
+        lambda true: sj.broadcast_to(np.zeros(1), (true,)),
+        lambda true: sj.plan((true,), "int8", lambda t: t),
+        lambda true: sj.permute_dims(np.zeros((1, 1)), (0, true)),
+        lambda true: sj.flip(np.zeros((1, 1)), axis=true),
+        lambda true: sj.flip(np.zeros((1, 1)), axis=(true,)),
+        lambda true: sj.squeeze(np.zeros((1, 1)), axis=true),
+        lambda true: sj.expand_dims(np.zeros((1, 1)), axis=true),
+        lambda true: sj.concat([np.zeros((1, 1))], axis=true),
+        lambda true: sj.stack([np.zeros((1, 1))], axis=true),
+    ],
+)
+def test_a_bool_is_neither_a_size_nor_an_axis(ask, true):
+    with pytest.raises(sj.DTypeError, match="must hold ints only, not"):
+        ask(true)
 
 
 def test_long_shapes():
