@@ -17,7 +17,7 @@ import numpy as np
 from .buffers import Bytes, Lent, spread
 from .dtypes import DType, dtype
 from .errors import DTypeError, ExportError, FormatError, shape_text
-from .layout import Layout, overflows
+from .layout import Layout, checked_shape
 
 CPU = (1, 0)  # kDLCPU, and the only device of its kind
 _HOST = (1, 3, 11, 13)  # CPU; CUDA's and ROCm's pinned memory, CUDA's managed one
@@ -202,7 +202,7 @@ def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     _rename(capsule, _USED[versioned])
     lent = _Borrowed(managed, versioned, (first, end), one_a_byte)
     memory = np.asarray(lent) if layout.size else np.empty(0, np.uint8)  # nothing is at NULL
-    return memory, kind, Layout(layout.shape, layout.strides, -8 * first, kind.bits)
+    return memory, kind, layout.at(-8 * first)
 
 
 def _capsule(x: Any) -> Any:
@@ -224,15 +224,14 @@ def _described(tensor: Any, one_a_byte: bool) -> tuple[DType, Layout]:
         raise FormatError(f"{lanes} lanes of {kind} are no whole bytes")
     unit = 8 if one_a_byte and kind.packed else bits * lanes
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if any(size < 0 for size in shape) or overflows((*shape, lanes)):
-        raise FormatError(f"{shape_text(shape)} is no shape")
+    checked_shape((*shape, lanes), "the shape", "DLPack")
     if tensor.strides:
         strides = tuple(tensor.strides[i] * unit for i in range(tensor.ndim))
     else:
         strides = Layout.row_major(shape, unit).strides
     if lanes == 1:
-        return kind, Layout.of(shape, strides, 0, bits)
-    whole = Layout.of((*shape, lanes), (*strides, bits), 0, bits)
+        return kind, Layout(shape, strides, 0, bits)
+    whole = Layout((*shape, lanes), (*strides, bits), 0, bits)
     seen = whole.reshape((*shape[:-1], shape[-1] * lanes)) if shape else whole
     if seen is None:
         raise FormatError(

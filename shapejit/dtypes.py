@@ -245,6 +245,14 @@ def _suggestion(name: str) -> str:
     return f" ({found[0]}: pass vocabulary=)" if found else ""
 
 
+def fixed_width(x: object) -> DType:
+    """`dtype(x)`, which must not be string."""
+    kind = dtype(x)
+    if kind is STRING:
+        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
+    return kind
+
+
 def all() -> tuple[DType, ...]:
     """Every dtype, in the order of the table.
 

@@ -7,11 +7,12 @@ A Layout knows nothing of buffers. Every view operation returns another Layout;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
-from .errors import ReshapeError, shape_text
-from .request import MAX_SIZE
+from .errors import FormatError, ReshapeError, shape_text
+from .request import MAX_SIZE, integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class Layout:
     Equality means that the same elements lie at the same places: strides that
     the shape cannot show (of dims of size 1, of arrays without elements) are
     those of a row-major array.
+
+    The constructor checks its arguments: FormatError for negative sizes, for
+    another number of strides than of sizes, and for elements that int64 cannot
+    count or reach; DTypeError for what is not an int. `of`, `row_major` and the
+    views below trust theirs.
 
     >>> Layout.row_major((2, 3), 4)
     Layout(shape=(2, 3), strides=(12, 4), offset=0, bits=4)
@@ -33,6 +39,23 @@ class Layout:
     offset: int
     bits: int
 
+    def __post_init__(self) -> None:
+        shape = checked_shape(self.shape, "the shape", "Layout")
+        strides = integers(self.strides, "the strides", "Layout")
+        offset, bits = integers((self.offset, self.bits), "offset and bits", "Layout")
+        if len(strides) != len(shape):
+            raise FormatError(f"{len(strides)} strides for the {len(shape)} dims of {shape}")
+        if bits < 1:
+            raise FormatError(f"elements have at least 1 bit, not {bits}")
+        canonical = Layout.of(shape, strides, offset, bits)
+        low, high = canonical.span
+        if low < -MAX_SIZE or high > MAX_SIZE:
+            raise FormatError(f"shape {shape} with strides {strides} reaches beyond 2**63 bits")
+        _set(self, shape, canonical.strides, canonical.offset, bits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (self.shape, self.strides, self.offset, self.bits)
+
     @staticmethod
     def of(shape: Sequence[int], strides: Sequence[int], offset: int, bits: int) -> Layout:
         """The canonical Layout of these facts."""
@@ -44,7 +67,7 @@ class Layout:
             if shape[i] == 1:
                 canonical[i] = step
             step = canonical[i] * shape[i]
-        return Layout(tuple(shape), tuple(canonical), offset, bits)
+        return _trusted(tuple(shape), tuple(canonical), offset, bits)
 
     @staticmethod
     def row_major(shape: Sequence[int], bits: int) -> Layout:
@@ -54,7 +77,7 @@ class Layout:
         for size in reversed(shape):
             strides.append(step)
             step *= max(size, 1)
-        return Layout(tuple(shape), tuple(reversed(strides)), 0, bits)
+        return _trusted(tuple(shape), tuple(reversed(strides)), 0, bits)
 
     @property
     def ndim(self) -> int:
@@ -85,13 +108,17 @@ class Layout:
             low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         return low, high + self.bits
 
+    def at(self, offset: int) -> Layout:
+        """The same with the first element at the bit `offset`."""
+        return _trusted(self.shape, self.strides, offset, self.bits)
+
     def within_byte(self) -> Layout:
         """The same counted from the byte that the first element begins in.
 
         >>> Layout.of((2,), (4,), 20, 4).within_byte().offset
         4
         """
-        return self if self.offset < 8 else replace(self, offset=self.offset % 8)
+        return self if self.offset < 8 else self.at(self.offset % 8)
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """Dim i of the result is dim axes[i] of this one."""
@@ -215,9 +242,42 @@ class Layout:
         return Layout.of(shape, strides[::-1], self.offset, self.bits)
 
 
+def _set(
+    layout: Layout, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int
+) -> None:
+    """Fill a frozen Layout."""
+    fill = object.__setattr__
+    fill(layout, "shape", shape)
+    fill(layout, "strides", strides)
+    fill(layout, "offset", offset)
+    fill(layout, "bits", bits)
+
+
+def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
+    """A canonical Layout of ints that fit each other: nothing is checked."""
+    layout = object.__new__(Layout)
+    _set(layout, shape, strides, offset, bits)
+    return layout
+
+
 def overflows(shape: Sequence[int]) -> bool:
     """Whether the non-zero sizes multiply to more than int64 holds."""
     return prod(size for size in shape if size != 0) > MAX_SIZE
+
+
+def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """The sizes (elements) of a shape; FormatError where an array cannot have them.
+
+    >>> checked_shape([2, 3], "the shape", "doctest")
+    (2, 3)
+    """
+    sizes = integers(values, what, asked_by)
+    if any(size < 0 for size in sizes) or overflows(sizes):
+        raise FormatError(
+            f"invalid shape {shape_text(sizes)}: sizes are non-negative, and their product "
+            f"(without zeros) fits int64 ({asked_by})"
+        )
+    return sizes
 
 
 def normal_axis(axis: int, ndim: int, asked_by: str) -> int:

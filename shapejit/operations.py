@@ -191,7 +191,7 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
     fresh = out is None
     if out is None:
         layout = Layout.row_major(shape, t.dtype.bits)
-        out = Tensor(np.empty(t.nbytes, np.uint8), t.dtype, layout)
+        out = Tensor.trusted(np.empty(t.nbytes, np.uint8), t.dtype, layout)
     first = out.offset // 8
     target = out.buffer[first : first + t.nbytes]
     engine.run(plan(t.layout, t.dtype.bits), t.buffer, target, fresh)
@@ -446,7 +446,7 @@ def _concat_tensors(
         return asarray(joined) if out is None else out
     target = out
     if target is None:
-        target = Tensor(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
+        target = Tensor.trusted(np.empty(kind.nbytes(whole.size), np.uint8), kind, whole)
     start = 0
     for t in parts:
         place = target.layout.narrow(axis, start, t.shape[axis], 1)
@@ -487,7 +487,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
         _check_apart(_reach(given), _reach(out))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
-        seen = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))
+        seen = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
         given = _codes_as(_copy_tensor(seen, seen.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
     return _copy_tensor(given, given.shape, out)
@@ -495,7 +495,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
 
 def _codes_as(codes: Tensor, kind: DType) -> Tensor:
     """Codes, a byte each, as the elements that they are."""
-    return Tensor(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
+    return Tensor.trusted(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
 
 
 def _with_bits(layout: Layout, bits: int) -> Layout:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import Any
@@ -342,7 +342,7 @@ class Program:
         if not way.route.fresh:
             view = way.route.view
             assert view is not None
-            seen = t.with_layout(replace(view, offset=view.offset + 8 * first) if first else view)
+            seen = t.with_layout(view.at(view.offset + 8 * first) if first else view)
             return seen.locked() if way.route.locked else seen
         if self.dtype.packed:
             return way.packed_new(t.buffer[first:], t.dtype)

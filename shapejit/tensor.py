@@ -12,10 +12,10 @@ from . import dlpack
 from .buffers import Bytes as Bytes
 from .buffers import bytes_of, memory_of
 from .buffers import plain as plain
-from .dtypes import STRING, DType, dtype
+from .dtypes import DType, dtype
+from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
-from .layout import Layout, overflows
-from .request import integers
+from .layout import Layout, checked_shape
 from .slicing import Index, sliced
 
 Array = TypeVar("Array", NDArray[Any], "Tensor")
@@ -60,10 +60,42 @@ class Tensor:
     tobytes: Callable[[], bytes]
     unpack: Callable[..., NDArray[Any]]
 
-    def __init__(self, buffer: Bytes, dtype: DType, layout: Layout) -> None:
-        self.buffer = buffer
-        self.dtype = dtype
-        self.layout = layout
+    def __init__(self, buffer: Bytes, dtype: object, layout: Layout) -> None:
+        kind, memory = fixed_width(dtype), plain(buffer)
+        if memory.ndim != 1 or memory.dtype != np.uint8 or not memory.flags.c_contiguous:
+            raise FormatError(
+                f"the buffer of a Tensor is a C-contiguous 1-D uint8 ndarray, not one of dtype "
+                f"{memory.dtype}, shape {memory.shape} and strides {memory.strides}"
+            )
+        if not isinstance(layout, Layout):
+            raise DTypeError(f"the layout of a Tensor is a Layout, not {type(layout).__name__}")
+        # Made anew, and so checked: Layout's own functions trust their arguments.
+        places = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
+        low, high = places.span
+        if places.bits != kind.bits:
+            raise FormatError(f"the layout has elements of {places.bits} bits, {kind} {kind.bits}")
+        if low < 0 or high > 8 * memory.size:
+            raise FormatError(
+                f"the elements use the bits [{low}, {high}) of a buffer of {memory.size} bytes"
+            )
+        self.buffer, self.dtype, self.layout = memory, kind, places
+
+    @staticmethod
+    def trusted(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
+        """A Tensor of parts that are known to fit, as the constructor would check them."""
+        made = object.__new__(Tensor)
+        _set_buffer(made, buffer)
+        _set_dtype(made, dtype)
+        _set_layout(made, layout)
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"{name} of a Tensor cannot be set: make another Tensor")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a Tensor cannot be deleted")
 
     @classmethod
     def frombuffer(cls, buffer: Any, dtype: object, shape: Sequence[int]) -> Tensor:
@@ -80,9 +112,7 @@ class Tensor:
         4
         """
         kind = fixed_width(dtype)
-        sizes = integers(shape, "the shape", "Tensor.frombuffer")
-        if any(size < 0 for size in sizes) or overflows(sizes):
-            raise FormatError(f"{shape_text(sizes)} is no shape")
+        sizes = checked_shape(shape, "the shape", "Tensor.frombuffer")
         memory = bytes_of(buffer)
         layout = Layout.row_major(sizes, kind.bits)
         need = kind.nbytes(layout.size)
@@ -91,7 +121,7 @@ class Tensor:
                 f"{elements(layout.size)} of {kind} in shape {shape_text(sizes)} are {need} bytes, "
                 f"but the buffer holds {memory.size}"
             )
-        return cls(memory, kind, layout)
+        return Tensor.trusted(memory, kind, layout)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -177,14 +207,14 @@ class Tensor:
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
-        """Another view of the same memory."""
-        return Tensor(self.buffer, self.dtype, layout)
+        """Another view of the same memory; `layout`, made of this one's, is not checked."""
+        return Tensor.trusted(self.buffer, self.dtype, layout)
 
     def locked(self) -> Tensor:
         """The same view, read-only."""
         memory = self.buffer.view()
         memory.flags.writeable = False
-        return Tensor(memory, self.dtype, self.layout)
+        return Tensor.trusted(memory, self.dtype, self.layout)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
         """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
@@ -204,14 +234,14 @@ class Tensor:
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """The same view of a copy of what the elements reach; a read-only one stays so."""
         memory, layout = self._reached()
-        return _restored(memory.copy(), self.dtype, layout, self.buffer.flags.writeable)
+        twin = Tensor.trusted(memory.copy(), self.dtype, layout)
+        return twin if self.buffer.flags.writeable else twin.locked()
 
     def _reached(self) -> tuple[Bytes, Layout]:
         """The bytes from the first to the last that an element touches, and the Layout in them."""
         low, high = self.layout.span
         first, end = low // 8, (high + 7) // 8
-        layout = Layout(self.shape, self.strides, self.offset - 8 * first, self.dtype.bits)
-        return self.buffer[first:end], layout
+        return self.buffer[first:end], self.layout.at(self.offset - 8 * first)
 
     def __len__(self) -> int:
         if not self.shape:
@@ -282,6 +312,12 @@ class Tensor:
         return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
 
 
+# Fields are set once: `trusted` does it past `Tensor.__setattr__`.
+_set_buffer = vars(Tensor)["buffer"].__set__
+_set_dtype = vars(Tensor)["dtype"].__set__
+_set_layout = vars(Tensor)["layout"].__set__
+
+
 def _refusal(sign: str) -> Callable[..., Any]:
     """The method of an operator that a Tensor does not have."""
 
@@ -309,10 +345,8 @@ for _sign, _names in _REFUSED.items():
 
 def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> Tensor:
     """A Tensor from its pickle."""
-    if not writeable:
-        memory = memory.view()
-        memory.flags.writeable = False
-    return Tensor(memory, dtype, layout)
+    t = Tensor(memory, dtype, layout)
+    return t if writeable else t.locked()
 
 
 def asarray(x: Any, /) -> Tensor:
@@ -337,7 +371,7 @@ def asarray(x: Any, /) -> Tensor:
     array = plain(array)
     kind = fixed_width(array.dtype)
     memory, layout = memory_of(array, kind.bits)
-    return Tensor(memory, kind, layout)
+    return Tensor.trusted(memory, kind, layout)
 
 
 def _numpys(x: Any) -> NDArray[Any] | None:
@@ -353,21 +387,14 @@ def _numpys(x: Any) -> NDArray[Any] | None:
         raise
 
 
-def fixed_width(x: object) -> DType:
-    """The dtype, which must not be string."""
-    kind = dtype(x)
-    if kind is STRING:
-        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
-    return kind
-
-
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:
     """The dtype of an array; an object array is `string` if it holds str or bytes alone."""
     if isinstance(x, Tensor):
         return x.dtype
-    kind = dtype(x.dtype)
-    if x.dtype == object:
-        for value in x.flat:
+    array = plain(x)
+    kind = dtype(array.dtype)
+    if array.dtype == object:
+        for value in array.flat:
             if not isinstance(value, str | bytes):
                 raise DTypeError(f"an object array holds {type(value).__name__}, not only strings")
     return kind

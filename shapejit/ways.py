@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -181,7 +180,7 @@ class Way:
     def _packed(self, memory: Bytes, dtype: DType) -> Tensor:
         view = self.route.view
         row = Layout.row_major(self.route.shape, dtype.bits)
-        made = Tensor(memory, dtype, row if view is None else view)
+        made = Tensor.trusted(memory, dtype, row if view is None else view)
         return made.locked() if self.route.locked else made
 
     def fill_bits(self, sources: Addresses, targets: Addresses, bits: Addresses | None) -> None:
@@ -231,7 +230,7 @@ class Way:
     ) -> None:
         nbytes, into = _nbytes(step), None
         if bit is not None:
-            into = replace(Layout.row_major(step.shape, step.bits), offset=bit)
+            into = Layout.row_major(step.shape, step.bits).at(bit)
         made = plan_of_many(step, len(sources), into)
         whole = nbytes <= FEW_ELEMENTS or made.strategy not in VECTORS
         if whole and self.parcel is not None and step == self.route.fills[0]:

@@ -201,9 +201,9 @@ STRING, BOOL = TensorProto.STRING, TensorProto.BOOL
     [
         ({"data_type": 0, "dims": [1], "raw_data": b"a"}, "no dtype 0"),
         ({"data_type": 99, "dims": [1], "raw_data": b"a"}, "no dtype 99"),
-        ({"data_type": INT4, "dims": [-1], "raw_data": b"a"}, "is no shape"),
-        ({"data_type": INT4, "dims": [2**40, 2**40], "raw_data": b"a"}, "is no shape"),
-        ({"data_type": STRING, "dims": [-1, -1], "string_data": [b"a"]}, "is no shape"),
+        ({"data_type": INT4, "dims": [-1], "raw_data": b"a"}, "invalid shape"),
+        ({"data_type": INT4, "dims": [2**40, 2**40], "raw_data": b"a"}, "invalid shape"),
+        ({"data_type": STRING, "dims": [-1, -1], "string_data": [b"a"]}, "invalid shape"),
         ({"data_type": INT4, "dims": [3], "raw_data": b"a"}, "are 2 bytes, but the buffer holds 1"),
         ({"data_type": INT4, "dims": [1], "raw_data": b"ab"}, "are 1 bytes"),
         ({"data_type": FLOAT, "dims": [2**61], "raw_data": b"ab"}, "bytes"),

@@ -27,9 +27,9 @@ from ..errors import (
 )
 from ..files import external_data
 from ..files.paths import Path
-from ..layout import overflows
+from ..layout import checked_shape
 from ..operations import pack
-from ..tensor import Tensor, asarray, dtype_of
+from ..tensor import Tensor, asarray, dtype_of, plain
 
 try:
     from onnx import TensorProto
@@ -90,9 +90,7 @@ def _title(name: str | None) -> str:
 
 def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
     kind = dtype(proto.data_type, vocabulary="onnx")
-    shape = tuple(proto.dims)
-    if any(size < 0 for size in shape) or overflows(shape):
-        raise FormatError(f"{shape_text(shape)} is no shape")
+    shape = checked_shape(tuple(proto.dims), "dims", "onnx.TensorProto")
     if proto.HasField("segment"):
         raise FormatError("it is a segment of a tensor, which onnx.proto does not define")
     count = prod(shape)
@@ -222,6 +220,8 @@ def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> Te
     """
     if not isinstance(tensor, Tensor | np.ndarray):
         raise DTypeError(f"expected a shapejit.Tensor or an ndarray, not {type(tensor).__name__}")
+    if not isinstance(tensor, Tensor):
+        tensor = plain(tensor)
     kind = dtype_of(tensor)
     if kind.onnx is None:
         raise DTypeError(f"{_title(name)}: ONNX has no dtype for {kind}")

@@ -18,7 +18,7 @@ from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, negative_source
 from ..operations import reshape_as
 from ..request import MAX_SIZE, Request, integers
-from ..tensor import Array, Tensor, dtype_of
+from ..tensor import Array, Tensor, dtype_of, plain
 
 _ALL_UP_TO_OPSET_5 = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 string complex64 complex128"
@@ -128,7 +128,10 @@ def _int64(shape: Any, who: str) -> Any:
     """The shape tensor, whose only type in every version is int64."""
     if isinstance(shape, Tensor):
         shape = np.asarray(shape)
-    if isinstance(shape, np.ndarray) and shape.dtype != np.int64:
+    if not isinstance(shape, np.ndarray):
+        return shape
+    shape = plain(shape)
+    if shape.dtype != np.int64:
         raise DTypeError(f"the shape tensor of {who} must be int64, not {shape.dtype}")
     return shape
 
@@ -174,7 +177,12 @@ def shape(
     array([3, 4])
     """
     version("Shape", opset).check(data)
-    return shape_of(data.shape, start=start, end=end, opset=opset)
+    return shape_of(
+        data.shape if isinstance(data, Tensor) else plain(data).shape,
+        start=start,
+        end=end,
+        opset=opset,
+    )
 
 
 def shape_of(
