@@ -24,6 +24,7 @@ from .tracing import Traced
 View = TypeVar("View")
 CACHED = 1 << 16  # a data loader sees thousands of shapes; an entry takes about 1 KiB
 CODES = dtype("uint8")
+EMPTY = np.empty(0, np.uint8)
 NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 
@@ -183,6 +184,9 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
     if out is not None:
         _check_tensor_out(t.dtype, shape, out)
         _check_apart(_reach(t), _reach(out))
+    if t.size == 0:
+        nothing = Tensor.trusted(EMPTY, t.dtype, Layout.row_major(shape, t.dtype.bits))
+        return nothing if out is None else out
     if max(t.ndim, len(shape)) > MAX_RANK:
         return _copy_flat(t, shape, out)
     if not t.dtype.packed:
@@ -200,7 +204,7 @@ def _copy_tensor(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tenso
 
 def _copy_flat(t: Tensor, shape: tuple[int, ...], out: Tensor | None) -> Tensor:
     """`_copy_tensor` of more dims than an ndarray has: nearly all of them are of size 1."""
-    wide = t.layout.reshape(tuple(n for n in t.shape if n != 1) if t.size else (0,))
+    wide = t.layout.reshape(tuple(n for n in t.shape if n != 1))
     into = None if out is None else out.layout.reshape((t.size,))
     assert wide is not None
     target = None if out is None or into is None else out.with_layout(into)
@@ -224,7 +228,7 @@ def _check_tensor_out(kind: DType, shape: tuple[int, ...], out: Any) -> None:
 
 def _reach(t: Tensor) -> NDArray[Any]:
     """The bytes that a tensor's elements touch; exactly, where they are whole bytes."""
-    if not t.dtype.packed and t.ndim <= MAX_RANK:
+    if not t.dtype.packed and t.ndim <= MAX_RANK and t.size:
         return t.numpy()
     low, high = t.layout.span
     return t.buffer[low // 8 : (high + 7) // 8]
@@ -522,7 +526,10 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     codes = t.dtype.codes
     fresh = out is None
     if out is None:
-        out = np.empty(t.shape, codes)
+        try:
+            out = np.empty(t.shape, codes)
+        except ValueError as fault:
+            raise _beyond_numpy(t, fault) from None
     else:
         _check_array_out(codes, t.shape, out)
         _check_apart(_reach(t), out)
@@ -536,6 +543,8 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
 def numpy(t: Tensor) -> NDArray[Any]:
     """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
 
+    Raises ReshapeError for more than NumPy's 64 dims and for sizes beyond its memory.
+
     >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
     array([[1, 2],
            [3, 4]], dtype=uint4)
@@ -543,7 +552,15 @@ def numpy(t: Tensor) -> NDArray[Any]:
     if t.dtype.packed:
         return unpack(t)
     strides = tuple(s // 8 for s in t.strides)
-    return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+    try:
+        return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+    except (ValueError, OverflowError) as fault:
+        raise _beyond_numpy(t, fault) from None
+
+
+def _beyond_numpy(t: Tensor, fault: Exception) -> ReshapeError:
+    """The error for a shape that no ndarray can have."""
+    return ReshapeError(f"NumPy has no array of {t.ndim} dims and {t.size} elements: {fault}")
 
 
 def tobytes(t: Tensor) -> bytes:
@@ -552,9 +569,10 @@ def tobytes(t: Tensor) -> bytes:
     >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
     '2103'
     """
-    if t.dtype.packed:
-        return _copy_tensor(t, t.shape, None).buffer.tobytes()
-    return ascontiguous(t.numpy()).tobytes()
+    # Never a packed tensor's own bytes: the padding may not be zero.
+    made = _copy_tensor(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
+    first = made.offset // 8
+    return made.buffer[first : first + t.nbytes].tobytes()
 
 
 for _operation in (

@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import operator
 import pickle
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -534,3 +535,34 @@ def test_the_parts_of_a_tensor_cannot_be_exchanged():
         with pytest.raises(AttributeError):
             delattr(t, name)
     assert t.shape == (4,)
+
+
+MANY_DIMS = [(1,) * 68 + (2, 3), (2, *(1,) * 80, 3), (0,) * 70, (0, 2**62), (2**62, 0, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int16", "int4"])
+@pytest.mark.parametrize("shape", MANY_DIMS, ids=["70", "82", "70 empty", "huge", "huge before"])
+def test_shapes_that_no_ndarray_has(shape, dtype):
+    t = tensor(dtype, (2, 3) if 2 in shape else (0,)).reshape(shape)
+    last = t.ndim - 1
+    for view in (t, t.permute_dims((last, *range(last))), sj.flip(t), t[..., None], t[:1]):
+        places = product(*map(range, view.shape)) if view.size else ()
+        expected = b"".join(view[place].tobytes() for place in places)
+        if dtype == "int4":
+            expected = sj.pack(np.frombuffer(expected, np.uint8), dtype).tobytes()
+        assert view.tobytes() == expected
+        for twin in (
+            pickle.loads(pickle.dumps(view)),
+            copy.deepcopy(view),
+            view.reshape(view.shape, copy=True),
+            view.ascontiguous(),
+            view.ascontiguous(out=sj.Tensor.frombuffer(bytearray(view.nbytes), dtype, view.shape)),
+        ):
+            assert twin.shape == view.shape
+            assert sj.array_equal(twin, view)
+            assert twin.tobytes() == view.tobytes()
+        assert repr(view).startswith("Tensor([")
+    if t.ndim > 64 or dtype == "float64":
+        for made in (t.numpy, t.unpack, lambda: np.asarray(t)):
+            with pytest.raises(sj.ReshapeError, match="NumPy has no array of"):
+                made()
