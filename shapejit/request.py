@@ -1,4 +1,4 @@
-"""What a dialect asks of the resolver: a value without any arithmetic."""
+"""Request: a target shape as a dialect hands it to the resolver, before any arithmetic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COPY = -2
 INVALID = -3
 
 MAX_SIZE = 2**63 - 1
-MAX_RANK = 1024  # NumPy stops at 64; a lazy range or a stride-0 array must not fill the memory
+MAX_RANK = 1024  # NumPy allows 64; a range or a stride-0 array must not fill the memory
 
 # Not np.integer, of which timedelta64 is one.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
@@ -30,13 +30,13 @@ _BYTES = str | bytes | bytearray | memoryview
 class Request:
     """A target shape as the resolver understands it.
 
-    `dims` holds, per dim, a size in elements, `INFER` (the one -1), `COPY` (the
-    size of the source dim of the same index), or `INVALID` (no meaning in any
-    dialect). `cancel` is the policy for tensors without elements: False means a
-    -1 beside a zero is an error; True means that copied dims cancel on both
-    sides before -1 is worked out, and that 0 / 0 is 1. `tokens` is the shape as
-    it was written and `asked_by` the operation, both for errors only: requests
-    that mean the same compare equal.
+    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY`
+    (the size of the source dim of the same index), or `INVALID` (an error in
+    every dialect). `cancel` is the rule for tensors without elements: if False, a
+    -1 beside a zero is an error; if True, copied dims cancel on both sides before
+    the -1 is computed, and 0 / 0 is 1. `tokens` is the shape as it was given and
+    `asked_by` the operation, both for messages only: they do not count in
+    comparisons.
 
     >>> Request((2, INFER)) == Request((2, INFER), asked_by="onnx.Reshape-25")
     True
@@ -49,7 +49,7 @@ class Request:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A request is looked up with every call: its hash is worked out once.
+        # A request is a cache key in every call: its hash is computed once.
         object.__setattr__(self, "_hash", hash((self.dims, self.cancel)))
 
     def __hash__(self) -> int:
@@ -59,9 +59,9 @@ class Request:
 def request(
     shape: Any, *, copy_zeros: bool = False, cancel: bool = False, asked_by: str
 ) -> Request:
-    """The request for the tokens of `shape`, where a zero copies or is literal.
+    """The Request for a shape in which a 0 copies (`copy_zeros`) or is a size.
 
-    With the defaults it means what the Array API says: literal zeros, one -1.
+    The defaults are the Array API's meaning: 0 is a size, one -1 is inferred.
 
     >>> request([0, -1], copy_zeros=True, asked_by="doctest").dims
     (-2, -1)
@@ -80,7 +80,7 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     >>> integers(np.array([2, -1]), "the shape", "doctest")
     (2, -1)
     """
-    # Asking whether something is a Sequence costs more than a whole view: not for these two.
+    # isinstance(x, Sequence) takes longer than a view operation: skipped for these two.
     if type(values) is not tuple and type(values) is not list:
         values = _elements(values, what, asked_by)
     if len(values) > MAX_RANK:
@@ -91,7 +91,7 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
 
 
 def _integer(value: Any, what: str, asked_by: str) -> int:
-    """A plain int: an enum would be shown and cached in place of the int that it equals."""
+    """The value as an exact int, so that no enum equal to it enters messages and caches."""
     try:
         if not isinstance(value, bool):
             return int(operator.index(value))
@@ -101,7 +101,7 @@ def _integer(value: Any, what: str, asked_by: str) -> int:
 
 
 def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
-    """What a sequence or a 1-D integer array holds, or the start of it that is already too long."""
+    """The items of a sequence or a 1-D integer array, at most one more than MAX_RANK."""
     if isinstance(values, np.ndarray):
         array = plain(values)
         if array.ndim != 1:

@@ -367,7 +367,7 @@ def test_a_view_keeps_its_memory_alive():
     del junk
 
 
-def test_facts():
+def test_attributes():
     t = tensor("float6_e2m3fn", (2, 5))
     assert (t.shape, t.ndim, t.size, t.nbytes, len(t)) == ((2, 5), 2, 10, 8, 2)
     assert (t.strides, t.offset, t.contiguous) == ((30, 6), 0, True)
