@@ -353,7 +353,7 @@ def _new_packed(
     _copy_packed(tensors, memory, fresh=True)
     for i, t, raw in zip(which, tensors, memory, strict=True):
         shape = target_shape(t.shape, asked.request(i))
-        results[i] = Tensor(raw, t.dtype, Layout.row_major(shape, t.dtype.bits))
+        results[i] = Tensor.trusted(raw, t.dtype, Layout.row_major(shape, t.dtype.bits))
 
 
 def _copy_packed(

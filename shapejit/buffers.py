@@ -1,4 +1,4 @@
-"""Other objects' memory as bytes, and where the elements of an ndarray lie in it."""
+"""The memory of other objects as bytes, and the Layout of an ndarray in its memory."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DTypeError, FormatError
+from .arrays import plain as plain
+from .errors import FormatError
 from .layout import Layout
 
 Bytes = NDArray[np.uint8]
 
 
 class Lent:
-    """A stretch of memory at an address, for as long as `owner` lives.
+    """`nbytes` of memory at an address, which `owner` keeps alive (NumPy's array interface).
 
-    `spread` tells that elements narrower than a byte lie there one a byte.
+    `one_per_byte` says that the memory has one sub-byte element per byte.
     """
 
     def __init__(
-        self, owner: object, address: int, nbytes: int, *, writeable: bool, spread: bool
+        self, owner: object, address: int, nbytes: int, *, writeable: bool, one_per_byte: bool
     ) -> None:
         self.owner = owner
-        self.spread = spread
+        self.one_per_byte = one_per_byte
         self.__array_interface__ = {
             "data": (address, not writeable),
             "shape": (nbytes,),
@@ -33,55 +34,80 @@ class Lent:
 
 
 def bytes_of(buffer: Any) -> Bytes:
-    """The bytes of any buffer, in place; FormatError for what is none.
+    """The bytes of any object with a contiguous buffer, in place; FormatError for others.
 
     >>> bytes_of(memoryview(b"abcd").cast("h"))
     array([ 97,  98,  99, 100], dtype=uint8)
     """
     if isinstance(buffer, np.ndarray):
-        if not buffer.flags.c_contiguous or buffer.dtype.hasobject:
-            raise FormatError("an ndarray of packed bytes must be C-contiguous and hold plain data")
-        return plain(buffer).reshape(-1).view(np.uint8)
+        array = plain(buffer)
+        if not array.flags.c_contiguous or array.dtype.hasobject:
+            raise FormatError("the ndarray must be C-contiguous and must not hold Python objects")
+        return array.reshape(-1).view(np.uint8)
     try:
         return np.frombuffer(buffer, np.uint8)
     except (TypeError, AttributeError, BufferError, ValueError) as fault:
-        raise FormatError(f"{type(buffer).__name__} is no buffer of bytes: {fault}") from None
-
-
-def plain(x: NDArray[Any]) -> NDArray[Any]:
-    """The ndarray without its subclass; a masked array, whose mask would be lost, is refused."""
-    if type(x) is np.ndarray:
-        return x
-    if isinstance(x, np.ma.MaskedArray):
-        raise DTypeError("a masked array would lose its mask; pass x.data and x.mask by themselves")
-    return x.view(np.ndarray)
+        raise FormatError(f"{type(buffer).__name__} has no usable buffer: {fault}") from None
 
 
 def memory_of(x: NDArray[Any], bits: int) -> tuple[Bytes, Layout]:
-    """The memory that an ndarray reaches, as bytes, and its Layout there.
+    """The bytes from an ndarray's first to its last element, and its Layout in them.
 
     `bits` is the width of an element, at most that of the ndarray's items.
     """
     strides = [8 * s for s in x.strides]
-    spread = bits < 8 * x.itemsize
-    if x.flags.c_contiguous and not spread:
+    one_per_byte = bits < 8 * x.itemsize
+    if x.flags.c_contiguous and not one_per_byte:
         return x.reshape(-1).view(np.uint8), Layout.of(x.shape, strides, 0, bits)
     reach = Layout.of(x.shape, strides, 0, 8 * x.itemsize)
     low, high = reach.span
     start = x.__array_interface__["data"][0] + low // 8
     writeable = x.flags.writeable
-    lent = Lent(x, start, (high - low) // 8, writeable=writeable, spread=spread)
+    lent = Lent(x, start, (high - low) // 8, writeable=writeable, one_per_byte=one_per_byte)
     return np.asarray(lent), Layout.of(x.shape, strides, reach.offset - low, bits)
 
 
-def spread(memory: Bytes) -> bool:
-    """Whether the memory is known to hold one element a byte where elements are narrower.
+# The owner of an ndarray's memory, read past a subclass that overrides `base`.
+_base: Any = np.ndarray.base.__get__
+
+
+def has_one_per_byte(memory: Bytes) -> bool:
+    """Whether the memory is known to have one sub-byte element per byte.
 
     >>> import ml_dtypes
-    >>> spread(memory_of(np.zeros(3, ml_dtypes.int4), 4)[0]), spread(np.zeros(3, np.uint8))
-    (True, False)
+    >>> has_one_per_byte(memory_of(np.zeros(3, ml_dtypes.int4), 4)[0])
+    True
     """
     owner: Any = memory
     while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, Lent) and owner.spread
+        owner = _base(owner)
+    return isinstance(owner, Lent) and owner.one_per_byte
+
+
+def check_bytes(memory: Bytes, layout: Layout) -> None:
+    """Raise FormatError if `memory` is not a 1-D array of bytes that has all elements."""
+    if memory.ndim != 1 or memory.dtype != np.uint8 or not memory.flags.c_contiguous:
+        raise FormatError(
+            f"the buffer must be a C-contiguous 1-D uint8 ndarray, not one of dtype "
+            f"{memory.dtype}, shape {memory.shape} and strides {memory.strides}"
+        )
+    low, high = layout.span
+    if low < 0 or high > 8 * memory.size:
+        raise FormatError(
+            f"the elements use the bits [{low}, {high}) of a buffer of {memory.size} bytes"
+        )
+
+
+def as_ndarray(x: Any) -> NDArray[Any] | None:
+    """The exact ndarray that NumPy makes of x; None if only DLPack can read it."""
+    if isinstance(x, np.ndarray):
+        return plain(x)
+    exports = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
+    if exports and not hasattr(x, "__array__"):
+        return None
+    try:
+        return plain(np.asarray(x))
+    except TypeError:
+        if exports:
+            return None
+        raise

@@ -7,7 +7,6 @@ planner's to say.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,8 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
     Both are ndarrays of one dtype, or Tensors, or a packed Tensor is unpacked into an
     ndarray of codes. `target` is row-major; `fresh` tells that it was never touched.
     """
+    if x.size == 0:
+        return
     if isinstance(x, np.ndarray):
         _copy_array(x, target, fresh)
         return
@@ -45,14 +46,12 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
         return
     place, layout = place_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    made = planner.compiled(replace(layout, offset=place & 7), unit)
+    made = planner.compiled(layout.at(place & 7), unit)
     engine.run(made, [place & ~7], [place_of(target)[0]], fresh)
 
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    if nbytes == 0:
-        return
     if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
         if nbytes <= planner.SMALL_BELOW:
             kernels = headers(1)
@@ -109,7 +108,7 @@ def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> Non
         into = whole.narrow(axis, start, x.shape[axis], 1)
         at = begin + into.offset
         start += x.shape[axis]
-        key = replace(layout, offset=place & 7), replace(into, offset=at & 7)
+        key = layout.at(place & 7), into.at(at & 7)
         launches.setdefault(key, []).append((place & ~7, at & ~7, x))
     for (layout, into), moves in launches.items():
         one = planner.plan(layout, into=into)

@@ -1,10 +1,10 @@
 """DLPack 1.1 (dmlc.github.io/dlpack): memory lent to other libraries, and theirs borrowed.
 
-NumPy makes the capsules that leave here, and its C code gives the memory back:
-a capsule dies on any thread, while an exception is on its way, after the last
-line of Python has run, where a callback into Python would lose the exception or
-the process. What NumPy has no words for (bfloat16, float8, elements narrower
-than a byte) is written into the description that the capsule carries.
+NumPy makes the capsules that are exported, and its C code frees them: a capsule
+may be destroyed on any thread, while an exception is being raised or after the
+interpreter has ended, when a deleter written in Python would lose the exception
+or crash. What NumPy cannot export (bfloat16, float8, sub-byte elements) is
+written into the DLTensor in the capsule.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from .buffers import Bytes, Lent, spread
+from .buffers import Bytes, Lent, has_one_per_byte
 from .dtypes import DType, dtype
 from .errors import DTypeError, ExportError, FormatError, shape_text
-from .layout import Layout, overflows
+from .layout import Layout, checked_shape
 
-CPU = (1, 0)  # kDLCPU, and the only device of its kind
-_HOST = (1, 3, 11, 13)  # CPU; CUDA's and ROCm's pinned memory, CUDA's managed one
-_VERSION = (1, 1)  # whose enumeration has every code of the dtype table
-_MAX_RANK = 64  # NumPy's
+CPU = (1, 0)  # kDLCPU, device 0
+_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
+_VERSION = (1, 1)  # the first that has all type codes of the dtype table
+_MAX_RANK = 64  # dims of an ndarray
 
-_READ_ONLY, _COPIED, _ONE_A_BYTE = 1, 2, 4  # DLPACK_FLAG_BITMASK_...
+_READ_ONLY, _COPIED, _ONE_PER_BYTE = 1, 2, 4  # DLPACK_FLAG_BITMASK_...
 _FRESH = (b"dltensor", b"dltensor_versioned")
 _USED = (b"used_dltensor", b"used_dltensor_versioned")
 
@@ -68,7 +68,7 @@ class _Versioned(ctypes.Structure):
     )
 
 
-# Prototypes of our own: the argument types set on ctypes.pythonapi are everybody's.
+# Own prototypes: argument types set on ctypes.pythonapi would be shared with everyone.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -81,63 +81,63 @@ _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
 
 
 def is_versioned(stream: object, max_version: object, dl_device: object, copy: object) -> bool:
-    """Which kind of capsule a consumer's `__dlpack__` arguments ask for.
+    """Whether the arguments of a consumer's `__dlpack__` call ask for a versioned capsule.
 
-    Raises ExportError for another device than the CPU, TypeError for arguments
-    that the Array API does not know.
+    Raises ExportError for a stream or another device than the CPU, DTypeError for
+    arguments of types that the Array API does not allow.
     """
     if copy is not None and not isinstance(copy, bool):
-        raise DTypeError(f"copy is None, True or False, not {copy!r}")
+        raise DTypeError(f"copy must be None, True or False, not {copy!r}")
     if stream is not None:
-        raise ExportError(f"memory of the CPU has no streams: stream is None, not {stream!r}")
+        raise ExportError(f"stream must be None on the CPU, not {stream!r}")
     if dl_device is not None and dl_device != CPU:
-        raise ExportError(f"the memory is the CPU's, device {CPU}, not that of {dl_device!r}")
+        raise ExportError(f"the memory is on the CPU, device {CPU}, not on {dl_device!r}")
     if max_version is None:
         return False
     if not isinstance(max_version, tuple) or [*map(type, max_version)] != [int, int]:
-        raise DTypeError(f"max_version is None or a pair of ints, not {max_version!r}")
+        raise DTypeError(f"max_version must be None or a pair of ints, not {max_version!r}")
     return bool(max_version >= (1, 0))
 
 
 def check_exportable(kind: DType, ndim: int, *, versioned: bool, writeable: bool) -> None:
-    """Raise ExportError for what a capsule of this kind has no words for."""
+    """Raise ExportError for what such a capsule cannot describe."""
     if kind.dlpack is None:
         raise ExportError(f"DLPack has no dtype for {kind}")
     if ndim > _MAX_RANK:
-        raise ExportError(f"NumPy makes the capsules, for {_MAX_RANK} dims at most, not {ndim}")
+        raise ExportError(f"DLPack export supports at most {_MAX_RANK} dims, not {ndim}")
     if not versioned and kind.packed:
         raise ExportError(
-            f"{kind} needs a consumer of DLPack 1 (max_version=(1, 1)): an older one would "
-            f"take each element for a whole byte"
+            f"{kind} needs a consumer that supports DLPack 1 (max_version=(1, 1)): older ones "
+            f"would read one byte per element"
         )
     if not versioned and not writeable:
         raise ExportError(
-            "read-only memory needs a consumer of DLPack 1 (max_version=(1, 0)): older versions "
-            "cannot say so; copy=True lends a copy"
+            "read-only memory needs a consumer that supports DLPack 1 (max_version=(1, 0)): "
+            "older versions have no such flag; copy=True exports a copy"
         )
 
 
 def lend(memory: Bytes, kind: DType, layout: Layout, *, versioned: bool, copied: bool) -> Any:
-    """A capsule over the elements (exportable ones) in `memory`, which it keeps alive.
+    """A capsule over the elements in `memory`, which it keeps alive; see `check_exportable`.
 
-    Elements narrower than a byte are lent packed, strides counted in elements,
-    or one a byte (IS_SUBBYTE_TYPE_PADDED) where they lie so. Raises ExportError
-    where they begin within a byte, or are no whole number of elements apart.
+    Sub-byte elements are lent packed, with strides in elements, or one per byte
+    (IS_SUBBYTE_TYPE_PADDED) if the memory has them so. Raises ExportError if the
+    first does not begin on a byte, or strides are not multiples of an element.
     """
-    one_a_byte = kind.packed and spread(memory)
-    unit = 8 if one_a_byte else kind.bits
+    one_per_byte = kind.packed and has_one_per_byte(memory)
+    unit = 8 if one_per_byte else kind.bits
     steps = [stride for size, stride in zip(layout.shape, layout.strides, strict=True) if size > 1]
     if layout.size and (layout.offset % 8 or any(step % unit for step in steps)):
         raise ExportError(
-            f"strides {layout.strides} and offset {layout.offset}, in bits, are not in whole "
-            f"elements of {kind} from a whole byte on: call ascontiguous() first, or pass copy=True"
+            f"strides {layout.strides} must be multiples of {unit} bits ({kind}) and offset "
+            f"{layout.offset} one of 8: call ascontiguous() first, or pass copy=True"
         )
     capsule = _carrier(memory, layout).__dlpack__(max_version=(1, 0) if versioned else None)
     address = _pointer(capsule, _FRESH[versioned])
     if versioned:
         managed = _Versioned.from_address(address)
         managed.version[:] = _VERSION
-        managed.flags |= _COPIED * copied | _ONE_A_BYTE * one_a_byte
+        managed.flags |= _COPIED * copied | _ONE_PER_BYTE * one_per_byte
         described = managed.tensor
     else:
         described = _Unversioned.from_address(address).tensor
@@ -151,7 +151,7 @@ def lend(memory: Bytes, kind: DType, layout: Layout, *, versioned: bool, copied:
 
 
 def _carrier(memory: Bytes, layout: Layout) -> Any:
-    """An ndarray at the first element, of as many dims; not contiguous, so that it has strides."""
+    """An ndarray at the first element with as many dims; its strides make NumPy export some."""
     if layout.size == 0:
         memory = np.zeros(1, np.uint8)
     shape = (2,) * min(layout.ndim, 1) + (1,) * (layout.ndim - 1)
@@ -159,14 +159,16 @@ def _carrier(memory: Bytes, layout: Layout) -> Any:
 
 
 class _Borrowed(Lent):
-    """Memory of a capsule's producer, who is told when nothing needs it any more."""
+    """Memory of a capsule's producer, whose deleter is called when nothing uses it any more."""
 
-    def __init__(self, managed: Any, versioned: bool, span: tuple[int, int], one_a_byte: bool):
+    def __init__(self, managed: Any, versioned: bool, span: tuple[int, int], one_per_byte: bool):
         described = managed.tensor
         start = (described.data or 0) + described.byte_offset + span[0]
-        # An unversioned capsule cannot say whether writing is allowed: NumPy, too, says no.
+        # An unversioned capsule has no flag for it: read-only, as NumPy has it.
         writeable = versioned and not managed.flags & _READ_ONLY
-        super().__init__(managed, start, span[1] - span[0], writeable=writeable, spread=one_a_byte)
+        super().__init__(
+            managed, start, span[1] - span[0], writeable=writeable, one_per_byte=one_per_byte
+        )
 
     def __del__(self, deref: Any = ctypes.addressof) -> None:
         managed: Any = self.owner
@@ -177,9 +179,9 @@ class _Borrowed(Lent):
 def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     """The memory, the dtype and the Layout of an object with `__dlpack__`, without copying.
 
-    Vector lanes (torch's float4_e2m1fn_x2 has two) multiply the last dim. Raises
-    FormatError for other devices than the CPU and for what no Layout describes,
-    DTypeError for unknown dtypes.
+    Lanes (torch's float4_e2m1fn_x2 has two) multiply the last dim. Raises
+    FormatError for other devices than the CPU and for invalid or unsupported
+    shapes and lanes, DTypeError for unknown dtypes.
     """
     device = tuple(x.__dlpack_device__())
     if device[0] not in _HOST:
@@ -189,54 +191,53 @@ def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     capsule = _capsule(x)
     versioned = bool(_is_valid(capsule, _FRESH[True]))
     if not versioned and not _is_valid(capsule, _FRESH[False]):
-        raise FormatError(f"{type(x).__name__}.__dlpack__ gave no unused DLPack capsule")
+        raise FormatError(f"{type(x).__name__}.__dlpack__() did not return a new DLPack capsule")
     structure = _Versioned if versioned else _Unversioned
     managed: Any = structure.from_address(_pointer(capsule, _FRESH[versioned]))
     if versioned and managed.version[0] != _VERSION[0]:
-        raise FormatError(f"DLPack {managed.version[0]} is unknown here, {_VERSION[0]} is known")
-    one_a_byte = bool(versioned and managed.flags & _ONE_A_BYTE)
-    kind, layout = _described(managed.tensor, one_a_byte)
+        raise FormatError(f"unsupported DLPack version {managed.version[0]}, not {_VERSION[0]}")
+    one_per_byte = bool(versioned and managed.flags & _ONE_PER_BYTE)
+    kind, layout = _described(managed.tensor, one_per_byte)
     low, high = layout.span
     first, end = low // 8, -(-high // 8)
-    # From here on the capsule's own destructor does nothing; nothing may fail in between.
+    # From here on the capsule's destructor does nothing: nothing may fail before _Borrowed exists.
     _rename(capsule, _USED[versioned])
-    lent = _Borrowed(managed, versioned, (first, end), one_a_byte)
-    memory = np.asarray(lent) if layout.size else np.empty(0, np.uint8)  # nothing is at NULL
-    return memory, kind, Layout(layout.shape, layout.strides, -8 * first, kind.bits)
+    lent = _Borrowed(managed, versioned, (first, end), one_per_byte)
+    memory = np.asarray(lent) if layout.size else np.empty(0, np.uint8)  # the address may be NULL
+    return memory, kind, layout.at(-8 * first)
 
 
 def _capsule(x: Any) -> Any:
-    """What `__dlpack__` gives, asked in the newest words that it understands."""
+    """The capsule of `__dlpack__`, called with the newest version that it accepts."""
     try:
         try:
             return x.__dlpack__(max_version=_VERSION)
         except TypeError:
             return x.__dlpack__()
     except BufferError as fault:
-        raise FormatError(f"the {type(x).__name__} cannot be lent: {fault}") from None
+        raise FormatError(f"the {type(x).__name__} cannot be exported: {fault}") from None
 
 
-def _described(tensor: Any, one_a_byte: bool) -> tuple[DType, Layout]:
+def _described(tensor: Any, one_per_byte: bool) -> tuple[DType, Layout]:
     """The dtype and the Layout, in bits, of a DLTensor."""
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     kind = dtype((code, bits), vocabulary="dlpack")
-    if lanes != 1 and (one_a_byte or bits * lanes % 8 or not lanes):
-        raise FormatError(f"{lanes} lanes of {kind} are no whole bytes")
-    unit = 8 if one_a_byte and kind.packed else bits * lanes
+    if lanes != 1 and (one_per_byte or bits * lanes % 8 or not lanes):
+        raise FormatError(f"{lanes} lanes of {kind} are not a whole number of bytes")
+    unit = 8 if one_per_byte and kind.packed else bits * lanes
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if any(size < 0 for size in shape) or overflows((*shape, lanes)):
-        raise FormatError(f"{shape_text(shape)} is no shape")
+    checked_shape((*shape, lanes), "the shape", "DLPack")
     if tensor.strides:
         strides = tuple(tensor.strides[i] * unit for i in range(tensor.ndim))
     else:
         strides = Layout.row_major(shape, unit).strides
     if lanes == 1:
-        return kind, Layout.of(shape, strides, 0, bits)
-    whole = Layout.of((*shape, lanes), (*strides, bits), 0, bits)
+        return kind, Layout(shape, strides, 0, bits)
+    whole = Layout((*shape, lanes), (*strides, bits), 0, bits)
     seen = whole.reshape((*shape[:-1], shape[-1] * lanes)) if shape else whole
     if seen is None:
         raise FormatError(
-            f"{lanes} lanes of {kind} are no view of the last dim of {shape_text(shape)}, whose "
-            f"elements do not lie side by side"
+            f"{lanes} lanes of {kind} cannot be merged into the last dim of {shape_text(shape)}, "
+            f"which is not contiguous"
         )
     return kind, seen

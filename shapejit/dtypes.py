@@ -1,7 +1,7 @@
-"""The dtype table: one row a dtype, with all its facts.
+"""The dtype table: one row per dtype, with all its properties.
 
 Everything else (lookups in every vocabulary, storage types, lists) is derived
-from the rows, so that adding a dtype is adding one row.
+from the rows: to add a dtype, add a row.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from .errors import DTypeError
 class DType:
     """One element type: its width in bits and its name in every system.
 
-    `numpy` is the NumPy or ml_dtypes dtype (None if there is none; ml_dtypes
-    keeps types below eight bits one byte an element), `onnx` the
-    TensorProto.DataType integer, `dlpack` the pair (code, bits); `openvino`,
-    `onednn`, `safetensors` and `gguf` are those systems' names. None where a
-    system has no such type. `bits` is 0 for strings, which have no fixed width.
+    `kind` is "bool", "integer", "float", "complex" or "string". `numpy` is the
+    NumPy or ml_dtypes dtype (ml_dtypes stores types below 8 bits in one byte per
+    element), `onnx` the TensorProto.DataType integer, `dlpack` the pair (code,
+    bits); `openvino`, `onednn`, `safetensors` and `gguf` are the names in those
+    systems. Each is None if the system has no such type. `bits` is 0 for strings,
+    which have no fixed width.
 
     >>> dtype("int4").bits, dtype("int4").onnx, dtype("int4").openvino
     (4, 22, 'i4')
@@ -56,16 +57,16 @@ class DType:
 
     @property
     def packed(self) -> bool:
-        """Whether elements are narrower than a byte, so that several share one."""
+        """Whether elements have fewer than 8 bits, so that several share a byte."""
         return 0 < self.bits < 8
 
     @property
     def codes(self) -> np.dtype[Any]:
-        """The NumPy dtype of one element unpacked: `numpy`, or uint8 codes where there is none."""
+        """The NumPy dtype of unpacked elements: `numpy`, or uint8 (their codes) if that is None."""
         return np.dtype(np.uint8) if self.numpy is None else self.numpy
 
     def nbytes(self, count: int) -> int:
-        """Bytes of `count` packed elements.
+        """The bytes that `count` packed elements take.
 
         >>> dtype("float6_e2m3fn").nbytes(5)
         4
@@ -124,7 +125,7 @@ _ROWS = (
 
 
 def _numpy_type(name: str) -> np.dtype[Any] | None:
-    """What ml_dtypes or NumPy calls this dtype; strings are object arrays, as in onnx."""
+    """The dtype of this name in ml_dtypes or NumPy; object for strings, as in onnx."""
     if name == "string":
         return np.dtype(object)
     scalar = getattr(ml_dtypes, name, None)
@@ -155,7 +156,7 @@ def _row(
 
 _TABLE = tuple(_row(*row) for row in _ROWS)
 
-# Every key under which each vocabulary knows a dtype: names and codes.
+# The keys (names and codes) of a dtype in each vocabulary.
 _KEYS: dict[str, Callable[[DType], tuple[Any, ...]]] = {
     "onnx": lambda d: (d.onnx, d.onnx_name),
     "openvino": lambda d: (d.openvino,),
@@ -164,7 +165,7 @@ _KEYS: dict[str, Callable[[DType], tuple[Any, ...]]] = {
     "gguf": lambda d: (d.gguf, d.gguf_code),
     "dlpack": lambda d: (d.dlpack,),
 }
-_BY_WORD: dict[str, dict[Any, DType]] = {
+_BY_VOCABULARY: dict[str, dict[Any, DType]] = {
     vocabulary: {key: d for d in _TABLE for key in keys(d) if key is not None}
     for vocabulary, keys in _KEYS.items()
 }
@@ -180,8 +181,8 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     Without `vocabulary`, `x` is a canonical name (ml_dtypes' and NumPy's), a
     NumPy or ml_dtypes dtype or scalar type, or a DType. With `vocabulary`
     (`"onnx"`, `"openvino"`, `"onednn"`, `"safetensors"`, `"gguf"`, `"dlpack"`)
-    it is that system's own name or code. Raises DTypeError where there is no
-    such type.
+    it is that system's own name or code. Raises DTypeError for unknown dtypes
+    and vocabularies.
 
     >>> dtype("bfloat16"), dtype("BF16", vocabulary="safetensors")
     (shapejit.dtype('bfloat16'), shapejit.dtype('bfloat16'))
@@ -189,23 +190,23 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     ('bfloat16', 'bfloat16')
     """
     if vocabulary is not None:
-        return _by_word(x, vocabulary)
+        return _by_vocabulary(x, vocabulary)
     if isinstance(x, DType):
         return x
     if isinstance(x, str):
         if x in _BY_NAME:
             return _BY_NAME[x]
-        raise DTypeError(f"{x!r} is no dtype of shapejit{_suggestion(x)}")
+        raise DTypeError(f"unknown dtype {x!r}{_suggestion(x)}")
     if isinstance(x, np.dtype):
         return _by_numpy(x)
     if isinstance(x, type):
-        # NumPy would make objects of any class, and asks ctypes' for fields they may lack.
+        # np.dtype gives object for any class, and reads fields that a ctypes class may lack.
         if not issubclass(x, np.generic) and x not in _PYTHON_TYPES:
-            raise DTypeError(f"{x!r} is no dtype")
+            raise DTypeError(f"unsupported type {x!r}")
         try:
             known = np.dtype(x)
         except TypeError:
-            raise DTypeError(f"{x!r} is no dtype") from None
+            raise DTypeError(f"unsupported type {x!r}") from None
         return _by_numpy(known)
     raise DTypeError(f"a dtype is a name, a NumPy dtype or scalar type, or a DType, not {x!r}")
 
@@ -219,30 +220,40 @@ def _by_numpy(x: np.dtype[Any]) -> DType:
         return known
     if not x.isnative and x.newbyteorder("=") in _BY_NUMPY:
         raise DTypeError(
-            f"{x} has its bytes in the other order; make it native first: "
+            f"{x} is not in native byte order; convert it first: "
             f"x.astype(x.dtype.newbyteorder('='))"
         )
-    raise DTypeError(f"the NumPy dtype {x} is no dtype of shapejit")
+    raise DTypeError(f"unsupported NumPy dtype {x}")
 
 
-def _by_word(x: object, vocabulary: str) -> DType:
-    words = _BY_WORD.get(vocabulary)
-    if words is None:
-        known = ", ".join(map(repr, _BY_WORD))
-        raise DTypeError(f"{vocabulary!r} is no vocabulary; there are {known}")
-    # True == 1 and 1.0 == 1 would find FLOAT: a code is an int, nothing else.
+def _by_vocabulary(x: object, vocabulary: str) -> DType:
+    keys = _BY_VOCABULARY.get(vocabulary)
+    if keys is None:
+        known = ", ".join(map(repr, _BY_VOCABULARY))
+        raise DTypeError(f"unknown vocabulary {vocabulary!r}; known are {known}")
+    # True == 1 and 1.0 == 1 would find FLOAT: only an int is a code.
     parts = x if isinstance(x, tuple) else (x,)
     if not any(isinstance(p, bool) or not isinstance(p, str | int | np.integer) for p in parts):
-        found = words.get(x)
+        found = keys.get(x)
         if found is not None:
             return found
-    raise DTypeError(f"{vocabulary} has no dtype {x!r} that shapejit knows")
+    raise DTypeError(f"unknown {vocabulary} dtype {x!r}")
 
 
 def _suggestion(name: str) -> str:
-    """Another system's word for a dtype, used without naming its vocabulary."""
-    found = [f"{v} calls {words[name]} so" for v, words in _BY_WORD.items() if name in words]
-    return f" ({found[0]}: pass vocabulary=)" if found else ""
+    """The hint that `name` is a dtype in some vocabulary, if it is one."""
+    for vocabulary, keys in _BY_VOCABULARY.items():
+        if name in keys:
+            return f" (it is {vocabulary}'s name of {keys[name]}: pass vocabulary={vocabulary!r})"
+    return ""
+
+
+def fixed_width(x: object) -> DType:
+    """`dtype(x)`; DTypeError for strings, which have no fixed width."""
+    kind = dtype(x)
+    if kind is STRING:
+        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
+    return kind
 
 
 def all() -> tuple[DType, ...]:

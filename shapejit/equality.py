@@ -1,4 +1,4 @@
-"""Equality of bits, whatever the strides."""
+"""Bitwise equality of arrays, with any strides."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .errors import DTypeError
 from .operations import ascontiguous
 from .tensor import Bytes, Tensor, asarray, dtype_of, plain
 
-_PIECE = 1 << 20  # bytes of each side that are brought into order and compared at a time
+_PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
 
 
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     """Whether shapes, dtypes and the bits of all elements are the same.
 
-    `a` and `b` are ndarrays or Tensors, one of each too, packed or one element a
-    byte, with any strides; a view is brought into order piece by piece. NaNs
-    of the same bits are equal, 0.0 and -0.0 are not; bits beside the elements
-    (padding, the high bits of ml_dtypes' sub-byte types) do not count. Strings
-    are equal as Python's are. Raises DTypeError for anything else than arrays,
-    and for dtypes outside the table.
+    `a` and `b` are ndarrays or Tensors (also one of each), packed or with one
+    element per byte, with any strides; a view is copied and compared in pieces of
+    at most 1 MiB. NaNs with equal bits are equal, 0.0 and -0.0 are not; bits
+    outside the elements (padding, the high bits of ml_dtypes' sub-byte types) are
+    ignored. Strings are compared with `==`. Raises DTypeError for objects other
+    than arrays and for unsupported dtypes.
 
     >>> import numpy as np
     >>> array_equal(np.array([np.nan, 0.0]), np.array([np.nan, 0.0]))
@@ -52,18 +52,18 @@ def _checked(x: Any) -> Any:
 
 
 def _same_bits(x: Tensor, y: Tensor) -> bool:
-    """Two tensors of one dtype and shape."""
+    """Whether two tensors of the same dtype and shape have equal bits."""
     if x.size == 0:
         return True
     if _in_order(x) and _in_order(y):
         return _same_bytes(x, y)
-    # What repeats on both sides is compared once.
+    # Dims that are broadcast on both sides are compared once.
     once = tuple(
         0 if size == 1 or p == q == 0 else slice(None)
         for size, p, q in zip(x.shape, x.strides, y.strides, strict=True)
     )
     x, y = x[once], y[once]
-    # In the order of one side's memory: two transposed matrices need no transposition.
+    # In the memory order of x: two transposed matrices are compared without a transposition.
     order = sorted(range(x.ndim), key=lambda i: -abs(x.strides[i]))
     x, y = x.permute_dims(order), y.permute_dims(order)
     return all(
@@ -77,7 +77,7 @@ def _in_order(t: Tensor) -> bool:
 
 
 def _pieces(t: Tensor) -> Iterator[Tensor]:
-    """Slices along the outer dims, of _PIECE bytes at most; the cuts depend on the shape alone."""
+    """Slices of at most _PIECE bytes along the outer dims, given by shape and dtype alone."""
     if t.ndim == 0 or t.nbytes <= _PIECE:
         yield t
         return
@@ -87,13 +87,13 @@ def _pieces(t: Tensor) -> Iterator[Tensor]:
             yield from _pieces(t[i])
         return
     rows = 8 * _PIECE // row
-    rows -= rows % 8 if rows > 8 else 0  # the next piece begins on a byte, too
+    rows -= rows % 8 if rows > 8 else 0  # so that the next piece begins on a byte
     for i in range(0, t.shape[0], rows):
         yield t[i : i + rows]
 
 
 def _same_bytes(x: Tensor, y: Tensor) -> bool:
-    """Two tensors whose elements lie in order from a whole byte on."""
+    """Whether two contiguous tensors that begin on a byte have equal bits."""
     bits = x.size * x.dtype.bits
     left, right = (t.buffer[t.offset // 8 :] for t in (x, y))
     whole = bits // 8
@@ -105,5 +105,5 @@ def _same_bytes(x: Tensor, y: Tensor) -> bool:
 
 
 def _wide(memory: Bytes) -> NDArray[Any]:
-    """The bytes eight at a time, where that comes out even: three times as fast."""
+    """The bytes as 64-bit words if their number allows it: compared three times as fast."""
     return memory.view(np.uint64) if memory.size % 8 == 0 else memory

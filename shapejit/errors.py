@@ -1,6 +1,6 @@
-"""Every exception of the package, its fields and its wording.
+"""Every exception of the package, with its fields and its message.
 
-The messages are composed when they are printed; raising one costs a tuple.
+A message is composed when it is printed: raising an error only stores its fields.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 
 class ShapeJitError(Exception):
-    """The base of every error that shapejit raises itself.
+    """The base class of all errors that shapejit raises itself.
 
     >>> issubclass(ReshapeError, ShapeJitError), issubclass(ReshapeError, ValueError)
     (True, True)
@@ -18,11 +18,11 @@ class ShapeJitError(Exception):
 
 
 class ReshapeError(ShapeJitError, ValueError):
-    """A shape, or an argument about shapes, that the asked operation does not allow.
+    """A shape, or an argument about shapes, that an operation does not allow.
 
     `source` and `target` are the two shapes (sizes in elements; the target as
-    it was written, with its `0` and `-1`), `notes` what each token that
-    matters would have had to mean, `asked_by` the operation.
+    it was given, with its `0` and `-1`), `notes` the explanations, one line for
+    each dim concerned, `asked_by` the operation.
 
     >>> print(ReshapeError("cannot reshape", (2, 3), (4, -1), ("dim 1: ...",), "array"))
     cannot reshape (2, 3) into [4, -1]
@@ -58,7 +58,7 @@ class ReshapeError(ShapeJitError, ValueError):
 
 
 class DTypeError(ShapeJitError, TypeError):
-    """A dtype that does not exist, or that the asked operation does not take.
+    """An unknown dtype, an unsupported one, or an argument of the wrong type.
 
     >>> issubclass(DTypeError, TypeError)
     True
@@ -66,7 +66,7 @@ class DTypeError(ShapeJitError, TypeError):
 
 
 class TraceError(ShapeJitError, TypeError):
-    """A function to be planned that needs more than the shape of its tensor.
+    """A function passed to `plan` that needs more than the shape of its tensor.
 
     >>> issubclass(TraceError, TypeError)
     True
@@ -74,7 +74,7 @@ class TraceError(ShapeJitError, TypeError):
 
 
 class OutOfBoundsError(ReshapeError, IndexError):
-    """An index beyond a dim, or one that is no basic slicing.
+    """An index that is out of bounds, or not basic slicing.
 
     >>> issubclass(OutOfBoundsError, IndexError)
     True
@@ -82,7 +82,7 @@ class OutOfBoundsError(ReshapeError, IndexError):
 
 
 class FormatError(ShapeJitError, ValueError):
-    """Bytes that do not fit the packing or the buffer they are said to be in.
+    """Data that do not match the format, the shape or the buffer given for them.
 
     >>> issubclass(FormatError, ValueError)
     True
@@ -90,7 +90,7 @@ class FormatError(ShapeJitError, ValueError):
 
 
 class ExportError(FormatError, BufferError):
-    """A Tensor that DLPack cannot describe, or not to this consumer.
+    """A Tensor that DLPack, or the version that the consumer understands, cannot describe.
 
     >>> issubclass(ExportError, BufferError), issubclass(ExportError, ShapeJitError)
     (True, True)
@@ -98,10 +98,10 @@ class ExportError(FormatError, BufferError):
 
 
 class FileFormatError(ShapeJitError, ValueError):
-    """A file that does not hold what its format says.
+    """A file that violates its format.
 
-    `path` names the file, `tensor` the tensor (None where the fault is not in
-    one), `reason` the fault.
+    `path` is the file, `tensor` the name of the tensor concerned (None if it is
+    the file as a whole), `reason` what is wrong.
 
     >>> print(FileFormatError("a.safetensors", "w", "its dtype 'F7' is unknown"))
     a.safetensors: tensor 'w': its dtype 'F7' is unknown
@@ -124,7 +124,7 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def product_text(sizes: Sequence[int]) -> str:
-    """The factors of a product as a reader would write them."""
+    """A product written out: `(2*5)`, `7`, `1` for no factors."""
     if not sizes:
         return "1"
     text = "*".join(map(str, sizes))
@@ -132,75 +132,75 @@ def product_text(sizes: Sequence[int]) -> str:
 
 
 def copied(dim: int, size: int, zeros: bool) -> str:
-    """A zero that takes the size of the source dim of the same index."""
+    """The note on a 0 that copies the size of a source dim."""
     cancelled = ", cancelled on both sides" if zeros else ""
     return f"dim {dim}:  0 copies source dim {dim} -> {size}{cancelled}"
 
 
 def nothing_to_copy(dim: int, rank: int) -> str:
-    """A copying zero at or beyond the source's rank."""
+    """The note on a 0 that copies, beyond the source's dims."""
     return f"dim {dim}:  0 would copy source dim {dim}, but the source has rank {rank}"
 
 
 def second_infer(dim: int) -> str:
-    """A second -1."""
-    return f"dim {dim}: -1 stands here a second time; at most one is allowed"
+    """The note on a second -1."""
+    return f"dim {dim}: a second -1; at most one is allowed"
 
 
 def not_a_size(dim: int, token: int) -> str:
-    """A token that no dialect gives a meaning, or that int64 cannot hold."""
+    """The note on a size below -1 or beyond int64."""
     if token < 0:
-        return f"dim {dim}: {token} is no size; below zero only -1 has a meaning"
+        return f"dim {dim}: invalid size {token}; -1 is the only negative value allowed"
     return f"dim {dim}: {token} does not fit int64"
 
 
 def negative_source(dim: int, size: int) -> str:
-    """A source size below zero or beyond int64."""
-    return f"source dim {dim}: {size} is no size"
+    """The note on a source size below zero or beyond int64."""
+    return f"source dim {dim}: invalid size {size}"
 
 
 def overflow(what: str) -> str:
-    """A product of sizes beyond int64."""
-    return f"the non-zero sizes of the {what} multiply to more than int64 holds"
+    """The note on a product of sizes beyond int64; `what` is "source" or "target"."""
+    return f"the product of the non-zero sizes of the {what} exceeds int64"
 
 
 def infer_undefined(dim: int, count: int) -> str:
-    """A -1 beside a size of zero."""
+    """The note on a -1 beside a size of zero."""
     return f"dim {dim}: -1 is undefined where the other sizes multiply to 0 ({count} / 0)"
 
 
 def infer_not_whole(dim: int, count: int, known: Sequence[int], product: int) -> str:
-    """A -1 that would have to be a fraction."""
+    """The note on a -1 that would have to be a fraction."""
     quotient = f"{count / product:g}"
-    if float(quotient).is_integer():  # rounded to look whole: 1000001 / 2
+    if float(quotient).is_integer():  # rounded to an integer: 1000001 / 2
         quotient = f"{count // product} remainder {count % product}"
     return f"dim {dim}: -1 would have to be {count} / {product_text(known)} = {quotient}"
 
 
 def counts_differ(source: int, target: int) -> str:
-    """Two shapes of different element counts."""
+    """The note on two shapes with different numbers of elements."""
     return f"the source has {elements(source)}, the target {target}"
 
 
 def elements(count: int) -> str:
-    """A number of elements in words."""
+    """A number of elements in words: `1 element`, `5 elements`."""
     return f"{count} element" + ("s" if count != 1 else "")
 
 
 @contextmanager
 def about(which: str) -> Iterator[None]:
-    """Errors within are about one of many: `which` names it.
+    """Begin the messages of shapejit's errors raised within by `which`, one of many inputs.
 
     >>> with about("tensor 'w'"):
-    ...     raise DTypeError("no such dtype")
+    ...     raise DTypeError("unknown dtype 'F7'")
     Traceback (most recent call last):
         ...
-    shapejit.errors.DTypeError: tensor 'w': no such dtype
+    shapejit.errors.DTypeError: tensor 'w': unknown dtype 'F7'
     """
     try:
         yield
     except ReshapeError as fault:
-        facts = fault.source, fault.target, fault.notes, fault.asked_by
-        raise type(fault)(f"{which}: {fault.reason}", *facts) from None
+        reason = f"{which}: {fault.reason}"
+        raise type(fault)(reason, fault.source, fault.target, fault.notes, fault.asked_by) from None
     except ShapeJitError as fault:
         raise type(fault)(f"{which}: {fault}") from None

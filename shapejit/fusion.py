@@ -9,13 +9,15 @@ does not divide, a copy must come between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .errors import ReshapeError
-from .layout import Layout
+from .errors import FormatError, ReshapeError, ShapeJitError, shape_text
+from .layout import Layout, checked_shape
+from .request import MAX_SIZE
 
 Factor = tuple[int, int]  # size, stride in bits
 
@@ -361,3 +363,122 @@ def batched(ops: Sequence[Op], shape: Sequence[int], count: int) -> tuple[Op, ..
         made.append((name, batched_given))
         seen = getattr(seen, name)(*given)
     return tuple(made)
+
+
+Shape = tuple[int, ...]
+
+
+def checked_ops(ops: object, shape: Shape) -> Shape:
+    """The shape that `ops`, done to an array of `shape`, result in.
+
+    Raises FormatError, which names the operation, for anything that tracing does
+    not write: an unknown name, arguments other than tuples of ints, and elements
+    that the array does not have at that point.
+
+    >>> checked_ops((("permute", ((1, 0),)), ("narrow", (0, 2, 2, -2))), (2, 3))
+    (2, 2)
+    >>> checked_ops((("select", (0, 2)),), (2, 3))
+    Traceback (most recent call last):
+        ...
+    shapejit.errors.FormatError: operation 0 (select) of shape (2, 3): index 2 is out of bounds
+    """
+    if type(ops) is not tuple:
+        raise FormatError(f"operations are a tuple, not {type(ops).__name__}")
+    for i, op in enumerate(ops):
+        if type(op) is not tuple or list(map(type, op)) != [str, tuple]:
+            raise FormatError(f"operation {i} is not a pair of a name and a tuple of arguments")
+        name, given = op
+        if name not in CHECKS:
+            raise FormatError(f"operation {i} is unknown: {reprlib.repr(name)}")
+        try:
+            shape = CHECKS[name](shape, *given)
+        except TypeError:
+            raise FormatError(f"operation {i} ({name}) takes another number of arguments") from None
+        except ShapeJitError as fault:
+            where = f"operation {i} ({name}) of shape {shape_text(shape)}"
+            raise FormatError(f"{where}: {fault}") from None
+    return shape
+
+
+def _check_permute(shape: Shape, axes: Any) -> Shape:
+    _check_axes(axes, len(shape))
+    if len(axes) != len(shape):
+        raise FormatError(f"{len(axes)} axes for {len(shape)} dims")
+    return tuple(shape[axis] for axis in axes)
+
+
+def _check_flip(shape: Shape, axes: Any) -> Shape:
+    _check_axes(axes, len(shape))
+    return shape
+
+
+def _check_narrow(shape: Shape, axis: Any, start: Any, size: Any, step: Any) -> Shape:
+    _check_axes((axis,), len(shape))
+    _check_ints((start, size, step))
+    if size < 0 or (size > 1 and step == 0):
+        raise FormatError(f"a slice cannot have {size} elements in steps of {step}")
+    if size > 0:
+        _check_index(start, shape[axis])
+        _check_index(start + (size - 1) * step, shape[axis])
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _check_select(shape: Shape, axis: Any, index: Any) -> Shape:
+    _check_axes((axis,), len(shape))
+    _check_ints((index,))
+    _check_index(index, shape[axis])
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _check_broadcast(shape: Shape, target: Any) -> Shape:
+    _check_ints(target)
+    checked_shape(target, "the target shape", "broadcast_to")
+    lead = len(target) - len(shape)
+    if lead < 0 or any(n not in (1, to) for n, to in zip(shape, target[lead:], strict=True)):
+        raise FormatError("the sizes differ and are not 1")
+    return Shape(target)
+
+
+def _check_reshape(shape: Shape, target: Any) -> Shape:
+    _check_ints(target)
+    checked_shape(target, "the target shape", "reshape")
+    if prod(shape) != prod(target):
+        raise FormatError(f"it has {prod(shape)} elements, the target {prod(target)}")
+    return Shape(target)
+
+
+def _check_nothing(shape: Shape) -> Shape:
+    return shape
+
+
+def _check_ints(values: Any) -> None:
+    if type(values) is not tuple or not set(map(type, values)) <= {int}:
+        raise FormatError("the arguments are ints and tuples of ints, nothing else")
+    if any(not -MAX_SIZE <= value <= MAX_SIZE for value in values):
+        raise FormatError("the arguments must fit int64")
+
+
+def _check_index(index: int, size: int) -> None:
+    if not 0 <= index < size:
+        raise FormatError(f"index {index} is out of bounds")
+
+
+def _check_axes(axes: Any, ndim: int) -> None:
+    """Refuse axes that are not counted from the front, or are given twice."""
+    _check_ints(axes)
+    if len(set(axes)) < len(axes) or not set(axes) <= set(range(ndim)):
+        raise FormatError(f"the axes must be different ones of the {ndim} dims")
+
+
+# Operation -> what checks its arguments against the shape before it and returns that after it.
+CHECKS: dict[str, Callable[..., Shape]] = {
+    "permute": _check_permute,
+    "flip": _check_flip,
+    "narrow": _check_narrow,
+    "select": _check_select,
+    "broadcast_to": _check_broadcast,
+    "reshape": _check_reshape,
+    VIEW: _check_reshape,
+    "copy": _check_nothing,
+    "contiguous": _check_nothing,
+}

@@ -1,26 +1,32 @@
-"""Where the elements of an array lie: shape, strides and offset, counted in bits.
+"""Layout: the shape of an array, and its strides and offset in bits.
 
-A Layout knows nothing of buffers. Every view operation returns another Layout;
-`reshape` returns None where no view exists.
+A Layout has no buffer. Every view operation returns another Layout; `reshape`
+returns None where no view exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
+from typing import Any
 
-from .errors import ReshapeError, shape_text
-from .request import MAX_SIZE
+from .errors import FormatError, ReshapeError, shape_text
+from .request import MAX_SIZE, integers
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Shape in elements; strides, offset and the element width `bits` in bits.
 
-    Equality means that the same elements lie at the same places: strides that
-    the shape cannot show (of dims of size 1, of arrays without elements) are
+    Layouts are equal if the elements are at the same places: strides that make no
+    difference (of dims of size 1, of arrays without elements) are replaced by
     those of a row-major array.
+
+    The constructor checks its arguments: FormatError for negative sizes, for
+    different numbers of sizes and strides, and for more elements or bits than
+    int64 can count; DTypeError for values other than ints. `of`, `row_major` and
+    the view operations do not check theirs.
 
     >>> Layout.row_major((2, 3), 4)
     Layout(shape=(2, 3), strides=(12, 4), offset=0, bits=4)
@@ -33,9 +39,26 @@ class Layout:
     offset: int
     bits: int
 
+    def __post_init__(self) -> None:
+        shape = checked_shape(self.shape, "the shape", "Layout")
+        strides = integers(self.strides, "the strides", "Layout")
+        offset, bits = integers((self.offset, self.bits), "offset and bits", "Layout")
+        if len(strides) != len(shape):
+            raise FormatError(f"{len(strides)} strides for the {len(shape)} dims of {shape}")
+        if bits < 1:
+            raise FormatError(f"elements have at least 1 bit, not {bits}")
+        canonical = Layout.of(shape, strides, offset, bits)
+        low, high = canonical.span
+        if low < -MAX_SIZE or high > MAX_SIZE:
+            raise FormatError(f"shape {shape} with strides {strides} reaches beyond 2**63 bits")
+        _set(self, shape, canonical.strides, canonical.offset, bits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Layout, (self.shape, self.strides, self.offset, self.bits)
+
     @staticmethod
     def of(shape: Sequence[int], strides: Sequence[int], offset: int, bits: int) -> Layout:
-        """The canonical Layout of these facts."""
+        """The Layout with canonical strides; `shape` and `strides` of equal length, all ints."""
         if 0 in shape:
             return Layout.row_major(shape, bits)
         canonical = list(strides)
@@ -44,17 +67,17 @@ class Layout:
             if shape[i] == 1:
                 canonical[i] = step
             step = canonical[i] * shape[i]
-        return Layout(tuple(shape), tuple(canonical), offset, bits)
+        return _trusted(tuple(shape), tuple(canonical), offset, bits)
 
     @staticmethod
     def row_major(shape: Sequence[int], bits: int) -> Layout:
-        """The Layout of a contiguous array that starts at the first bit."""
+        """The Layout of a contiguous array at bit 0."""
         strides = []
         step = bits
         for size in reversed(shape):
             strides.append(step)
             step *= max(size, 1)
-        return Layout(tuple(shape), tuple(reversed(strides)), 0, bits)
+        return _trusted(tuple(shape), tuple(reversed(strides)), 0, bits)
 
     @property
     def ndim(self) -> int:
@@ -71,12 +94,12 @@ class Layout:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements follow one another in row-major order without gaps."""
+        """Whether the elements are in row-major order without gaps."""
         return self.strides == Layout.row_major(self.shape, self.bits).strides
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first bit that an element uses and the bit past the last one."""
+        """The first bit that an element uses, and the bit after the last."""
         if 0 in self.shape:
             return self.offset, self.offset
         low = high = self.offset
@@ -85,20 +108,24 @@ class Layout:
             low, high = (low + reach, high) if reach < 0 else (low, high + reach)
         return low, high + self.bits
 
+    def at(self, offset: int) -> Layout:
+        """The same Layout with another offset (bits)."""
+        return _trusted(self.shape, self.strides, offset, self.bits)
+
     def within_byte(self) -> Layout:
-        """The same counted from the byte that the first element begins in.
+        """The same Layout relative to the byte in which the first element begins.
 
         >>> Layout.of((2,), (4,), 20, 4).within_byte().offset
         4
         """
-        return self if self.offset < 8 else replace(self, offset=self.offset % 8)
+        return self if self.offset < 8 else self.at(self.offset % 8)
 
     def permute(self, axes: Sequence[int]) -> Layout:
-        """Dim i of the result is dim axes[i] of this one."""
+        """The view whose dim i is dim axes[i] of this Layout."""
         order = tuple(normal_axis(axis, self.ndim, "permute_dims") for axis in axes)
         if sorted(order) != list(range(self.ndim)):
             raise ReshapeError(
-                f"axes {tuple(axes)} are no permutation of the {self.ndim} dims of "
+                f"axes {tuple(axes)} are not a permutation of the {self.ndim} dims of "
                 f"{shape_text(self.shape)}",
                 asked_by="permute_dims",
             )
@@ -107,7 +134,7 @@ class Layout:
         )
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
-        """The order of the elements reversed along `axes` (None: along all)."""
+        """The view with the elements reversed along `axes` (None: all)."""
         dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
         strides, offset = list(self.strides), self.offset
         for i in dims:
@@ -116,7 +143,7 @@ class Layout:
         return Layout.of(self.shape, strides, offset, self.bits)
 
     def narrow(self, axis: int, start: int, size: int, step: int) -> Layout:
-        """`size` elements along `axis`, from `start` in steps of `step` (all within the dim)."""
+        """The view of `size` elements along `axis`: `start`, `start` + `step` ... (in bounds)."""
         shape, strides, offset = list(self.shape), list(self.strides), self.offset
         if size > 0:
             offset += start * strides[axis]
@@ -124,7 +151,7 @@ class Layout:
         return Layout.of(shape, strides, offset, self.bits)
 
     def select(self, axis: int, index: int) -> Layout:
-        """The elements at `index` (within the dim) of `axis`, which is dropped."""
+        """The view at `index` (in bounds) of `axis`, without that dim."""
         keep = [i for i in range(self.ndim) if i != axis]
         return Layout.of(
             [self.shape[i] for i in keep],
@@ -134,14 +161,14 @@ class Layout:
         )
 
     def insert(self, axis: int) -> Layout:
-        """A new dim of size 1 before dim `axis`."""
+        """The view with a new dim of size 1 before dim `axis`."""
         shape, strides = list(self.shape), list(self.strides)
         shape.insert(axis, 1)
         strides.insert(axis, 0)
         return Layout.of(shape, strides, self.offset, self.bits)
 
     def expand_dims(self, axis: int | Sequence[int]) -> Layout:
-        """New dims of size 1 at the places `axis` of the result."""
+        """The view with new dims of size 1, at `axis` in the result."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         layout = self
         for at in sorted(normal_axes(axes, self.ndim + len(axes), "expand_dims")):
@@ -149,7 +176,7 @@ class Layout:
         return layout
 
     def squeeze(self, axis: int | Sequence[int]) -> Layout:
-        """Without the dims `axis`, which must be of size 1."""
+        """The view without the dims `axis`, which must have size 1."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         drop = normal_axes(axes, self.ndim, "squeeze")
         for i in drop:
@@ -164,7 +191,7 @@ class Layout:
         )
 
     def broadcast_to(self, shape: Sequence[int]) -> Layout:
-        """Dims of size 1, and dims put in front, repeated by a stride of zero."""
+        """The view of `shape` in which dims of size 1 and new leading dims have stride 0."""
         lead = len(shape) - self.ndim
         fits = lead >= 0 and all(
             have in (1, want) for have, want in zip(self.shape, shape[max(lead, 0) :], strict=False)
@@ -178,7 +205,7 @@ class Layout:
         return Layout.of(shape, strides, self.offset, self.bits)
 
     def runs(self) -> list[tuple[int, int]]:
-        """(size, stride) of the longest evenly spaced runs, outermost first, without size-1 dims.
+        """(size, stride) of the dims, outermost first, merged where evenly spaced, without size 1.
 
         >>> Layout((2, 3, 4), (120, 40, 8), 0, 8).runs()
         [(6, 40), (4, 8)]
@@ -194,7 +221,7 @@ class Layout:
         return merged
 
     def reshape(self, shape: Sequence[int]) -> Layout | None:
-        """The view of `shape` (of the same element count), or None: no view exists.
+        """The view of `shape` (with as many elements), or None if there is none.
 
         >>> Layout((4, 6), (96, 16), 0, 8).reshape((2, 2, 3, 2)).strides
         (192, 96, 32, 16)
@@ -215,21 +242,54 @@ class Layout:
         return Layout.of(shape, strides[::-1], self.offset, self.bits)
 
 
+def _set(
+    layout: Layout, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int
+) -> None:
+    """Set the fields of a new Layout, which is frozen."""
+    fill = object.__setattr__
+    fill(layout, "shape", shape)
+    fill(layout, "strides", strides)
+    fill(layout, "offset", offset)
+    fill(layout, "bits", bits)
+
+
+def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
+    """The Layout of canonical arguments, which are not checked."""
+    layout = object.__new__(Layout)
+    _set(layout, shape, strides, offset, bits)
+    return layout
+
+
 def overflows(shape: Sequence[int]) -> bool:
-    """Whether the non-zero sizes multiply to more than int64 holds."""
+    """Whether the product of the non-zero sizes exceeds int64."""
     return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
+def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """The sizes (elements) of a shape; FormatError if one is negative or they exceed int64.
+
+    >>> checked_shape([2, 3], "the shape", "doctest")
+    (2, 3)
+    """
+    sizes = integers(values, what, asked_by)
+    if any(size < 0 for size in sizes) or overflows(sizes):
+        raise FormatError(
+            f"invalid shape {shape_text(sizes)}: sizes must not be negative, and the product of "
+            f"the non-zero ones must fit int64 ({asked_by})"
+        )
+    return sizes
+
+
 def normal_axis(axis: int, ndim: int, asked_by: str) -> int:
-    """`axis` counted from the front; a negative one counts from the end."""
+    """`axis` in [0, ndim); a negative one counts from the end."""
     if not -ndim <= axis < ndim:
         raise ReshapeError(f"axis {axis} is out of bounds for {ndim} dims", asked_by=asked_by)
     return axis % ndim
 
 
 def normal_axes(axes: Sequence[int], ndim: int, asked_by: str) -> tuple[int, ...]:
-    """Several axes, each at most once."""
+    """`normal_axis` of several axes, which must differ."""
     normal = tuple(normal_axis(axis, ndim, asked_by) for axis in axes)
     if len(set(normal)) < len(normal):
-        raise ReshapeError(f"an axis stands twice in {tuple(axes)}", asked_by=asked_by)
+        raise ReshapeError(f"repeated axis in {tuple(axes)}", asked_by=asked_by)
     return normal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from . import copying, outputs
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
-from .kernels.constants import CODES_BLOCK, LINE, MAX_RANK
+from .kernels.constants import CODES_BLOCK, LINE
 from .layout import Layout, normal_axes
 from .request import Request, integers, request
 from .resolver import target_shape
@@ -237,7 +236,8 @@ def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) 
     parts = [checked(x) for x in tensors]
     if len({x.shape for x in parts}) > 1:
         raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
-    at = normal_axes((operator.index(axis),), parts[0].ndim + 1 if parts else 1, "stack")
+    ndim = parts[0].ndim + 1 if parts else 1
+    at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
     return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
 
 
@@ -246,7 +246,7 @@ def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int
     if not parts:
         raise ReshapeError("there is nothing to join", asked_by=asked_by)
     first = parts[0]
-    (at,) = normal_axes((operator.index(axis),), first.ndim, asked_by)
+    (at,) = normal_axes(integers((axis,), "axis", asked_by), first.ndim, asked_by)
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):
             raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
@@ -288,7 +288,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
     target = outputs.target(out, kind, given.shape, (given,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
-        codes = Tensor(given.buffer, CODES, _with_bits(given.layout, 8))
+        codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
         given = _codes_as(_copied(codes, codes.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
     copying.copy(given, target, fresh=out is None)
@@ -297,7 +297,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
 
 def _codes_as(codes: Tensor, kind: DType) -> Tensor:
     """Codes, one byte each, as the elements that they are."""
-    return Tensor(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
+    return Tensor.trusted(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
 
 
 def _with_bits(layout: Layout, bits: int) -> Layout:
@@ -319,7 +319,10 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    try:
+        target = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    except ValueError as fault:
+        raise fault if isinstance(fault, ReshapeError) else _beyond_numpy(t, fault) from None
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
         t = _copied(t, t.shape, None)
@@ -330,6 +333,8 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
 def numpy(t: Tensor) -> NDArray[Any]:
     """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
 
+    Raises ReshapeError for more than NumPy's 64 dims and for sizes beyond its memory.
+
     >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
     array([[1, 2],
            [3, 4]], dtype=uint4)
@@ -337,7 +342,15 @@ def numpy(t: Tensor) -> NDArray[Any]:
     if t.dtype.packed:
         return unpack(t)
     strides = tuple(s // 8 for s in t.strides)
-    return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+    try:
+        return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+    except (ValueError, OverflowError) as fault:
+        raise _beyond_numpy(t, fault) from None
+
+
+def _beyond_numpy(t: Tensor, fault: Exception) -> ReshapeError:
+    """The error for a shape that no ndarray can have."""
+    return ReshapeError(f"NumPy has no array of {t.ndim} dims and {t.size} elements: {fault}")
 
 
 def tobytes(t: Tensor) -> bytes:
@@ -346,9 +359,10 @@ def tobytes(t: Tensor) -> bytes:
     >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
     '2103'
     """
-    if t.dtype.packed or t.ndim > MAX_RANK:
-        return _copied(t, t.shape, None).buffer.tobytes()
-    return ascontiguous(t.numpy()).tobytes()
+    # Never a packed tensor's own bytes: the padding may not be zero.
+    made = _copied(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
+    first = made.offset // 8
+    return made.buffer[first : first + t.nbytes].tobytes()
 
 
 for _operation in (

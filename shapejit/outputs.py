@@ -79,7 +79,7 @@ def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
     if out is None:
         if isinstance(dtype, DType):
             layout = Layout.row_major(shape, dtype.bits)
-            return Tensor(new_bytes(layout.size * dtype.bits), dtype, layout)
+            return Tensor.trusted(new_bytes(layout.size * dtype.bits), dtype, layout)
         return np.empty(shape, dtype)
     # Written out, not called: a small copy may cost 1 us more than NumPy's.
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
@@ -124,7 +124,7 @@ def array_over(
 ) -> NDArray[Any] | Tensor:
     """An array of the kind that `dtype` stands for, whose elements lie in the memory."""
     if isinstance(dtype, DType):
-        made = Tensor(memory, dtype, layout)
+        made = Tensor.trusted(memory, dtype, layout)
         return made.locked() if locked else made
     strides = tuple(stride // 8 for stride in layout.strides)
     array: NDArray[Any] = np.ndarray(layout.shape, dtype, memory.data, layout.offset // 8, strides)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -42,11 +41,11 @@ class Places(NamedTuple):
         bits = self.addresses & 7
         kinds = 8 * self.which + bits
         if len(kinds) and not (kinds != kinds[0]).any():
-            layout = replace(self.layouts[self.which[0]], offset=int(bits[0]))
+            layout = self.layouts[self.which[0]].at(int(bits[0]))
             yield layout, np.arange(len(kinds))
             return
         for kind in np.unique(kinds).tolist():
-            yield replace(self.layouts[kind // 8], offset=kind % 8), np.flatnonzero(kinds == kind)
+            yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
 
     def spans(self) -> Spans:
         """The bytes that each tensor reaches."""
@@ -65,7 +64,7 @@ def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     if isinstance(x, Tensor):
         layout = x.layout
         begin = 8 * address_of(x.buffer) + layout.offset
-        return begin, replace(layout, offset=0) if layout.offset else layout
+        return begin, layout.at(0) if layout.offset else layout
     return 8 * address_of(x), layout_of(x)
 
 
@@ -79,7 +78,7 @@ def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
         which = np.array([known.setdefault(key, len(known)) for key in keys], np.intp)
         offsets = np.array([layout.offset for layout in known], np.int64)[which]
         begins = 8 * addresses_of([t.buffer for t in items]) + offsets
-        return Places(begins, [replace(layout, offset=0) for layout in known], which)
+        return Places(begins, [layout.at(0) for layout in known], which)
     which = np.array([known.setdefault(x.strides, len(known)) for x in items], np.intp)
     firsts = {int(k): x for k, x in zip(which[::-1], items[::-1], strict=True)}
     return Places(8 * addresses_of(items), [layout_of(firsts[k]) for k in range(len(known))], which)

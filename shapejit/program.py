@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from . import engine, outputs
 from .dtypes import DType
 from .engine import Addresses
-from .errors import DTypeError, FormatError, ReshapeError, TraceError, about, shape_text
-from .fusion import Op, batched
-from .layout import Layout, overflows
+from .errors import DTypeError, ReshapeError, TraceError, about, shape_text
+from .fusion import Op, batched, checked_ops
+from .layout import Layout, checked_shape
 from .places import FEW, headers, located, named, place_of
 from .planner import Plan
 from .planner import plan as planned
@@ -54,9 +54,7 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
       one thread
     """
     kind = fixed_width(dtype)
-    sizes = integers(shape, "the shape", "plan")
-    if any(size < 0 for size in sizes) or overflows(sizes):
-        raise FormatError(f"{shape_text(sizes)} is no shape")
+    sizes = checked_shape(shape, "the shape", "plan")
     trace = object()
     made = fn(Traced(kind, Recorded.start(Layout.row_major(sizes, kind.bits)), trace))
     if not isinstance(made, Traced) or made.trace is not trace:
@@ -88,6 +86,11 @@ class Program:
     _kept: _Kept = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Programs come out of pickles, too: operations that leave their source are refused.
+        shape = checked_shape(self.source_shape, "the source shape", "Program")
+        object.__setattr__(self, "source_shape", shape)
+        object.__setattr__(self, "dtype", fixed_width(self.dtype))
+        checked_ops(self.ops, shape)
         straight = Specialization(self.ops, Layout.row_major(self.source_shape, self.dtype.bits))
         object.__setattr__(self, "shape", straight.route.shape)
         object.__setattr__(self, "_kept", _Kept(straight))
@@ -161,7 +164,7 @@ class Program:
         if isinstance(array, Traced):
             return self._inlined(array, out)
         place, layout = place_of(array)
-        special = self._specialized(replace(layout, offset=place & 7))
+        special = self._specialized(layout.at(place & 7))
         dtype = array.dtype
         if out is None:
             if not special.route.fresh:

@@ -1,14 +1,16 @@
-"""What a dialect asks of the resolver: a value without any arithmetic."""
+"""Request: a target shape as a dialect hands it to the resolver, before any arithmetic."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from .arrays import plain
 from .errors import DTypeError, ReshapeError
 
 INFER = -1
@@ -16,7 +18,7 @@ COPY = -2
 INVALID = -3
 
 MAX_SIZE = 2**63 - 1
-MAX_RANK = 1024  # NumPy stops at 64; a lazy range or a stride-0 array must not fill the memory
+MAX_RANK = 1024  # NumPy allows 64; a range or a stride-0 array must not fill the memory
 
 # Not np.integer, of which timedelta64 is one.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
@@ -28,13 +30,13 @@ _BYTES = str | bytes | bytearray | memoryview
 class Request:
     """A target shape as the resolver understands it.
 
-    `dims` holds, per dim, a size in elements, `INFER` (the one -1), `COPY` (the
-    size of the source dim of the same index), or `INVALID` (no meaning in any
-    dialect). `cancel` is the policy for tensors without elements: False means a
-    -1 beside a zero is an error; True means that copied dims cancel on both
-    sides before -1 is worked out, and that 0 / 0 is 1. `tokens` is the shape as
-    it was written and `asked_by` the operation, both for errors only: requests
-    that mean the same compare equal.
+    `dims` holds for each dim a size in elements, `INFER` (the one -1), `COPY`
+    (the size of the source dim of the same index), or `INVALID` (an error in
+    every dialect). `cancel` is the rule for tensors without elements: if False, a
+    -1 beside a zero is an error; if True, copied dims cancel on both sides before
+    the -1 is computed, and 0 / 0 is 1. `tokens` is the shape as it was given and
+    `asked_by` the operation, both for messages only: they do not count in
+    comparisons.
 
     >>> Request((2, INFER)) == Request((2, INFER), asked_by="onnx.Reshape-25")
     True
@@ -47,7 +49,7 @@ class Request:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # A request is looked up with every call: its hash is worked out once.
+        # A request is a cache key in every call: its hash is computed once.
         object.__setattr__(self, "_hash", hash((self.dims, self.cancel)))
 
     def __hash__(self) -> int:
@@ -57,9 +59,9 @@ class Request:
 def request(
     shape: Any, *, copy_zeros: bool = False, cancel: bool = False, asked_by: str
 ) -> Request:
-    """The request for the tokens of `shape`, where a zero copies or is literal.
+    """The Request for a shape in which a 0 copies (`copy_zeros`) or is a size.
 
-    With the defaults it means what the Array API says: literal zeros, one -1.
+    The defaults are the Array API's meaning: 0 is a size, one -1 is inferred.
 
     >>> request([0, -1], copy_zeros=True, asked_by="doctest").dims
     (-2, -1)
@@ -71,43 +73,45 @@ def request(
 
 
 def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
-    """The ints of a sequence or of a 1-D integer array, with their values unchanged."""
-    # Asking whether something is a Sequence costs more than a whole view: not for these two.
+    """The ints of a sequence or of a 1-D integer array, with their values unchanged.
+
+    Bools are refused, NumPy's integers accepted.
+
+    >>> integers(np.array([2, -1]), "the shape", "doctest")
+    (2, -1)
+    """
+    # isinstance(x, Sequence) takes longer than a view operation: skipped for these two.
     if type(values) is not tuple and type(values) is not list:
-        _check_kind(values, what, asked_by)
-        values = values.tolist() if isinstance(values, np.ndarray) else values
-    elif len(values) > MAX_RANK:
-        raise _too_long(what, asked_by)
+        values = _elements(values, what, asked_by)
+    if len(values) > MAX_RANK:
+        raise ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
     if set(map(type, values)) <= _INT:
         return tuple(values)
+    return tuple([_integer(v, what, asked_by) for v in values])
+
+
+def _integer(value: Any, what: str, asked_by: str) -> int:
+    """The value as an exact int, so that no enum equal to it enters messages and caches."""
     try:
-        # A bool or an enum would be shown and cached in place of the int that it equals.
-        return tuple([v if type(v) is int else int(operator.index(v)) for v in values])
+        if not isinstance(value, bool):
+            return int(operator.index(value))
     except TypeError:
-        raise DTypeError(f"{what} must hold ints only, not {values!r} ({asked_by})") from None
+        pass
+    raise DTypeError(f"{what} must hold ints only, not {value!r} ({asked_by})")
 
 
-def _check_kind(values: Any, what: str, asked_by: str) -> None:
-    """Refuse whatever is no sequence and no 1-D integer array, or too long to be a shape."""
+def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
+    """The items of a sequence or a 1-D integer array, at most one more than MAX_RANK."""
     if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise ReshapeError(f"{what} must be 1-D, not {values.ndim}-D", asked_by=asked_by)
-        if values.dtype.type not in _INTEGERS:
-            raise DTypeError(f"{what} must hold integers, not {values.dtype} ({asked_by})")
-        if isinstance(values, np.ma.MaskedArray):
-            raise DTypeError(f"{what} must not be a masked array ({asked_by})")
-    elif not isinstance(values, Sequence) or isinstance(values, _BYTES):
+        array = plain(values)
+        if array.ndim != 1:
+            raise ReshapeError(f"{what} must be 1-D, not {array.ndim}-D", asked_by=asked_by)
+        if array.dtype.type not in _INTEGERS:
+            raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
+        return list(array[: MAX_RANK + 1].tolist())
+    if not isinstance(values, Sequence) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"
         )
-    try:
-        rank = len(values)
-    except OverflowError:  # range(10**30)
-        rank = MAX_RANK + 1
-    if rank > MAX_RANK:
-        raise _too_long(what, asked_by)
-
-
-def _too_long(what: str, asked_by: str) -> ReshapeError:
-    return ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
+    return list(islice(values, MAX_RANK + 1))

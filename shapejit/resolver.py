@@ -1,7 +1,7 @@
-"""Source shape + Request -> target shape: the only place where sizes are multiplied.
+"""Source shape + Request -> target shape: the only place that multiplies sizes.
 
-`resolve_dims` is plain arithmetic on ints, in the subset of Python that numba
-compiles, so that a batch of shapes runs the very same function.
+`resolve_dims` is integer arithmetic in the subset of Python that numba compiles:
+batches of shapes run the same function, compiled.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ COUNTS_DIFFER = 9
 def resolve_dims(
     source: Sequence[int], dims: Sequence[int], cancel: bool, target: MutableSequence[int]
 ) -> tuple[int, int]:
-    """Write the target shape for `dims` into `target`; return (status, dim at fault).
+    """Write the target shape for `dims` into `target`; return (status, dim concerned or -1).
 
-    Products run over the non-zero sizes only and zeros are counted beside them,
-    so that overflow does not depend on the order of the dims.
+    Products are of the non-zero sizes, zeros are counted apart: so overflow does
+    not depend on the order of the dims.
     """
     rank = len(source)
     count, zeros = 1, 0
@@ -75,8 +75,8 @@ def resolve_dims(
         return (OK, -1) if same else (COUNTS_DIFFER, -1)
 
     if cancel:
-        # A copied dim stands on both sides: its zeros cancel. Its non-zero size may
-        # stay in both products, since (count * c) / (known * c) has the same quotient.
+        # A copied dim is on both sides, so its zero cancels. A non-zero size c may stay
+        # in both products: (count * c) / (known * c) is the same quotient.
         for i in range(len(dims)):
             if dims[i] == COPY and source[i] == 0:
                 zeros -= 1
@@ -96,7 +96,7 @@ def resolve_dims(
 
 @lru_cache(maxsize=4096)
 def target_shape(source: tuple[int, ...], request: Request) -> tuple[int, ...]:
-    """`resolve` for the shape of an array that exists."""
+    """`resolve` without checks of its arguments, cached."""
     target = [0] * len(request.dims)
     status, at = resolve_dims(source, request.dims, request.cancel, target)
     if status != OK:
@@ -105,18 +105,18 @@ def target_shape(source: tuple[int, ...], request: Request) -> tuple[int, ...]:
 
 
 def resolve(source_shape: Sequence[int], request: Request) -> tuple[int, ...]:
-    """The shape (sizes in elements) that `request` means for a tensor of `source_shape`.
+    """The target shape (sizes in elements) of `request` for a tensor of `source_shape`.
 
-    Requests come from a dialect: `shapejit.onnx.request`, `shapejit.openvino.request`,
-    `shapejit.onednn.request`. Raises ReshapeError, with both shapes and the tokens
-    that matter, where the dialect allows no such reshape.
+    Requests are made by `shapejit.onnx.request`, `shapejit.openvino.request` and
+    `shapejit.onednn.request`. Raises ReshapeError, with both shapes and a note on
+    each dim concerned, if the dialect does not allow the reshape.
 
     >>> import shapejit as sj
     >>> sj.resolve((2, 3, 4), sj.onnx.request([0, -1]))
     (2, 12)
     """
     if not isinstance(request, Request):
-        raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
+        raise DTypeError(f"expected a Request (see shapejit.onnx.request), not {request!r}")
     source = integers(source_shape, "the source shape", request.asked_by or "resolve")
     for i, size in enumerate(source):
         if not 0 <= size <= MAX_SIZE:
@@ -125,7 +125,7 @@ def resolve(source_shape: Sequence[int], request: Request) -> tuple[int, ...]:
 
 
 def _explain(source: tuple[int, ...], request: Request, status: int, at: int) -> ReshapeError:
-    """The error for a status: every token that matters, worked out once, on failure only."""
+    """The error for a status of `resolve_dims`, with its notes."""
     dims = request.dims
     tokens = request.tokens or tuple(0 if d == COPY else d for d in dims)
     notes = [
@@ -158,7 +158,7 @@ def _explain(source: tuple[int, ...], request: Request, status: int, at: int) ->
 
 
 def _product(sizes: Sequence[int]) -> int:
-    """The exact product: Python's ints do not overflow."""
+    """The exact product, beyond int64 too."""
     product = 1
     for size in sizes:
         product *= size

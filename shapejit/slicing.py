@@ -1,12 +1,10 @@
-"""Basic slicing: an index of ints, slices, None and one Ellipsis, applied to a Layout."""
+"""Basic slicing of a Layout: ints, slices, None and one Ellipsis."""
 
 from __future__ import annotations
 
 import operator
 from types import EllipsisType
 from typing import Any
-
-import numpy as np
 
 from .errors import OutOfBoundsError
 from .layout import Layout
@@ -15,10 +13,10 @@ Index = int | slice | EllipsisType | None
 
 
 def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
-    """The view that `index` selects, as NumPy's basic slicing says.
+    """The view that `index` selects, with the meaning of NumPy's basic slicing.
 
-    Raises OutOfBoundsError (an IndexError) for an index beyond a dim or of
-    another kind, Python's own ValueError for a step of zero.
+    Raises OutOfBoundsError (an IndexError) for an index that is out of bounds or of
+    another type, ValueError for a step of zero.
 
     >>> sliced(Layout.row_major((4, 6), 4), (slice(None, None, -1), 2)).strides
     (-24,)
@@ -28,9 +26,9 @@ def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     rest = layout.ndim - given
     gaps = sum(i is Ellipsis for i in items)
     if rest < 0:
-        raise OutOfBoundsError(f"{given} indices for {layout.ndim} dims")
+        raise OutOfBoundsError(f"too many indices: {given} for {layout.ndim} dims")
     if gaps > 1:
-        raise OutOfBoundsError("an index may hold one Ellipsis")
+        raise OutOfBoundsError("an index can have only one Ellipsis")
     if gaps == 0:
         items = (*items, Ellipsis)
     axis = 0
@@ -50,13 +48,13 @@ def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
 
 
 def _position(index: Any, size: int, axis: int) -> int:
-    """An integer index counted from the front."""
-    if isinstance(index, bool | np.bool_):
-        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis")
+    """An integer index in [0, size)."""
     try:
-        at = operator.index(index)
+        at = None if isinstance(index, bool) else operator.index(index)
     except TypeError:
-        raise OutOfBoundsError("only basic slicing: ints, slices, None and Ellipsis") from None
+        at = None
+    if at is None:
+        raise OutOfBoundsError(f"an index is an int, a slice, None or Ellipsis, not {index!r}")
     if not -size <= at < size:
         raise OutOfBoundsError(f"index {at} is out of bounds for dim {axis} of size {size}")
     return at % size

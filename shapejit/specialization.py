@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -73,7 +72,7 @@ class Specialization:
             return self.by_numpy(x)
         view = self.route.view
         assert view is not None
-        seen = x.with_layout(replace(view, offset=view.offset + x.offset // 8 * 8))
+        seen = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
         return seen.locked() if self.route.locked else seen
 
     def new(self, sources: Addresses, dtype: Kind) -> list[Any]:
@@ -128,7 +127,7 @@ class Specialization:
             into = None
             src, dst = sources, targets
             if bit:
-                into = replace(Layout.row_major(step.shape, step.bits), offset=bit)
+                into = Layout.row_major(step.shape, step.bits).at(bit)
             if bits.any():
                 src, dst = sources[bits == bit], targets[bits == bit]
             engine.run(planner.compiled(step, into=into, count=len(src)), src & ~7, dst & ~7, fresh)

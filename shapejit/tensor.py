@@ -1,4 +1,4 @@
-"""Tensor: a byte buffer, a dtype and a Layout. The one door in and out."""
+"""Tensor: a byte buffer, a dtype and a Layout; conversion from and to other arrays."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import dlpack
+from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes
-from .buffers import bytes_of, memory_of
+from .buffers import as_ndarray, bytes_of, check_bytes, memory_of
 from .buffers import plain as plain
-from .dtypes import STRING, DType, dtype
+from .dtypes import DType, dtype
+from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
-from .layout import Layout, overflows
-from .request import integers
+from .layout import Layout, checked_shape
 from .slicing import Index, sliced
 
 Array = TypeVar("Array", NDArray[Any], "Tensor")
 
 
+@without_arithmetic
 class Tensor:
     """An n-dimensional view of packed bytes.
 
-    `strides` and `offset` count bits from the start of `buffer`, the memory
-    itself. Elements narrower than a byte lie side by side, least significant
-    bits first, the whole tensor one stream (ONNX's bit order).
+    `buffer` is the memory, a 1-D uint8 ndarray; `layout` has the shape, and
+    strides and offset in bits. Sub-byte elements are adjacent, least significant
+    bits first, the whole tensor one stream of bits (ONNX's bit order). The fields
+    are read-only; the constructor raises FormatError if they do not match.
 
-    A Tensor is memory, not a number: arithmetic, comparisons (`==` too) and
-    truth raise TypeError, because each would have to unpack or to guess.
-    `numpy.asarray` gives values to compute with, `shapejit.array_equal` compares
-    bits, `is` identity, which is also what a Tensor is hashed by.
+    Arithmetic, comparisons (`==` too) and truth raise TypeError: compute on
+    `numpy.asarray(tensor)`, compare bits with `shapejit.array_equal`.
 
     >>> t = Tensor.frombuffer(bytes([0x21, 0x43, 0x05]), "int4", (5,))
     >>> t
@@ -41,7 +42,7 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "buffer", "dtype", "layout")
-    __array_ufunc__ = None  # NumPy's arithmetic would be on codes: refuse it
+    __array_ufunc__ = None  # NumPy's arithmetic would use the codes: refuse it
 
     buffer: Bytes
     dtype: DType
@@ -62,38 +63,58 @@ class Tensor:
     tobytes: Callable[[], bytes]
     unpack: Callable[..., NDArray[Any]]
 
-    def __init__(self, buffer: Bytes, dtype: DType, layout: Layout) -> None:
-        self.buffer = buffer
-        self.dtype = dtype
-        self.layout = layout
+    def __init__(self, buffer: Bytes, dtype: object, layout: Layout) -> None:
+        kind, memory = fixed_width(dtype), plain(buffer)
+        if not isinstance(layout, Layout):
+            raise DTypeError(f"layout must be a Layout, not {type(layout).__name__}")
+        # Made again to be checked: Layout's static methods and views are not.
+        checked = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
+        if checked.bits != kind.bits:
+            raise FormatError(f"the layout has {checked.bits} bits per element, {kind} {kind.bits}")
+        check_bytes(memory, checked)
+        self.buffer, self.dtype, self.layout = memory, kind, checked
+
+    @staticmethod
+    def trusted(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:
+        """The Tensor of parts that are known to match: nothing is checked."""
+        made = object.__new__(Tensor)
+        _set_buffer(made, buffer)
+        _set_dtype(made, dtype)
+        _set_layout(made, layout)
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"{name} of a Tensor cannot be set: make a new Tensor")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{name} of a Tensor cannot be deleted")
 
     @classmethod
     def frombuffer(cls, buffer: Any, dtype: object, shape: Sequence[int]) -> Tensor:
         """The packed bytes of any buffer as a Tensor, without copying them.
 
-        `buffer` (bytes, bytearray, memoryview, mmap, C-contiguous ndarray: whatever
-        lends its memory in one piece) holds exactly the bytes that `shape` (in
-        elements) needs. It is kept as long as any view of the Tensor: until then a
-        bytearray cannot be resized nor a mmap closed (BufferError). A read-only
-        buffer gives a read-only Tensor. Raises FormatError where the sizes differ or
-        there is no such buffer, DTypeError for strings.
+        `buffer` (bytes, bytearray, memoryview, mmap, C-contiguous ndarray: anything
+        with a contiguous buffer) has exactly the bytes that `shape` (in elements)
+        needs. Views of the Tensor keep it alive: until they are gone, a bytearray
+        cannot be resized nor a mmap closed (BufferError). A read-only buffer gives a
+        read-only Tensor. Raises FormatError for a wrong size, DTypeError for strings.
 
         >>> Tensor.frombuffer(bytearray(4), "float6_e2m3fn", (5,)).nbytes
         4
         """
         kind = fixed_width(dtype)
-        sizes = integers(shape, "the shape", "Tensor.frombuffer")
-        if any(size < 0 for size in sizes) or overflows(sizes):
-            raise FormatError(f"{shape_text(sizes)} is no shape")
+        sizes = checked_shape(shape, "the shape", "Tensor.frombuffer")
         memory = bytes_of(buffer)
         layout = Layout.row_major(sizes, kind.bits)
         need = kind.nbytes(layout.size)
         if memory.size != need:
             raise FormatError(
                 f"{elements(layout.size)} of {kind} in shape {shape_text(sizes)} are {need} bytes, "
-                f"but the buffer holds {memory.size}"
+                f"but the buffer has {memory.size}"
             )
-        return cls(memory, kind, layout)
+        return Tensor.trusted(memory, kind, layout)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -124,7 +145,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements packed (not of the buffer).
+        """The bytes of the packed elements (not of the buffer).
 
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).nbytes
         3
@@ -151,7 +172,7 @@ class Tensor:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements follow one another in row-major order without gaps.
+        """Whether the elements are in row-major order without gaps.
 
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.contiguous
         False
@@ -160,13 +181,13 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:
-        """The view with both dims exchanged; for 2-D tensors only (Array API).
+        """The transposed view of a 2-D tensor (Array API); ValueError for other ranks.
 
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.shape
         (3, 2)
         """
         if self.ndim != 2:
-            raise ValueError(f".T is for 2 dims, not {self.ndim}; use permute_dims or .mT")
+            raise ValueError(f".T needs 2 dims, not {self.ndim}; use permute_dims or .mT")
         return self.with_layout(self.layout.permute((1, 0)))
 
     @property
@@ -179,21 +200,21 @@ class Tensor:
         return self.matrix_transpose()
 
     def with_layout(self, layout: Layout) -> Tensor:
-        """Another view of the same memory."""
-        return Tensor(self.buffer, self.dtype, layout)
+        """The view with another Layout, derived from this one's: it is not checked."""
+        return Tensor.trusted(self.buffer, self.dtype, layout)
 
     def locked(self) -> Tensor:
         """The same view, read-only."""
         memory = self.buffer.view()
         memory.flags.writeable = False
-        return Tensor(memory, self.dtype, self.layout)
+        return Tensor.trusted(memory, self.dtype, self.layout)
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Tensor:
-        """Basic slicing: ints, slices (negative steps too), None and one Ellipsis; a view."""
+        """A view by basic slicing: ints, slices (negative steps too), None and one Ellipsis."""
         return self.with_layout(sliced(self.layout, index))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only what the elements reach travels, packed if the view leaves out much between them."""
+        """Pickles the bytes that the elements span, or a packed copy if that is much smaller."""
         memory, layout = self._reached()
         if memory.size > self.nbytes * 4 // 3 + 64:
             memory, layout = self.ascontiguous()._reached()
@@ -204,33 +225,32 @@ class Tensor:
         return self.with_layout(self.layout)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """The same view of a copy of what the elements reach; a read-only one stays so."""
+        """The same view of a copy of the bytes that the elements span; as writable as this one."""
         memory, layout = self._reached()
         return _restored(memory.copy(), self.dtype, layout, self.buffer.flags.writeable)
 
     def _reached(self) -> tuple[Bytes, Layout]:
-        """The bytes from the first to the last that an element touches, and the Layout in them."""
+        """The bytes from the first to the last element, and the Layout in them."""
         low, high = self.layout.span
         first, end = low // 8, (high + 7) // 8
-        layout = Layout(self.shape, self.strides, self.offset - 8 * first, self.dtype.bits)
-        return self.buffer[first:end], layout
+        return self.buffer[first:end], self.layout.at(self.offset - 8 * first)
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a tensor without dims has no len()")
+            raise TypeError("a Tensor of 0 dims has no len()")
         return self.shape[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False and self.dtype.packed:
-            raise ValueError(f"{self.dtype} is packed: as an ndarray it must be copied")
+            raise ValueError(f"{self.dtype} is packed: to be an ndarray it must be copied")
         if self.dtype.numpy is None:
             raise DTypeError(
-                f"NumPy and ml_dtypes have no {self.dtype}; use unpack() for its codes"
+                f"NumPy and ml_dtypes have no dtype {self.dtype}; unpack() returns its codes"
             )
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
             if copy is False:
-                raise ValueError(f"{self.dtype} as {dtype} must be copied")
+                raise ValueError(f"{self.dtype} must be copied to become {dtype}")
             return array.astype(dtype)
         return array.copy() if copy and not self.dtype.packed else array
 
@@ -244,10 +264,10 @@ class Tensor:
     ) -> Any:
         """A DLPack capsule over this memory (Array API 2024.12; DLPack 1.1), or over a copy.
 
-        Elements narrower than a byte are lent packed; `copy=True` lends a copy in
-        row-major order. Raises ExportError (a BufferError) for dtypes that DLPack
-        lacks, for views that begin within a byte or whose strides are no whole
-        elements, and for what an unversioned capsule cannot say.
+        Sub-byte elements are exported packed; `copy=True` exports a copy in row-major
+        order. Raises ExportError (a BufferError) for dtypes that DLPack lacks, for
+        views that begin within a byte or whose strides are not multiples of an
+        element, and for what an unversioned capsule cannot describe.
 
         >>> import numpy as np
         >>> np.from_dlpack(Tensor.frombuffer(bytearray([1, 0, 2, 0]), "int16", (2,))[::-1])
@@ -272,7 +292,7 @@ class Tensor:
         return f"Tensor([{', '.join(values)}], shape={self.shape}, {kind})"
 
     def _value(self, index: int) -> Any:
-        """The element at a row-major index, read without any kernel."""
+        """The element at a row-major index, read without a kernel."""
         bit = self.offset
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             index, at = divmod(index, size)
@@ -284,48 +304,26 @@ class Tensor:
         return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
 
 
-def _refusal(sign: str) -> Callable[..., Any]:
-    """The method of an operator that a Tensor does not have."""
-
-    def refuse(*operands: Tensor) -> Any:
-        raise TypeError(
-            f"a Tensor has no {sign}: compute on numpy.asarray(tensor), which unpacks; "
-            f"compare bits with shapejit.array_equal(a, b), identity with 'is'"
-        )
-
-    return refuse
-
-
-# Without them Python would compare identities for ==, and take any length above 0 for true.
-_REFUSED = {
-    "+": "add radd pos", "-": "sub rsub neg", "*": "mul rmul", "@": "matmul rmatmul",
-    "/": "truediv rtruediv", "//": "floordiv rfloordiv", "%": "mod rmod", "**": "pow rpow",
-    "divmod()": "divmod rdivmod", "<<": "lshift rlshift", ">>": "rshift rrshift",
-    "&": "and rand", "|": "or ror", "^": "xor rxor", "~": "invert", "abs()": "abs", "==": "eq",
-    "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge", "truth value": "bool",
-}  # fmt: skip
-for _sign, _names in _REFUSED.items():
-    for _name in _names.split():
-        setattr(Tensor, f"__{_name}__", _refusal(_sign))
+# `trusted` sets the fields without `Tensor.__setattr__`.
+_set_buffer = vars(Tensor)["buffer"].__set__
+_set_dtype = vars(Tensor)["dtype"].__set__
+_set_layout = vars(Tensor)["layout"].__set__
 
 
 def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> Tensor:
-    """A Tensor from its pickle."""
-    if not writeable:
-        memory = memory.view()
-        memory.flags.writeable = False
-    return Tensor(memory, dtype, layout)
+    """The Tensor of a pickle."""
+    return Tensor(memory, dtype, layout) if writeable else Tensor(memory, dtype, layout).locked()
 
 
 def asarray(x: Any, /) -> Tensor:
-    """An ndarray, or what NumPy or DLPack can read, as a Tensor over the same memory.
+    """An ndarray, or any object that NumPy or DLPack can read, as a Tensor over its memory.
 
-    A Tensor is returned as it is. ml_dtypes' sub-byte arrays keep one byte an
+    A Tensor is returned unchanged. ml_dtypes' sub-byte arrays have one byte per
     element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
-    one). What NumPy has no dtype for comes by DLPack from the CPU: torch's
-    bfloat16 and float8; its float4_e2m1fn_x2 of shape (m, n) is float4_e2m1fn
-    of shape (m, 2 * n). Raises DTypeError for strings, objects and dtypes
-    outside the table, FormatError for memory of other devices.
+    one). Dtypes that NumPy lacks come by DLPack from the CPU: torch's bfloat16 and
+    float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
+    (m, 2 * n). Raises DTypeError for strings, objects and unsupported dtypes,
+    FormatError for memory on other devices.
 
     >>> import numpy as np, ml_dtypes
     >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
@@ -333,43 +331,22 @@ def asarray(x: Any, /) -> Tensor:
     """
     if isinstance(x, Tensor):
         return x
-    array = x if isinstance(x, np.ndarray) else _numpys(x)
+    array = as_ndarray(x)
     if array is None:
         return Tensor(*dlpack.borrow(x))
-    array = plain(array)
     kind = fixed_width(array.dtype)
     memory, layout = memory_of(array, kind.bits)
-    return Tensor(memory, kind, layout)
-
-
-def _numpys(x: Any) -> NDArray[Any] | None:
-    """What NumPy makes of x; None where it cannot and DLPack may."""
-    lends = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
-    if lends and not hasattr(x, "__array__"):
-        return None
-    try:
-        return np.asarray(x)
-    except TypeError:
-        if lends:
-            return None
-        raise
-
-
-def fixed_width(x: object) -> DType:
-    """The dtype, which must not be string."""
-    kind = dtype(x)
-    if kind is STRING:
-        raise DTypeError("strings and objects have no fixed width: keep them in an ndarray")
-    return kind
+    return Tensor.trusted(memory, kind, layout)
 
 
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:
-    """The dtype of an array; an object array is `string` if it holds str or bytes alone."""
+    """The dtype of an array; `string` for an object array that has only str and bytes."""
     if isinstance(x, Tensor):
         return x.dtype
-    kind = dtype(x.dtype)
-    if x.dtype == object:
-        for value in x.flat:
+    array = plain(x)
+    kind = dtype(array.dtype)
+    if array.dtype == object:
+        for value in array.flat:
             if not isinstance(value, str | bytes):
-                raise DTypeError(f"an object array holds {type(value).__name__}, not only strings")
+                raise DTypeError(f"an object array of strings cannot hold {type(value).__name__}")
     return kind

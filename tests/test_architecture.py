@@ -13,8 +13,8 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors"],
-    ["dtypes"],
+    ["errors", "arithmetic"],
+    ["dtypes", "arrays"],
     ["request"],
     ["resolver"],
     ["layout"],
@@ -22,15 +22,16 @@ ROOMS = [
     ["slicing", "buffers"],
     ["dlpack"],
     ["tensor"],
-    ["tracing"],
+    ["kernels", "recent"],
+    ["workers"],
     ["tiling"],
     ["planner"],
-    ["kernels"],
     ["engine"],
-    ["roster"],
+    ["places"],
+    ["outputs"],
+    ["tracing", "copying"],
     ["operations"],
-    ["equality"],
-    ["mapping", "ways"],
+    ["equality", "specialization"],
     ["batch", "program"],
     ["dialects"],
     ["files"],
@@ -73,7 +74,7 @@ def imported(path):
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_go_upwards(path):
     here = room(path)
-    assert here in FLOOR, f"{here} is no room of the house"
+    assert here in FLOOR, f"{here} is not in ROOMS"
     for other in imported(path):
         if other in FLOOR and other != here:
             assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"

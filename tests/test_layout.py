@@ -1,3 +1,5 @@
+import copy
+import pickle
 from itertools import permutations, product
 from math import prod
 
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from views import bit_positions
 
-from shapejit import ReshapeError
+from shapejit import DTypeError, FormatError, ReshapeError
 from shapejit.layout import Layout
 
 SHAPES = [s for rank in range(4) for s in product(range(1, 4), repeat=rank)]
@@ -116,3 +118,62 @@ def test_contiguous():
 def test_bad_axes(view):
     with pytest.raises(ReshapeError):
         view(Layout.row_major((2, 3), 8))
+
+
+BAD = [
+    ((-1,), (4,), 0, 4),
+    ((2, 3), (4,), 0, 4),
+    ((2,), (4, 4), 0, 4),
+    ((2,), (4,), 0, 0),
+    ((2,), (4,), 0, -4),
+    ((2**62, 2**62), (4, 4), 0, 4),
+    ((2**64,), (0,), 0, 4),
+    ((0, 2**40, 2**40), (4, 4, 4), 0, 4),
+    ((2**62,), (4,), 0, 4),
+    ((2,), (2**63,), 0, 4),
+    ((2,), (-(2**63),), -1, 4),
+    ((2,), (4,), 2**63, 4),
+    ((2,), (4,), -(2**64), 4),
+    ((2,), (4,), 0, 2**64),
+    ((1,) * 1025, (4,) * 1025, 0, 4),
+    ((True,), (4,), 0, 4),
+    ((2,), (True,), 0, 4),
+    ((2,), (4,), False, 4),
+    ((2,), (4,), 0, True),
+    ((2.0,), (4,), 0, 4),
+    ((2,), (4.0,), 0, 4),
+    ((2,), (4,), None, 4),
+    ((2,), (4,), 0, "4"),
+    (2, (4,), 0, 4),
+    ((2,), 4, 0, 4),
+    (None, None, None, None),
+    ("2", "4", 0, 4),
+]
+
+
+@pytest.mark.parametrize("given", BAD, ids=range(len(BAD)))
+def test_a_layout_is_checked_when_it_is_made(given):
+    for bad in (given, tuple([*x] if isinstance(x, tuple) else x for x in given)):
+        with pytest.raises((FormatError, DTypeError, ReshapeError)):
+            Layout(*bad)
+
+
+def test_a_pickled_layout_is_checked():
+    lie = pickle.dumps(Layout((77,), (4,), 0, 4), 0).replace(b"77", b"-7")
+    with pytest.raises(FormatError, match="-7"):
+        pickle.loads(lie)
+
+
+@pytest.mark.parametrize("layout", [Layout((2, 3), (-12, 4), 12, 4), Layout.row_major((0, 9), 8)])
+def test_layouts_come_back_from_pickles_and_copies(layout):
+    for twin in (pickle.loads(pickle.dumps(layout)), copy.copy(layout), copy.deepcopy(layout)):
+        assert twin == layout
+
+
+def test_a_layout_made_of_other_ints_is_the_same():
+    given = np.array([2, 3]), [np.int32(12), 4], np.uint8(8), np.int64(4)
+    layout = Layout(*given)
+    assert layout == Layout((2, 3), (12, 4), 8, 4)
+    assert {type(n) for n in (*layout.shape, *layout.strides, layout.offset, layout.bits)} == {int}
+    assert Layout((1, 3), (10**30, 4), 0, 4) == Layout.row_major((1, 3), 4)
+    assert Layout((0, 2**62), (5, 6), 7, 64) == Layout.row_major((0, 2**62), 64)

@@ -177,7 +177,10 @@ BAD = [
     (("--permute", "(=0"), "no regular expression"),
     (("--permute", "y=a"), "'a' is no integer"),
     (("--reshape", "y=" + "9" * 5000), "is no integer"),
-    (("--spec", "onednn", "--reshape", "y=2,3"), "StaticReshape takes f32, f16 and bf16, not int8"),
+    (
+        ("--spec", "onednn", "--reshape", "y=2,3"),
+        "StaticReshape supports f32, f16 and bf16, not int8",
+    ),
     (("--special-zero",), "--special-zero is no attribute of --spec array"),
     (("--spec", "onnx", "--special-zero"), "--special-zero is no attribute of --spec onnx"),
     (("--spec", "openvino", "--allowzero"), "--allowzero is no attribute of --spec openvino"),

@@ -424,8 +424,8 @@ def test_new_ops_come_before_shapejit() -> None:
     [
         (1, (5, -1), r"cannot reshape \(2, 3, 4\) into \[5, -1\](.|\n)*asked by onnx\.Reshape-1$"),
         (13, (5,), r"cannot reshape \(2, 3, 4\) into \[5\](.|\n)*asked by onnx\.Reshape-13$"),
-        (25, (-1, -1), r"second time(.|\n)*asked by onnx\.Reshape-25 \(allowzero=0\)$"),
-        (25, (24, -2), r"-2 is no size"),
+        (25, (-1, -1), r"second -1(.|\n)*asked by onnx\.Reshape-25 \(allowzero=0\)$"),
+        (25, (24, -2), r"invalid size -2"),
         (25, (2, 3, 4, 0), "rank 3"),
     ],
     ids=["fraction", "count", "two -1", "-2", "nothing to copy"],
@@ -466,7 +466,7 @@ def test_data_must_be_a_tensor(way: Way) -> None:
         (1, helper.make_node("Reshape", "xs", "y"), "Reshape-1 has 1 inputs, not 2"),
         (5, helper.make_node("Reshape", "x", "y"), "Reshape-5 has 2 inputs, not 1"),
         (25, helper.make_node("Shape", "xs", "y"), "Shape-25 has 1 inputs, not 2"),
-        (25, helper.make_node("Reshape", "xs", "y", allowzero=2), "allowzero is 0 or 1"),
+        (25, helper.make_node("Reshape", "xs", "y", allowzero=2), "allowzero must be 0 or 1"),
     ],
 )
 def test_nodes_that_the_version_does_not_have(opset: int, node: Any, message: str) -> None:
@@ -526,7 +526,7 @@ def test_inputs_of_every_kind() -> None:
         same_bits(prepared.run(inputs)[0], x.reshape(4, 6))
     for inputs in ([x], x, {"x": x}):
         same_bits(prepared.run(inputs)[0], x.reshape(12, 2))
-    with pytest.raises(ValueError, match=r"takes 1 inputs \(\['x'\]\), not 3"):
+    with pytest.raises(ValueError, match=r"expects 1 inputs \(\['x'\]\), not 3"):
         prepared.run([x, x, x])
 
 

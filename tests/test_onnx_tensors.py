@@ -197,38 +197,38 @@ STRING, BOOL = TensorProto.STRING, TensorProto.BOOL
 
 
 @pytest.mark.parametrize(
-    ("facts", "says"),
+    ("fields", "says"),
     [
-        ({"data_type": 0, "dims": [1], "raw_data": b"a"}, "no dtype 0"),
-        ({"data_type": 99, "dims": [1], "raw_data": b"a"}, "no dtype 99"),
-        ({"data_type": INT4, "dims": [-1], "raw_data": b"a"}, "is no shape"),
-        ({"data_type": INT4, "dims": [2**40, 2**40], "raw_data": b"a"}, "is no shape"),
-        ({"data_type": STRING, "dims": [-1, -1], "string_data": [b"a"]}, "is no shape"),
-        ({"data_type": INT4, "dims": [3], "raw_data": b"a"}, "are 2 bytes, but the buffer holds 1"),
+        ({"data_type": 0, "dims": [1], "raw_data": b"a"}, "unknown onnx dtype 0"),
+        ({"data_type": 99, "dims": [1], "raw_data": b"a"}, "unknown onnx dtype 99"),
+        ({"data_type": INT4, "dims": [-1], "raw_data": b"a"}, "invalid shape"),
+        ({"data_type": INT4, "dims": [2**40, 2**40], "raw_data": b"a"}, "invalid shape"),
+        ({"data_type": STRING, "dims": [-1, -1], "string_data": [b"a"]}, "invalid shape"),
+        ({"data_type": INT4, "dims": [3], "raw_data": b"a"}, "are 2 bytes, but the buffer has 1"),
         ({"data_type": INT4, "dims": [1], "raw_data": b"ab"}, "are 1 bytes"),
         ({"data_type": FLOAT, "dims": [2**61], "raw_data": b"ab"}, "bytes"),
         ({"data_type": FLOAT, "dims": [2], "raw_data": b""}, "are 8 bytes"),
-        ({"data_type": FLOAT, "dims": [2]}, "no field has any"),
-        ({"data_type": FLOAT, "dims": []}, "no field has any"),
-        ({"data_type": STRING, "dims": [2]}, "no field has any"),
+        ({"data_type": FLOAT, "dims": [2]}, "all fields are empty"),
+        ({"data_type": FLOAT, "dims": []}, "all fields are empty"),
+        ({"data_type": STRING, "dims": [2]}, "all fields are empty"),
         ({"data_type": STRING, "dims": [1], "raw_data": b"a"}, "belong in string_data"),
         ({"data_type": FLOAT, "dims": [1], "int32_data": [1]}, "belong in float_data"),
         ({"data_type": FLOAT, "dims": [1], "string_data": [b"1"]}, "not in string_data"),
         ({"data_type": INT4, "dims": [1], "int64_data": [1]}, "belong in int32_data"),
         ({"data_type": FLOAT, "dims": [1], "float_data": [1], "raw_data": b"1234"}, "raw_data and"),
-        ({"data_type": FLOAT, "dims": [1], "float_data": [1], "int32_data": [1]}, "only one may"),
+        ({"data_type": FLOAT, "dims": [1], "float_data": [1], "int32_data": [1]}, "only one field"),
         ({"data_type": FLOAT, "dims": [1], "float_data": [1, 2]}, "which has 2"),
         ({"data_type": FLOAT, "dims": [2**60], "float_data": [1, 2]}, "which has 2"),
         ({"data_type": FLOAT, "dims": [0], "float_data": [1]}, "which has 1"),
-        ({"data_type": INT4, "dims": [3], "int32_data": [1, 2, 3]}, "are 2 entries"),
-        ({"data_type": TensorProto.UINT2, "dims": [9], "int32_data": [1, 2]}, "are 3 entries"),
-        ({"data_type": FLOAT6, "dims": [4], "int32_data": [1, 2, 3]}, "are 4 entries"),
+        ({"data_type": INT4, "dims": [3], "int32_data": [1, 2, 3]}, "need 2 entries"),
+        ({"data_type": TensorProto.UINT2, "dims": [9], "int32_data": [1, 2]}, "need 3 entries"),
+        ({"data_type": FLOAT6, "dims": [4], "int32_data": [1, 2, 3]}, "need 4 entries"),
         ({"data_type": FLOAT6, "dims": [1], "int32_data": [64]}, r"\[0\] = 64"),
-        ({"data_type": TensorProto.COMPLEX64, "dims": [2], "float_data": [1, 2]}, "are 4 entries"),
-        ({"data_type": INT4, "dims": [2], "int32_data": [256]}, "= 256 are no bits of int4"),
+        ({"data_type": TensorProto.COMPLEX64, "dims": [2], "float_data": [1, 2]}, "need 4 entries"),
+        ({"data_type": INT4, "dims": [2], "int32_data": [256]}, "= 256 is out of range for int4"),
         ({"data_type": TensorProto.UINT8, "dims": [2], "int32_data": [0, -129]}, r"\[1\] = -129"),
         ({"data_type": TensorProto.BFLOAT16, "dims": [1], "int32_data": [65536]}, "= 65536"),
-        ({"data_type": BOOL, "dims": [1], "int32_data": [2]}, "= 2 are no bits of bool"),
+        ({"data_type": BOOL, "dims": [1], "int32_data": [2]}, "= 2 is out of range for bool"),
         ({"data_type": TensorProto.UINT32, "dims": [1], "uint64_data": [2**32]}, "4294967296"),
         ({"data_type": STRING, "dims": [3], "string_data": [b"a"]}, "which has 1"),
         ({"data_type": STRING, "dims": [2], "string_data": [b"a", b"\xff"]}, r"string_data\[1\]"),
@@ -237,10 +237,10 @@ STRING, BOOL = TensorProto.STRING, TensorProto.BOOL
         ({"data_type": FLOAT, "dims": [0], "segment": {"begin": 0, "end": 1}}, "segment"),
     ],
 )  # fmt: skip
-def test_what_a_proto_may_not_say(facts, says):
+def test_what_a_proto_may_not_say(fields, says):
     for name, title in (("w", "tensor 'w': "), (None, "a tensor without a name: ")):
         with pytest.raises(sj.ShapeJitError, match=says) as raised:
-            from_tensorproto(TensorProto(name=name, **facts))
+            from_tensorproto(TensorProto(name=name, **fields))
         assert str(raised.value).startswith(title)
 
 
@@ -345,12 +345,12 @@ def test_the_current_folder(folder, monkeypatch):
         ({"location": "data", "offset": 98}, "3 bytes from byte 98 on end beyond the file's 100"),
         ({"location": "data", "offset": 10**18}, "beyond the file's 100"),
         ({"location": "data", "length": 4}, "are 3 bytes, but its length is 4"),
-        ({"location": "data", "offset": -1}, "offset '-1' is no number of bytes"),
-        ({"location": "data", "offset": "1_0"}, "is no number"),
-        ({"location": "data", "offset": " 1"}, "is no number"),
-        ({"location": "data", "offset": ""}, "is no number"),
-        ({"location": "data", "offset": "9" * 5000}, "is no number"),
-        ({"location": "data", "length": "٣"}, "is no number"),
+        ({"location": "data", "offset": -1}, "offset '-1' is not a number of bytes"),
+        ({"location": "data", "offset": "1_0"}, "is not a number"),
+        ({"location": "data", "offset": " 1"}, "is not a number"),
+        ({"location": "data", "offset": ""}, "is not a number"),
+        ({"location": "data", "offset": "9" * 5000}, "is not a number"),
+        ({"location": "data", "length": "٣"}, "is not a number"),
         ({"location": "empty"}, "beyond the file's 0"),
         ({"location": "sub"}, "no regular file"),
         ({"location": "pipe"}, "no regular file"),
@@ -385,10 +385,10 @@ def test_external_data_without_a_file(folder):
         from_tensorproto(external(INT4, [5], location="data"))
     with pytest.raises(sj.FormatError, match=r"tensor 'w': .*no location"):
         from_tensorproto(external(INT4, [5], offset=0), base_dir=folder)
-    twice = external(INT4, [5], location="data")
-    twice.external_data.add(key="location", value="empty")
-    with pytest.raises(sj.FormatError, match="stands twice"):
-        from_tensorproto(twice, base_dir=folder)
+    repeated = external(INT4, [5], location="data")
+    repeated.external_data.add(key="location", value="empty")
+    with pytest.raises(sj.FormatError, match="duplicate key"):
+        from_tensorproto(repeated, base_dir=folder)
     both = external(INT4, [2], location="data")
     both.raw_data = b"a"
     with pytest.raises(sj.FormatError, match="only one"):

@@ -1,4 +1,5 @@
 import copy
+import enum
 import itertools
 import pickle
 from functools import partial
@@ -123,7 +124,7 @@ def test_overflow_in_any_order(meaning):
             for t in itertools.permutations(target):
                 check_resolve(meaning, s, t)
     for source in itertools.permutations((2**32, 2**32, 0)):
-        with pytest.raises(sj.ReshapeError, match="more than int64"):
+        with pytest.raises(sj.ReshapeError, match="exceeds int64"):
             sj.resolve(source, MEANINGS[meaning][0]([0, 2]))
 
 
@@ -259,13 +260,13 @@ MESSAGES = [
     (
         (6,), sj.onednn.request([-1, 2, -1], special_zero=False),
         "cannot reshape (6,) into [-1, 2, -1]\n"
-        "  dim 2: -1 stands here a second time; at most one is allowed\n"
+        "  dim 2: a second -1; at most one is allowed\n"
         "  asked by onednn.Reshape (special_zero=false)",
     ),
     (
         (6,), array_request([-2, 3]),
         "cannot reshape (6,) into [-2, 3]\n"
-        "  dim 0: -2 is no size; below zero only -1 has a meaning\n"
+        "  dim 0: invalid size -2; -1 is the only negative value allowed\n"
         "  asked by test",
     ),
     (
@@ -277,19 +278,19 @@ MESSAGES = [
     (
         (2**32, 2**32), array_request([1]),
         "cannot reshape (4294967296, 4294967296) into [1]\n"
-        "  the non-zero sizes of the source multiply to more than int64 holds\n"
+        "  the product of the non-zero sizes of the source exceeds int64\n"
         "  asked by test",
     ),
     (
         (1,), array_request([2**62, 4, 0]),
         "cannot reshape (1,) into [4611686018427387904, 4, 0]\n"
-        "  the non-zero sizes of the target multiply to more than int64 holds\n"
+        "  the product of the non-zero sizes of the target exceeds int64\n"
         "  asked by test",
     ),
     (
         (2, -3), array_request([6]),
         "cannot reshape (2, -3) into [6]\n"
-        "  source dim 1: -3 is no size\n"
+        "  source dim 1: invalid size -3\n"
         "  asked by test",
     ),
     (
@@ -373,11 +374,46 @@ def test_every_integer_type_is_a_shape(code):
         assert sj.resolve((6,), sj.openvino.request(shape, special_zero=True)) == (2, 3)
 
 
+class Dim(enum.IntEnum):
+    SEVEN = 7
+
+
 def test_ints_are_plain_ints():
-    """A True that equals 1 must not come back, from a cache, where a 1 was asked for."""
-    assert sj.resolve((True, 7), array_request([True, np.int8(7)])) == (1, 7)
+    """An enum or a NumPy integer must not come back, from a cache, where a 7 was asked for."""
+    assert sj.resolve((1, Dim.SEVEN), array_request([np.uint64(1), Dim.SEVEN])) == (1, 7)
+    assert sj.resolve((1, np.int16(7)), array_request([1, np.int8(7)])) == (1, 7)
     for size in sj.resolve((1, 7), array_request([1, 7])):
         assert type(size) is int
+
+
+@pytest.mark.parametrize("true", [True, np.True_], ids=["bool", "numpy"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda true: sj.reshape(np.zeros(1), (true,)),
+        lambda true: sj.reshape(np.zeros(1), [1, true]),
+        lambda true: sj.reshape_batch([np.zeros(1)], (true,)),
+        lambda true: sj.reshape_batch([np.zeros(1)], [(1, true)]),
+        lambda true: sj.resolve((true,), sj.onnx.request([1])),
+        lambda true: sj.onnx.request([true]),
+        lambda true: sj.openvino.request([true], special_zero=True),
+        lambda true: sj.onednn.request([true], special_zero=True),
+        lambda true: sj.onnx.shape_of((true,)),
+        lambda true: sj.Tensor.frombuffer(b"a", "int8", (true,)),
+        lambda true: sj.broadcast_to(np.zeros(1), (true,)),
+        lambda true: sj.plan((true,), "int8", lambda t: t),
+        lambda true: sj.permute_dims(np.zeros((1, 1)), (0, true)),
+        lambda true: sj.flip(np.zeros((1, 1)), axis=true),
+        lambda true: sj.flip(np.zeros((1, 1)), axis=(true,)),
+        lambda true: sj.squeeze(np.zeros((1, 1)), axis=true),
+        lambda true: sj.expand_dims(np.zeros((1, 1)), axis=true),
+        lambda true: sj.concat([np.zeros((1, 1))], axis=true),
+        lambda true: sj.stack([np.zeros((1, 1))], axis=true),
+    ],
+)
+def test_a_bool_is_neither_a_size_nor_an_axis(ask, true):
+    with pytest.raises(sj.DTypeError, match="must hold ints only, not"):
+        ask(true)
 
 
 def test_long_shapes():

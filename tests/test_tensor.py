@@ -4,6 +4,7 @@ import ctypes
 import mmap
 import operator
 import pickle
+from itertools import product
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from views import codes_of
 
 import shapejit as sj
+from shapejit.layout import Layout
 
 PACKED = [d for d in sj.dtypes.all() if d.packed]
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
@@ -365,7 +367,7 @@ def test_a_view_keeps_its_memory_alive():
     del junk
 
 
-def test_facts():
+def test_attributes():
     t = tensor("float6_e2m3fn", (2, 5))
     assert (t.shape, t.ndim, t.size, t.nbytes, len(t)) == ((2, 5), 2, 10, 8, 2)
     assert (t.strides, t.offset, t.contiguous) == ((30, 6), 0, True)
@@ -461,3 +463,106 @@ def test_packing_one_dirty_element_copies_it():
     t = sj.pack(dirty, "int4")
     assert t.buffer.tolist() == [0x0F]
     assert not np.shares_memory(t.buffer, dirty)
+
+
+MEMORY = np.zeros(4, np.uint8)
+LIES = {
+    "buffer too small": (MEMORY[:1], "int4", Layout.row_major((10**9,), 4)),
+    "one element too many": (MEMORY, "int4", Layout.row_major((9,), 4)),
+    "before the buffer": (MEMORY, "int4", Layout((2,), (-4,), 0, 4)),
+    "behind the buffer": (MEMORY, "int4", Layout((2,), (4,), 28, 4)),
+    "other bits": (MEMORY, "int4", Layout.row_major((4,), 8)),
+    "no layout": (MEMORY, "int4", (8,)),
+    "a layout made unchecked": (MEMORY, "int4", Layout.of((2, -3), (4, 4), 0, 4)),
+    "list": ([0, 0, 0, 0], "int4", Layout.row_major((8,), 4)),
+    "bytes": (bytes(4), "int4", Layout.row_major((8,), 4)),
+    "int8": (MEMORY.view(np.int8), "int4", Layout.row_major((8,), 4)),
+    "two dims": (MEMORY.reshape(2, 2), "int4", Layout.row_major((8,), 4)),
+    "gaps": (MEMORY[::2], "int4", Layout.row_major((4,), 4)),
+    "backwards": (MEMORY[::-1], "int4", Layout.row_major((8,), 4)),
+    "masked": (np.ma.masked_array(MEMORY), "int4", Layout.row_major((8,), 4)),
+    "strings": (MEMORY, "string", Layout.row_major((0,), 4)),
+    "no dtype": (MEMORY, "int5", Layout.row_major((1,), 5)),
+}
+
+
+@pytest.mark.parametrize("given", LIES.values(), ids=LIES)
+def test_a_tensor_is_checked_when_it_is_made(given):
+    with pytest.raises((sj.FormatError, sj.DTypeError)):
+        sj.Tensor(*given)
+
+
+def test_a_tensor_of_its_parts():
+    layout = Layout((2, 3), (-12, 4), 16, 4)
+    for dtype in ("int4", sj.dtype("int4"), ml_dtypes.int4):
+        t = sj.Tensor(np.arange(4, dtype=np.uint8).view(np.recarray), dtype, layout)
+        assert (t.dtype, t.layout, type(t.buffer)) == (sj.dtype("int4"), layout, np.ndarray)
+        assert t.tobytes() == bytes.fromhex("020301")
+
+
+class Returns:
+    """Its pickle calls a function with arguments."""
+
+    def __init__(self, function, *given):
+        self.made = function, given
+
+    def __reduce__(self):
+        return self.made
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int16"])
+def test_a_pickle_is_checked(dtype):
+    restored, (memory, kind, layout, writeable) = tensor(dtype, (5, 3)).__reduce__()
+    honest = memory, kind, layout, writeable
+    twin = pickle.loads(pickle.dumps(Returns(restored, *honest)))
+    assert twin.tobytes() == tensor(dtype, (5, 3)).tobytes()
+    for lie in (
+        (memory[:-1], kind, layout, writeable),
+        (memory, sj.dtype("float64"), layout, writeable),
+        (memory, kind, layout.at(8), writeable),
+        (memory, kind, layout.broadcast_to((9, 5, 3)).shape, writeable),
+        (memory.tobytes(), kind, layout, False),
+    ):
+        with pytest.raises((sj.FormatError, sj.DTypeError)):
+            pickle.loads(pickle.dumps(Returns(restored, *lie)))
+
+
+def test_the_parts_of_a_tensor_cannot_be_exchanged():
+    t = tensor("int4", (4,))
+    for name in ("buffer", "dtype", "layout", "shape"):
+        with pytest.raises(AttributeError):
+            setattr(t, name, getattr(tensor("int4", (40,)), name))
+        with pytest.raises(AttributeError):
+            delattr(t, name)
+    assert t.shape == (4,)
+
+
+MANY_DIMS = [(1,) * 68 + (2, 3), (2, *(1,) * 80, 3), (0,) * 70, (0, 2**62), (2**62, 0, 1)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int16", "int4"])
+@pytest.mark.parametrize("shape", MANY_DIMS, ids=["70", "82", "70 empty", "huge", "huge before"])
+def test_shapes_that_no_ndarray_has(shape, dtype):
+    t = tensor(dtype, (2, 3) if 2 in shape else (0,)).reshape(shape)
+    last = t.ndim - 1
+    for view in (t, t.permute_dims((last, *range(last))), sj.flip(t), t[..., None], t[:1]):
+        places = product(*map(range, view.shape)) if view.size else ()
+        expected = b"".join(view[place].tobytes() for place in places)
+        if dtype == "int4":
+            expected = sj.pack(np.frombuffer(expected, np.uint8), dtype).tobytes()
+        assert view.tobytes() == expected
+        for twin in (
+            pickle.loads(pickle.dumps(view)),
+            copy.deepcopy(view),
+            view.reshape(view.shape, copy=True),
+            view.ascontiguous(),
+            view.ascontiguous(out=sj.Tensor.frombuffer(bytearray(view.nbytes), dtype, view.shape)),
+        ):
+            assert twin.shape == view.shape
+            assert sj.array_equal(twin, view)
+            assert twin.tobytes() == view.tobytes()
+        assert repr(view).startswith("Tensor([")
+    if t.ndim > 64 or dtype == "float64":
+        for made in (t.numpy, t.unpack, lambda: np.asarray(t)):
+            with pytest.raises(sj.ReshapeError, match="NumPy has no array of"):
+                made()

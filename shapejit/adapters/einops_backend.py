@@ -1,8 +1,7 @@
-"""einops on shapejit Tensors: importing this module is enough, einops finds the backend itself.
+"""einops on shapejit Tensors: import this module, and einops finds the backend.
 
-Patterns move dims, so that the result is a view where one exists, and packed
-elements stay packed; where none exists, the last reshape is the only copy.
-Reductions compute with values, which shapejit does not: they are refused.
+The result is a view where one exists; if not, the last reshape makes the only
+copy. Packed elements stay packed. Reductions, which compute, raise DTypeError.
 
 >>> import einops, shapejit as sj
 >>> t = sj.Tensor.frombuffer(bytes([0x10, 0x32, 0x54]), "int4", (2, 3))
@@ -32,7 +31,7 @@ except ImportError as missing:
 
 
 class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is not type-checked
-    """What einops asks of a framework, for Tensors, traced ones too."""
+    """The backend interface of einops for Tensors, traced ones included."""
 
     framework_name = "shapejit"
 
@@ -49,7 +48,7 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
         return x.numpy()
 
     def arange(self, start: int, stop: int) -> Tensor:
-        """As NumPy's."""
+        """The ints from `start` to `stop`, exclusive, as a Tensor."""
         return asarray(np.arange(start, stop))
 
     def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -61,7 +60,7 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
         return operations.stack(tensors)
 
     def concat(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
-        """The Tensors one after the other."""
+        """The Tensors joined along `axis`."""
         return operations.concat(tensors, axis=axis)
 
     def add_axis(self, x: Tensor, new_position: int) -> Tensor:
@@ -75,16 +74,16 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
         return x.broadcast_to([pos2len.get(i, n) for i, n in enumerate(x.shape)])
 
     def tile(self, x: Tensor, repeats: Sequence[int]) -> Tensor:
-        """The elements repeated: only along dims of size 1, which is all that einops asks for."""
+        """The elements repeated along dims of size 1, the only ones that einops asks for."""
         return x.broadcast_to([n * size for n, size in zip(repeats, x.shape, strict=True)])
 
     def is_float_type(self, x: Tensor) -> bool:
-        """True: einops asks only before it takes a mean, and `reduce` says better why not."""
+        """True: einops asks only before a mean, for which `reduce` has the better message."""
         return True
 
     def reduce(self, x: Tensor, operation: str, axes: Sequence[int]) -> NoReturn:
-        """Refused: it would compute."""
+        """Raise DTypeError: shapejit does not compute."""
         raise DTypeError(
-            f"shapejit moves values and computes none: {operation} over dims {tuple(axes)} "
-            f"needs an ndarray, such as Tensor.numpy() gives"
+            f"shapejit does not compute: {operation} over dims {tuple(axes)} needs an ndarray, "
+            f"for example from Tensor.numpy()"
         )

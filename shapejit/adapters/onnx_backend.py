@@ -1,8 +1,8 @@
 """ONNX Reshape and Shape (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
 
-The evaluator finds an operator in `new_ops` by the name of its class alone, so
-there is one class an operator, not one a version: it takes the row in force at
-the opset of the model, function or subgraph that its node stands in.
+The evaluator finds an operator in `new_ops` by the name of its class alone. So
+there is one class per operator, which uses the version for the opset of the
+model, function or subgraph that contains the node.
 
 >>> graph = onnx.parser.parse_graph("g (float[2,3,4] x) => (int64[N] y) { y = Shape(x) }")
 >>> evaluator = ReferenceEvaluator(onnx.helper.make_model(graph), new_ops=OPS)
@@ -35,7 +35,7 @@ except ImportError as missing:
 
 @contextmanager
 def _own_errors() -> Iterator[None]:
-    """Let shapejit's errors through: OpRun.run wraps a DTypeError, as any TypeError, in its own."""
+    """Raise shapejit's own errors: OpRun.run wraps every TypeError, DTypeError too, in another."""
     try:
         yield
     except DTypeError:
@@ -50,7 +50,7 @@ def _own_errors() -> Iterator[None]:
 
 
 class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """A node of the operator that the class is named after, in the version in force there."""
+    """A node of the operator named like the class, in the version for its opset."""
 
     op_domain = ""
     function: Callable[..., NDArray[Any]]
@@ -58,7 +58,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
     def __init__(self, onnx_node: Any, run_params: dict[str, Any], schema: Any = None) -> None:
         opset = run_params["opsets"][onnx_node.domain]
         self.version = dialect.version(type(self).__name__, opset)
-        # OpRun would take the newest schema, whose defaults older versions do not have.
+        # OpRun would use the newest schema, which has defaults that older versions lack.
         if schema is None:
             schema = onnx.defs.get_schema(self.version.operator, self.version.since, self.op_domain)
         super().__init__(onnx_node, run_params, schema)
@@ -76,7 +76,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
             raise ReshapeError(
                 f"{self.version} has {self._schema.max_input} inputs, not {len(inputs)}"
             )
-        # What only the schema knows, Reshape-1's consumed_inputs, has no meaning left.
+        # Attributes of the schema alone (consumed_inputs of Reshape-1) are obsolete.
         known = {name: attributes[name] for name in attributes if name in self.version.attributes}
         return (self.function(*inputs, **known, opset=self.version.since),)
 
@@ -110,18 +110,18 @@ class Shape(_Operator):
     function = staticmethod(dialect.shape)
 
 
-# What `ReferenceEvaluator(model, new_ops=OPS)` takes, for models of every opset.
+# For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
 OPS = (Reshape, Shape)
 
 
 class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """onnx's ReferenceEvaluator with Reshape and Shape by shapejit everywhere in a model.
+    """onnx's ReferenceEvaluator with shapejit's Reshape and Shape everywhere in a model.
 
     `ReferenceEvaluator(model, new_ops=OPS)` uses them in the graph and its
-    subgraphs, but does not hand `new_ops` on to functions (the model's own, and
-    those that schemas define); this class does. Arguments are those of
-    ReferenceEvaluator; `new_ops` come before `OPS`. `run` raises shapejit's
-    errors as they are, however deep the node.
+    subgraphs, but does not pass `new_ops` on to functions (those of the model and
+    of schemas); this class does. Arguments are those of ReferenceEvaluator;
+    `new_ops` come before `OPS`. `run` raises shapejit's errors unwrapped, also
+    from nodes in subgraphs and functions.
 
     >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
     >>> Evaluator(node).run(None, {"x": np.zeros((2, 3), np.float32)})
@@ -137,17 +137,17 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not t
         new_ops: Sequence[type[Any]] | None = None,
         **options: Any,
     ) -> None:
-        # onnx builds the evaluators of functions as type(self)(function, ...) without new_ops.
+        # onnx makes the evaluators of functions by type(self)(function, ...), without new_ops.
         super().__init__(proto, opsets, functions, verbose, [*(new_ops or ()), *OPS], **options)
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for `(output_names, feed_inputs)`, as ReferenceEvaluator.run says."""
+        """The outputs; arguments are those of ReferenceEvaluator.run."""
         with _own_errors():
             return super().run(*args, **kwargs)
 
 
 class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """A model ready to run, as `Backend.prepare` returns it.
+    """A model prepared to run, made by `Backend.prepare`.
 
     >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
     >>> BackendRep(Evaluator(node)).run([np.zeros((2, 3), np.float32)])
@@ -162,8 +162,8 @@ class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not typ
 
         `inputs` is a mapping from names, a sequence in the order of the graph's
         inputs (all of them, or those without an initializer), or one ndarray.
-        Raises ValueError for another number of inputs, and whatever the
-        operators raise.
+        Raises ValueError for another number of inputs, and the errors of the
+        operators.
         """
         return tuple(self.evaluator.run(None, self._feeds(inputs)))
 
@@ -172,16 +172,16 @@ class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not typ
             return dict(inputs)
         values = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
         names = self.evaluator.input_names
-        # Up to IR version 3 initializers had to be listed among the inputs.
+        # Up to IR version 3, initializers are inputs as well.
         needed = [name for name in names if name not in self.evaluator.rt_inits_]
         for given in (names, needed):
             if len(values) == len(given):
                 return dict(zip(given, values, strict=True))
-        raise ValueError(f"the model takes {len(needed)} inputs ({needed}), not {len(values)}")
+        raise ValueError(f"the model expects {len(needed)} inputs ({needed}), not {len(values)}")
 
 
 class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """An `onnx.backend.base.Backend` on the CPU: onnx's evaluator, Reshape and Shape by shapejit.
+    """An `onnx.backend.base.Backend` on the CPU: onnx's evaluator with shapejit's operators.
 
     >>> Backend.run_node(onnx.helper.make_node("Shape", ["x"], ["y"]), [np.zeros((2, 3))])
     (array([2, 3]),)
@@ -191,15 +191,15 @@ class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-chec
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether models run on `device`: only on `"CPU"` (`"CPU:0"`)."""
+        """Whether `device` is the CPU: `"CPU"`, `"CPU:0"`."""
         return device.partition(":")[0] == "CPU"
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether `prepare` takes the model: it is valid, and each of its operators is known."""
+        """Whether `prepare` accepts the model: it is valid and all its operators are known."""
         try:
             cls.prepare(model, device, **kwargs)
-        except Exception:  # onnx refuses a model with anything from ValidationError to TypeError
+        except Exception:  # onnx raises anything from ValidationError to TypeError
             return False
         return True
 
@@ -207,8 +207,8 @@ class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-chec
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> BackendRep:
         """A ModelProto checked (onnx.checker) and ready to run; options are ignored.
 
-        Raises ValueError for a device that is not the CPU, and onnx's own errors
-        for a model that is not valid or has operators that its evaluator lacks.
+        Raises ValueError for a device other than the CPU, and onnx's own errors for
+        an invalid model or one with operators that its evaluator lacks.
         """
         cls._check_device(device)
         super().prepare(model, device, **kwargs)
@@ -218,7 +218,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-chec
     def run_model(
         cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any
     ) -> tuple[Any, ...]:
-        """The outputs of a model: `prepare`, then `BackendRep.run`."""
+        """The outputs of a model, by `prepare` and `BackendRep.run`."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -233,8 +233,8 @@ class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-chec
         """The outputs of one NodeProto, at the opset `opset_version` (default: onnx's newest).
 
         `inputs` as in `BackendRep.run`, in the order of the node's inputs.
-        Raises ValueError for a device that is not the CPU, onnx's own errors
-        for a node that is not valid, and whatever the operator raises.
+        Raises ValueError for a device other than the CPU, onnx's own errors for an
+        invalid node, and the errors of the operator.
 
         >>> node = onnx.helper.make_node("Reshape", ["x"], ["y"], shape=[0, -1])
         >>> Backend.run_node(node, np.zeros((2, 3, 4), np.float32), opset_version=1)[0].shape
@@ -243,7 +243,7 @@ class Backend(base.Backend):  # type: ignore[misc]  # Any: onnx is not type-chec
         cls._check_device(device)
         super().run_node(node, inputs, device, outputs_info, **kwargs)
         opset = kwargs.get("opset_version", onnx.defs.onnx_opset_version())
-        # An evaluator of a bare node would take the newest opset, whatever is asked for.
+        # An evaluator of a bare node would always use the newest opset.
         placeholders = onnx.helper.make_empty_tensor_value_info
         graph = onnx.helper.make_graph(
             [node],

@@ -1,8 +1,8 @@
-"""onnx's TensorProto (onnx.proto, message TensorProto) as Tensors and back.
+"""Conversion between onnx's TensorProto (onnx.proto, message TensorProto) and Tensors.
 
-Every dtype of ONNX, in every field that may hold its elements, strings included.
-Sub-byte elements stay packed: ONNX's order of bits is that of a Tensor. IRTensor
-puts a Tensor into a model of onnx_ir (onnx.ai/ir-py).
+Supports every dtype of ONNX, strings included, in every field that may hold its
+elements. Sub-byte elements stay packed: ONNX and Tensor have the same bit order.
+IRTensor makes a Tensor part of a model of onnx_ir (onnx.ai/ir-py).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..errors import (
 )
 from ..files import external_data
 from ..files.paths import Path
-from ..layout import overflows
+from ..layout import checked_shape
 from ..operations import pack
-from ..tensor import Tensor, asarray, dtype_of
+from ..tensor import Tensor, asarray, dtype_of, plain
 
 try:
     from onnx import TensorProto
@@ -38,7 +38,7 @@ except ImportError as missing:
         "shapejit.adapters.onnx_tensors needs onnx: pip install 'shapejit[onnx]'", name="onnx"
     ) from missing
 
-# The field of each dtype's elements, where they are not in raw_data; int32_data for all others.
+# The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
     "float32": "float_data",
     "complex64": "float_data",
@@ -60,15 +60,15 @@ _SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
 
 
 def from_tensorproto(proto: TensorProto, *, base_dir: Path | None = None) -> Tensor | NDArray[Any]:
-    """A TensorProto as a Tensor, packed dtypes packed; strings as an object ndarray of str.
+    """A TensorProto as a Tensor, sub-byte dtypes packed; strings as an object ndarray of str.
 
-    raw_data is wrapped without copying (what protobuf hands out is a copy of its
-    own), external data are a read-only memory map of the file in `base_dir`, the
-    model's folder. Raises DTypeError for unknown dtypes, FormatError (with the
-    tensor's name) where the proto is not what onnx.proto says: elements in no,
-    in more than one or in the wrong field, too few or too many, segments;
-    FileFormatError (with the file, too) for external data, OSError where their
-    file cannot be opened. Checksums are not verified.
+    raw_data is wrapped without copying (protobuf itself returns a copy), external
+    data are a read-only memory map of the file in `base_dir`, the model's folder.
+    Raises DTypeError for unknown dtypes, FormatError (with the tensor's name) for
+    a proto that violates onnx.proto: elements in no field, in several or in the
+    wrong one, too few or too many, segments; FileFormatError (with the file, too)
+    for external data, OSError if their file cannot be opened. Checksums are not
+    verified.
 
     >>> from onnx import helper
     >>> from_tensorproto(helper.make_tensor("w", TensorProto.INT4, [3], [1, -2, 3]))
@@ -90,11 +90,9 @@ def _title(name: str | None) -> str:
 
 def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
     kind = dtype(proto.data_type, vocabulary="onnx")
-    shape = tuple(proto.dims)
-    if any(size < 0 for size in shape) or overflows(shape):
-        raise FormatError(f"{shape_text(shape)} is no shape")
+    shape = checked_shape(tuple(proto.dims), "dims", "onnx.TensorProto")
     if proto.HasField("segment"):
-        raise FormatError("it is a segment of a tensor, which onnx.proto does not define")
+        raise FormatError("tensor segments are not supported (onnx.proto does not define them)")
     count = prod(shape)
     field = _field(proto, kind, count)
     if field == "string_data":
@@ -107,17 +105,19 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
 
 
 def _field(proto: TensorProto, kind: DType, count: int) -> str:
-    """The one field that holds the elements."""
+    """The name of the field that holds the elements."""
     typed = [f for f in (*_CARRIERS, "string_data") if len(getattr(proto, f)) > 0]
     used = ["raw_data"] * proto.HasField("raw_data") + typed
     used += ["external_data"] * (proto.data_location == TensorProto.EXTERNAL)
     own = _FIELDS.get(kind.name, "int32_data")
     if len(used) > 1:
         raise FormatError(
-            f"its elements are in {' and in '.join(used)}, but only one may hold them"
+            f"its elements are in {' and in '.join(used)}, but only one field may be used"
         )
     if not used and count > 0:
-        raise FormatError(f"{shape_text(proto.dims)} are {elements(count)}, but no field has any")
+        raise FormatError(
+            f"shape {shape_text(proto.dims)} has {elements(count)}, but all fields are empty"
+        )
     if used and used[0] != own and (kind is STRING or used[0] in typed):
         raise FormatError(f"elements of {kind} belong in {own}, not in {used[0]}")
     return used[0] if used else own
@@ -130,33 +130,33 @@ def _wrapped(memory: Bytes, kind: DType, shape: tuple[int, ...]) -> Tensor:
 
 
 def _other_order(memory: Bytes, kind: DType) -> Bytes:
-    """The bytes of each component in the other order."""
+    """The bytes with the byte order of each component reversed."""
     nbytes = kind.bits // (16 if kind.kind == "complex" else 8)
     return memory if nbytes <= 1 else memory.view(f"u{nbytes}").byteswap().view(np.uint8)
 
 
 def _typed(values: Any, field: str, kind: DType, shape: tuple[int, ...], count: int) -> Tensor:
     """The numbers of a repeated field as a Tensor."""
-    # An int32 holds two elements of 4 bits or four of 2, but one of 6; a complex is two floats.
-    spread = kind.bits == 6
-    per_entry = kind.nbytes(count) if kind.packed and not spread else count
+    # An int32 holds two 4-bit elements, four 2-bit ones or one of 6 bits; a complex is two floats.
+    one_each = kind.bits == 6
+    per_entry = kind.nbytes(count) if kind.packed and not one_each else count
     want = 2 * count if kind.kind == "complex" else per_entry
     if len(values) != want:
         raise FormatError(
-            f"{elements(count)} of {kind} in shape {shape_text(shape)} are {want} entries of "
+            f"{elements(count)} of {kind} in shape {shape_text(shape)} need {want} entries of "
             f"{field}, which has {len(values)}"
         )
     numbers: NDArray[Any] = np.fromiter(values, _CARRIERS[field], want)
     width = 8 if kind.packed else kind.bits
     if kind.kind != "complex" and width < 8 * numbers.itemsize:
-        high = 1 if kind.name == "bool" else 63 if spread else (1 << width) - 1
+        high = 1 if kind.name == "bool" else 63 if one_each else (1 << width) - 1
         low = 0 if high < 64 else -(1 << (width - 1))
         bad = np.flatnonzero((numbers < low) | (numbers > high))
         if bad.size:
             at = int(bad[0])
-            raise FormatError(f"{field}[{at}] = {numbers[at]} are no bits of {kind}")
+            raise FormatError(f"{field}[{at}] = {numbers[at]} is out of range for {kind}")
         numbers = numbers.astype(f"u{width // 8}")
-    if spread:
+    if one_each:
         return pack(numbers.reshape(shape), kind)
     return Tensor.frombuffer(numbers, kind, shape)
 
@@ -184,7 +184,7 @@ def _external(proto: TensorProto, need: int, base_dir: Path | None) -> Bytes:
     entries: dict[str, str] = {}
     for entry in proto.external_data:
         if entry.key in entries:
-            raise FormatError(f"{entry.key!r} stands twice in its external_data")
+            raise FormatError(f"duplicate key {entry.key!r} in its external_data")
         entries[entry.key] = entry.value
     location = entries.get("location")
     if location is None:
@@ -204,24 +204,26 @@ def _number(proto: TensorProto, path: str, entries: dict[str, str], key: str) ->
     text = entries.get(key)
     if text is None:
         return None
-    # int() would take signs, spaces, underscores and other scripts' digits, of any length.
+    # int() accepts signs, spaces, underscores and digits of other scripts, of any length.
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise FileFormatError(path, proto.name, f"its {key} {text[:40]!r} is no number of bytes")
+        raise FileFormatError(path, proto.name, f"its {key} {text[:40]!r} is not a number of bytes")
     return int(text)
 
 
 def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> TensorProto:
     """A Tensor (any view) or an ndarray as a TensorProto with raw_data; strings in string_data.
 
-    An ndarray of ml_dtypes' sub-byte types is packed. Raises DTypeError for what
-    is no array or has no ONNX dtype (nf4, uint3 ...), FormatError for text that
-    is not Unicode.
+    An ndarray of ml_dtypes' sub-byte types is packed. Raises DTypeError for other
+    objects and for dtypes that ONNX lacks (nf4, uint3 ...), FormatError for text
+    that is not Unicode.
 
     >>> to_tensorproto(Tensor.frombuffer(b"\\x21\\x03", "uint4", (3,)), "w").raw_data.hex()
     '2103'
     """
     if not isinstance(tensor, Tensor | np.ndarray):
         raise DTypeError(f"expected a shapejit.Tensor or an ndarray, not {type(tensor).__name__}")
+    if not isinstance(tensor, Tensor):
+        tensor = plain(tensor)
     kind = dtype_of(tensor)
     if kind.onnx is None:
         raise DTypeError(f"{_title(name)}: ONNX has no dtype for {kind}")
@@ -246,16 +248,16 @@ def _utf8(value: Any, name: str | None) -> bytes:
             return value
         return str(value).encode()
     except UnicodeError as fault:
-        raise FormatError(f"{_title(name)}: {value!r} is no Unicode text: {fault}") from None
+        raise FormatError(f"{_title(name)}: {value!r} is not Unicode text: {fault}") from None
 
 
 class IRTensor:
     """A Tensor as an `onnx_ir.TensorProtocol`, for initializers, attributes and passes.
 
-    A Tensor itself is none: there, `shape` and `dtype` are onnx_ir's own types.
-    `raw` is the Tensor, `tobytes` gives its packed bytes, which a model stores as
-    they are, `numpy` the values, unpacked, like onnx_ir's own tensors. Raises
-    DTypeError for dtypes that ONNX, or the onnx_ir installed, does not have.
+    Unlike a Tensor, it has onnx_ir's types as `shape` and `dtype`. `raw` is the
+    Tensor, `tobytes` returns its packed bytes, which a model stores unchanged,
+    `numpy` the unpacked values, as onnx_ir's own tensors do. Raises DTypeError for
+    dtypes that ONNX, or the installed onnx_ir, does not have.
 
     >>> import onnx_ir
     >>> t = IRTensor(Tensor.frombuffer(b"\x21\x43", "int4", (2, 2)).T, "w")
@@ -305,11 +307,11 @@ class IRTensor:
         return self.raw.numpy()
 
     def tobytes(self) -> bytes:
-        """The elements as ONNX's raw_data has them: row-major, packed, little-endian."""
+        """The elements as in ONNX's raw_data: row-major, packed, little-endian."""
         return _raw_data(self.raw)
 
     def tofile(self, file: Any) -> None:
-        """Write what `tobytes` gives to a file open for bytes."""
+        """Write `tobytes()` to a binary file."""
         file.write(self.tobytes())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

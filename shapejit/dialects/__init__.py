@@ -1,1 +1,1 @@
-"""One module a specification: its words translated into a Request."""
+"""One module per specification, which translates its arguments into a Request."""

@@ -1,7 +1,7 @@
 """oneDNN Graph StaticReshape and DynamicReshape (`special_zero`; f32, f16, bf16).
 
-DynamicReshape is named but not specified: it is StaticReshape with the shape as
-a run-time integer tensor.
+oneDNN lists DynamicReshape without specifying it; here it is StaticReshape whose
+shape is a run-time integer tensor.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ..tensor import Array, Tensor, dtype_of
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:
-    """What both oneDNN reshapes mean by `shape` (sizes in elements).
+    """The Request of both oneDNN reshapes for `shape` (sizes in elements).
 
     With `special_zero` a 0 copies the source dim of the same index, without it
-    0 is literal; one -1 is inferred, which needs the other sizes not to be 0.
+    0 is a size; one -1 is inferred, which is an error if another size is 0.
 
     >>> request([0, -1], special_zero=False).dims
     (0, -1)
@@ -32,7 +32,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
 
 def _request(shape: Any, special_zero: bool, name: str) -> Request:
     if not isinstance(special_zero, bool | np.bool_):
-        raise DTypeError(f"special_zero of {name} is a bool, not {special_zero!r}")
+        raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
     who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
     if isinstance(shape, Tensor):
         shape = np.asarray(shape)
@@ -80,8 +80,8 @@ def dynamic_reshape(
 
 def _reshape(data: Array, asked: Request, name: str, copy: bool | None, out: Array | None) -> Array:
     if not isinstance(data, np.ndarray | Tensor):
-        raise DTypeError(f"{name} takes an ndarray or a Tensor, not {type(data).__name__}")
+        raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
     if kind.onednn is None:
-        raise DTypeError(f"{name} takes f32, f16 and bf16, not {kind}")
+        raise DTypeError(f"{name} supports f32, f16 and bf16, not {kind}")
     return reshape_as(data, asked, copy, out)

@@ -1,7 +1,7 @@
 """ONNX Reshape and Shape (onnx.ai/onnx/operators), every version of both.
 
-A version is a row: when it came, what it adds to T, what attributes it has. An
-opset between two versions means the older one.
+A version is a row: its opset, the types it adds to T, its attributes. An opset
+between two versions uses the older one.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, negative_source
 from ..operations import reshape_as
 from ..request import MAX_SIZE, Request, integers
-from ..tensor import Array, Tensor, dtype_of
+from ..tensor import Array, Tensor, dtype_of, plain
 
 _ALL_UP_TO_OPSET_5 = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 string complex64 complex128"
 )
 _FLOAT8 = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
 
-# (since opset, what T gains, its attributes)
+# (since opset, types added to T, attributes)
 _RESHAPE = (
     (1, "float16 float32 float64", "shape"),
     (5, _ALL_UP_TO_OPSET_5, ""),
@@ -50,7 +50,7 @@ _SHAPE = (
 
 
 class Version(NamedTuple):
-    """One version of an operator: the opset it came with, its T (canonical names), attributes."""
+    """One version of an operator: its first opset, its T (canonical names), its attributes."""
 
     operator: str
     since: int
@@ -61,16 +61,16 @@ class Version(NamedTuple):
         return f"onnx.{self.operator}-{self.since}"
 
     def check(self, data: NDArray[Any] | Tensor) -> None:
-        """Raise DTypeError for data whose dtype T does not list."""
+        """Raise DTypeError for data whose dtype is not in T."""
         if not isinstance(data, np.ndarray | Tensor):
-            raise DTypeError(f"{self} takes an ndarray or a Tensor, not {type(data).__name__}")
+            raise DTypeError(f"{self} expects an ndarray or a Tensor, not {type(data).__name__}")
         kind = dtype_of(data)
         if kind.name not in self.types:
             raise DTypeError(f"{self} does not list {kind} in its T{_later(self, kind)}")
 
 
 def _versions(operator: str, rows: Sequence[tuple[int, str, str]]) -> tuple[Version, ...]:
-    """The rows, their types added up."""
+    """The versions; each row adds its types to those before."""
     versions = []
     types: frozenset[str] = frozenset()
     for since, more_types, attributes in rows:
@@ -83,7 +83,7 @@ RESHAPE = _versions("Reshape", _RESHAPE)
 SHAPE = _versions("Shape", _SHAPE)
 
 
-@lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but name no opset
+@lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused
 def version(operator: str, opset: int) -> Version:
     """The version of `"Reshape"` or `"Shape"` in force at an opset (1 or later).
 
@@ -93,23 +93,23 @@ def version(operator: str, opset: int) -> Version:
     if isinstance(opset, bool) or not isinstance(opset, int | np.integer):
         raise DTypeError(f"opset must be an int, not {opset!r}")
     if opset < 1:
-        raise ReshapeError(f"there is no opset {opset}; the first is 1", asked_by="onnx")
+        raise ReshapeError(f"opset must be at least 1, not {opset}", asked_by="onnx")
     rows = {"Reshape": RESHAPE, "Shape": SHAPE}[operator]
     return next(row for row in reversed(rows) if row.since <= opset)
 
 
 def _later(old: Version, kind: DType) -> str:
-    """Which version lists the dtype, if a later one does."""
+    """A hint at the later version that lists the dtype, if any."""
     rows = RESHAPE if old.operator == "Reshape" else SHAPE
     newer = [row for row in rows if kind.name in row.types and row.since > old.since]
     return f" (opset {newer[0].since} does)" if newer else ""
 
 
 def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
-    """What ONNX Reshape of `opset` means by `shape` (sizes in elements).
+    """The Request of ONNX Reshape, in the version of `opset`, for `shape` (sizes in elements).
 
-    0 copies the source dim of the same index, or is literal with `allowzero=1`
-    (opset 14 on); one -1 is inferred. `shape` is a sequence of ints or a 1-D
+    0 copies the source dim of the same index, or is a size with `allowzero=1`
+    (from opset 14); one -1 is inferred. `shape` is a sequence of ints or a 1-D
     int64 array. Raises ReshapeError, DTypeError.
 
     >>> request([0, -1]).dims, request([0, 2], allowzero=1).dims
@@ -117,18 +117,21 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
     """
     row = version("Reshape", opset)
     if allowzero not in (0, 1) or not isinstance(allowzero, int | np.integer):
-        raise ReshapeError(f"allowzero is 0 or 1, not {allowzero!r}", asked_by=str(row))
+        raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=str(row))
     if allowzero and "allowzero" not in row.attributes:
-        raise ReshapeError(f"{row} has no attribute allowzero; opset 14 brought it")
+        raise ReshapeError(f"{row} has no attribute allowzero (new in opset 14)")
     who = f"{row} (allowzero={int(allowzero)})" if "allowzero" in row.attributes else str(row)
     return requests.request(_int64(shape, who), copy_zeros=not allowzero, asked_by=who)
 
 
 def _int64(shape: Any, who: str) -> Any:
-    """The shape tensor, whose only type in every version is int64."""
+    """The shape, which must be int64 in every version if it is a tensor."""
     if isinstance(shape, Tensor):
         shape = np.asarray(shape)
-    if isinstance(shape, np.ndarray) and shape.dtype != np.int64:
+    if not isinstance(shape, np.ndarray):
+        return shape
+    shape = plain(shape)
+    if shape.dtype != np.int64:
         raise DTypeError(f"the shape tensor of {who} must be int64, not {shape.dtype}")
     return shape
 
@@ -145,8 +148,8 @@ def reshape(
     """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) of an ndarray or Tensor.
 
     `shape` and `allowzero` as in `request`; `copy` and `out` as in
-    `shapejit.reshape`. Raises DTypeError for a dtype that the version in force
-    does not list, ReshapeError for a shape that it does not allow.
+    `shapejit.reshape`. Raises DTypeError for a dtype that the version does not
+    list, ReshapeError for a shape that it does not allow.
 
     >>> import numpy as np
     >>> reshape(np.zeros((2, 3, 4), np.float32), [0, -1]).shape
@@ -166,15 +169,20 @@ def shape(
 ) -> NDArray[np.int64]:
     """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25): the sizes of dims [start, end) as int64.
 
-    Negative `start` and `end` (opset 15 on) count from the end; both are then
-    clamped to [0, rank]. None is an attribute left out. Raises DTypeError, ReshapeError.
+    Negative `start` and `end` (from opset 15) count from the end; both are then
+    clamped to [0, rank]. None means that the attribute is absent. Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> shape(np.zeros((2, 3, 4), np.float32), start=-2)
     array([3, 4])
     """
     version("Shape", opset).check(data)
-    return shape_of(data.shape, start=start, end=end, opset=opset)
+    return shape_of(
+        data.shape if isinstance(data, Tensor) else plain(data).shape,
+        start=start,
+        end=end,
+        opset=opset,
+    )
 
 
 def shape_of(
@@ -193,14 +201,16 @@ def shape_of(
     sizes = integers(source_shape, "the source shape", str(row))
     for i, size in enumerate(sizes):
         if not 0 <= size <= MAX_SIZE:
-            raise ReshapeError("no shape:", sizes, None, (negative_source(i, size),), str(row))
+            raise ReshapeError(
+                "invalid source shape", sizes, None, (negative_source(i, size),), str(row)
+            )
     for name, value in (("start", start), ("end", end)):
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
             raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
     if (start or end is not None) and "start" not in row.attributes:
-        raise ReshapeError(f"{row} has no attributes start and end; opset 15 brought them")
+        raise ReshapeError(f"{row} has no attributes start and end (new in opset 15)")
     rank = len(sizes)
     first = 0 if start is None else _clamped(start, rank)
     last = rank if end is None else _clamped(end, rank)
@@ -208,5 +218,5 @@ def shape_of(
 
 
 def _clamped(index: int, rank: int) -> int:
-    """An index from either end, clamped to [0, rank] (the text's [0, rank-1] would lose a dim)."""
+    """An index from either end, clamped to [0, rank] (ONNX's text says rank-1, and means rank)."""
     return min(max(index + rank if index < 0 else index, 0), rank)

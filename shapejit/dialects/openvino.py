@@ -17,17 +17,17 @@ _NAME = "openvino.Reshape-1"
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:
-    """What OpenVINO Reshape-1 means by `shape` (sizes in elements).
+    """The Request of OpenVINO Reshape-1 for `shape` (sizes in elements).
 
     With `special_zero` a 0 copies the source dim of the same index, and copied
-    dims cancel on both sides before -1 is worked out; without it 0 is literal.
+    dims cancel on both sides before -1 is computed; without it 0 is a size.
     `shape` is a sequence of ints or a 1-D array of any integer type.
 
     >>> request([0, -1], special_zero=True).dims
     (-2, -1)
     """
     if not isinstance(special_zero, bool | np.bool_):
-        raise DTypeError(f"special_zero of {_NAME} is a bool, not {special_zero!r}")
+        raise DTypeError(f"special_zero of {_NAME} must be a bool, not {special_zero!r}")
     who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
     if isinstance(shape, Tensor):
         shape = np.asarray(shape)
@@ -53,8 +53,8 @@ def reshape(
     """
     asked = request(shape, special_zero=special_zero)
     if not isinstance(data, np.ndarray | Tensor):
-        raise DTypeError(f"{_NAME} takes an ndarray or a Tensor, not {type(data).__name__}")
+        raise DTypeError(f"{_NAME} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
     if kind.openvino is None or kind is STRING:
-        raise DTypeError(f"{_NAME} takes OpenVINO's numeric types, not {kind}")
+        raise DTypeError(f"{_NAME} supports OpenVINO's numeric types, not {kind}")
     return reshape_as(data, asked, copy, out)
