@@ -138,7 +138,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
-        done = engine.first(kernels.resolve_rows, kernels.resolve_rows, *facts)
+        done = kernels.resolve_rows(*facts)
     elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
@@ -150,7 +150,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                 )
         targets = np.empty((len(rows), len(dims)), np.int64)
         parts = sizes, starts, dims, request.cancel, targets
-        done = engine.first(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
+        done = kernels.resolve_ragged(*parts)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -227,7 +227,7 @@ def _tokens(
     kernels = roster.headers(len(rows))
     found: tuple[Addresses, Addresses] | None = None
     if kernels is not None:
-        found = engine.first(kernels.read_ints, kernels.read_ints, rows)
+        found = kernels.read_ints(rows)
     if found is not None:
         return found
     checked = []
@@ -265,7 +265,7 @@ def _settled(
     if headers is not None:
         descrs, firsts = np.empty(headers.GROUPS, np.int64), np.empty(headers.GROUPS, np.int64)
         call = id(items), count, id(np.ndarray), facts.groups, descrs, firsts, facts.places
-        found, words = engine.first(headers.survey, headers.survey, *call)
+        found, words = headers.survey(*call)
         dtypes = [items[first].dtype for first in firsts[:found].tolist()]
         facts = facts._replace(dtypes=dtypes, parcels=np.empty(words, np.int64))
         fault = _settle(facts, asked, copy is True or outs is not None)
@@ -301,9 +301,9 @@ def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
     with engine.region(count >= MANY) as threads:
         if threads > 1:
             refused = np.empty(threads, np.int64)
-            engine.first(shapes.settle_parallel, shapes.settle_parallel, *arguments, refused)
+            shapes.settle_parallel(*arguments, refused)
             return int(refused.min())
-    return int(engine.first(shapes.settle, shapes.settle, *arguments, 0, count))
+    return int(shapes.settle(*arguments, 0, count))
 
 
 def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
@@ -453,7 +453,7 @@ def _targets(
     if roster.headers(count) is not None:
         match = roster.shapes().match
         facts = id(items), id(outs), settled.groups, settled.targets, asked.starts, fits, addresses
-        engine.first(match, match, *facts)
+        match(*facts)
     sources, targets = settled.spans[:, 2:].copy(), np.stack([addresses, addresses], 1)
     targets[:, 1] += settled.spans[:, 1]
     for i in np.flatnonzero((fits == 0) | (verdicts == APART)).tolist():

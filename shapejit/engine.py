@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from math import prod
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import planner
+from . import compilation, planner
+from .compilation import load
 from .kernels import MAX_RANK
 from .planner import Plan
 from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
@@ -22,32 +22,12 @@ from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_o
 # two threads enter at once. Whoever finds it taken runs the serial kernel.
 _region = threading.Lock()
 
-# Held while numba is imported and while a kernel is compiled or loaded, and around a
-# fork: a child that inherits numba's locks from a thread it does not have would hang.
-_cold = threading.RLock()
-_warm: set[object] = set()
-
 _stages = threading.local()
 
 Addresses = NDArray[np.int64]
-Result = TypeVar("Result")
 
 MANY = 8  # tensors that are worth a parallel region, although one thread will do
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
-_forked = False
-
-
-def _after_fork() -> None:
-    """OpenMP ends a forked child that enters a parallel region: children stay serial."""
-    global _forked
-    _forked = True
-    _cold.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_cold.acquire, after_in_parent=_cold.release, after_in_child=_after_fork
-    )
 
 
 def run(plan: Plan, source: NDArray[Any], target: NDArray[Any], fresh: bool = False) -> None:
@@ -80,37 +60,20 @@ def _launch(
     if (plan.parallel or len(sources) >= MANY) and _enter():
         try:
             places = [np.asarray(each, np.int64) for each in (sources, targets)]
-            first(_key(work.parallel, work), _parallel, plan, work, *places)
+            _parallel(plan, work, *places)
         finally:
             _region.release()
     else:
-        key = _key(work.serial, work)
         for source, target in zip(map(int, sources), map(int, targets), strict=True):
-            first(key, _serial, plan, work, source, target)
+            _serial(plan, work, source, target)
 
 
 def _work_of(plan: Plan, fresh: bool) -> _Work:
     """The kernels of a plan and their arguments, found once."""
     if not plan.kept:
-        with _cold:
-            plan.kept.update(_prepared(plan))
+        plan.kept.update(_prepared(plan))
     work: _Work = plan.kept["fresh" if fresh else "warm"]
     return work
-
-
-def first(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a kernel, alone if it has not run under this key yet."""
-    if key in _warm:
-        return kernel(*arguments)
-    with _cold:
-        result = kernel(*arguments)
-        _warm.add(key)
-        return result
-
-
-def _key(kernel: Callable[..., None], work: _Work) -> tuple[object, ...]:
-    """A kernel and the types that it is compiled for."""
-    return (kernel, *map(type, work.tags), *work.counts)
 
 
 def _parallel(plan: Plan, work: _Work, sources: Addresses, targets: Addresses) -> None:
@@ -131,17 +94,13 @@ def _serial(plan: Plan, work: _Work, source: int, target: int) -> None:
 
 
 class _Work(NamedTuple):
-    """What a kernel takes beside addresses, loops and shares; `stage` bytes for each thread.
-
-    `counts` are the lengths of the tuples among the tags: types of their own.
-    """
+    """What a kernel takes beside addresses, loops and shares; `stage` bytes for each thread."""
 
     serial: Callable[..., None]
     parallel: Callable[..., None]
     facts: tuple[Any, ...]
     stage: int
     tags: tuple[Any, ...]
-    counts: tuple[int, ...]
 
 
 def _prepared(plan: Plan) -> dict[str, _Work]:
@@ -155,8 +114,8 @@ def _prepared(plan: Plan) -> dict[str, _Work]:
 
 def _byte_work(plan: Plan, streaming: bool) -> _Work:
     """What moves whole bytes; it takes a stage only to stream."""
-    from .kernels import copies, gathers, memory, scatters, tiles
-
+    modules = ("copies", "gathers", "memory", "scatters", "tiles")
+    copies, gathers, memory, scatters, tiles = map(load, modules)
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = gathers
     stage = copies.STAGE_BYTES
@@ -194,8 +153,7 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
 
 def _bit_work(plan: Plan, streaming: bool) -> _Work:
     """What moves elements across bytes; a stage is where that happens."""
-    from .kernels import bit_tiles, bits, copies, memory
-
+    bit_tiles, bits, copies, memory = map(load, ("bit_tiles", "bits", "copies", "memory"))
     module: ModuleType = bits
     bit_facts = (plan.width, plan.bit_offset, plan.target_bit, int(streaming), plan.reach)
     facts: tuple[Any, ...] = (np.array(bit_facts, np.int64),)
@@ -230,8 +188,7 @@ def _work(
     module: ModuleType, name: str, facts: tuple[Any, ...], stage: int, tags: tuple[Any, ...]
 ) -> _Work:
     serial, parallel = getattr(module, name), getattr(module, f"{name}_parallel")
-    counts = tuple(len(tag) for tag in tags if isinstance(tag, tuple))
-    return _Work(serial, parallel, facts, stage, tags, counts)
+    return _Work(serial, parallel, facts, stage, tags)
 
 
 def _whole_pages(nbytes: int) -> int:
@@ -241,8 +198,7 @@ def _whole_pages(nbytes: int) -> int:
 
 def _pieces(nbytes: int) -> Any:
     """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
-    from .kernels import memory
-
+    memory = load("memory")
     pieces = min(memory.VECTOR, int(nbytes)) // PIECE
     return memory.WIDTHS[1 << (pieces.bit_length() - 1)]
 
@@ -279,11 +235,9 @@ def run_each(plan: Plan, sources: Addresses, targets: Addresses, fresh: bool = F
         return
     _launch(plan, sources, targets, fresh)
     if plan.padding:
-        with alone():
-            from .kernels import bits
         last = plan.target_offset + plan.nbytes - 1
         facts = targets, last, 0xFF & ~(0xFF >> plan.padding)
-        first(bits.clear_padding, bits.clear_padding, *facts)
+        load("bits").clear_padding(*facts)
 
 
 def deliver(
@@ -299,7 +253,7 @@ def deliver(
     Tensor k is `nbytes[k]` bytes by parcel `parcels[starts[k]:]`; all are the same
     if there is one of each. As in `run_each`, nothing is checked here.
     """
-    batches = _batches()
+    batches = load("batches")
     count = len(sources)
     work = np.cumsum((nbytes if len(nbytes) == count else np.repeat(nbytes, count)) + EACH)
     total = int(work[-1]) if count else 0
@@ -312,10 +266,9 @@ def deliver(
         facts = sources, targets, nbytes, parcels, starts
         positions = np.empty((threads, MAX_RANK + 8), np.int64)
         if threads > 1:
-            kernel: Callable[..., None] = batches.deliver_parallel
-            first(kernel, kernel, *facts, bounds, positions, own, step)
+            batches.deliver_parallel(*facts, bounds, positions, own, step)
         else:
-            first(batches.deliver, batches.deliver, *facts, 0, count, positions[0], own)
+            batches.deliver(*facts, 0, count, positions[0], own)
 
 
 @contextmanager
@@ -330,26 +283,17 @@ def region(wanted: bool) -> Iterator[int]:
         _region.release()
 
 
-def alone() -> AbstractContextManager[object]:
-    """Where numba may be imported and kernels compiled: see `_cold`."""
-    return _cold
-
-
-def _batches() -> ModuleType:
-    with alone():
-        from .kernels import batches
-    return batches
-
-
 def _enter() -> bool:
-    """Whether a parallel region may begin; whoever is told so releases `_region` in the end."""
-    return not _forked and _region.acquire(blocking=False)
+    """Whether a parallel region may begin; whoever is told so releases `_region` in the end.
+
+    OpenMP ends a forked child that enters one: children stay serial.
+    """
+    return not compilation.forked and _region.acquire(blocking=False)
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
     """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
-    from .kernels import copies
-
+    copies = load("copies")
     loops, at = np.empty((0, 3), np.int64), np.empty((threads, 1), np.int64)
     pages = -(-source.nbytes // PAGE)
     come, to = (np.array([address_of(x)], np.int64) for x in (source, target))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import engine
+from .compilation import load
 from .engine import Addresses
 from .errors import ReshapeError
 
@@ -28,26 +29,18 @@ def headers(count: int) -> ModuleType | None:
 
 def parcels() -> ModuleType:
     """The kernels that make and move parcels."""
-    with engine.alone():
-        from .kernels import parcels
-
-        return parcels
+    return load("parcels")
 
 
 def shapes() -> ModuleType:
     """The kernels that resolve shapes."""
-    with engine.alone():
-        from .kernels import shapes
-
-        return shapes
+    return load("shapes")
 
 
 @cache
 def _headers() -> ModuleType | None:
-    with engine.alone():
-        from .kernels import headers
-
-        return headers if headers.trusted() else None
+    headers = load("headers")
+    return headers if headers.trusted() else None
 
 
 def alike(
@@ -68,7 +61,7 @@ def alike(
         facts = kernels.facts_of(dtype, shape, strides)
         flags = kernels.CONTIGUOUS_WRITEABLE if filled else 0
         call = id(items), len(items), facts, flags, addresses
-        return addresses, engine.first(kernels.read_alike, kernels.read_alike, *call)
+        return addresses, kernels.read_alike(*call)
     for i, x in enumerate(items):
         like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
         if not like or (x.strides != strides and x.size > 1) or (filled and not x.flags.carray):

@@ -83,9 +83,9 @@ class Way:
         sizes = np.array(layout.shape, np.int64)
         strides = np.array([stride // 8 for stride in layout.strides], np.int64)
         table = np.empty(kernels.HEAD + 3 * rank, np.int64)
-        kept = engine.first(kernels.merged, kernels.merged, sizes, strides, rank)
+        kept = kernels.merged(sizes, strides, rank)
         facts = sizes, strides, kept, layout.bits // 8, table, 0
-        table = table[: engine.first(kernels.parcel, kernels.parcel, *facts)]
+        table = table[: kernels.parcel(*facts)]
         table[[kernels.SHIFT, kernels.NEAR]] += layout.offset // 8
         return table
 
@@ -103,7 +103,7 @@ class Way:
         (low,), (high,) = roster.spans(np.zeros(1, np.int64), x.shape, x.strides, x.itemsize)
         facts = [kernels.facts_of(a.dtype, a.shape, a.strides) for a in (x, out)]
         card = kernels.card_of(*facts, self.parcel, low, high, out.nbytes)
-        done = engine.first(kernels.fill, kernels.fill, id(x), id(out), card)
+        done = kernels.fill(id(x), id(out), card)
         return Quick(kernels.fill, card, (x.dtype, out.dtype)) if done else None
 
     @cached_property

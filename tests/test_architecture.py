@@ -25,6 +25,7 @@ ROOMS = [
     ["tracing"],
     ["tiling"],
     ["planner"],
+    ["compilation"],
     ["kernels"],
     ["engine"],
     ["roster"],
