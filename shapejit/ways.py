@@ -6,7 +6,7 @@ import operator
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from .engine import Addresses
 from .fusion import CONTIGUOUS, COPY, Op, route
 from .kernels import MAX_RANK
 from .layout import Layout
+from .lazy import cached_property
 from .planner import Plan
 from .tensor import Bytes, Tensor
 from .tiling import Strategy

@@ -13,7 +13,7 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors"],
+    ["errors", "lazy"],
     ["dtypes"],
     ["request"],
     ["resolver"],
