@@ -56,20 +56,22 @@ def _compile(function: Kernel, parallel: bool, nogil: bool = True) -> Kernel:
         # RuntimeError: numba found no folder that it may write. Every process compiles then.
         with suppress(RuntimeError):
             compiled._cache = _Cache(function)
-        # numba calls this for argument types that are new, and then runs what it returns.
-        compiled._compile_for_args = partial(_compile_apart, compiled._compile_for_args)
+        # numba calls these for arguments whose types it does not know yet (which imports
+        # numpy.ma), and for types that it has not compiled; then it runs what it got.
+        for name in ("typeof_pyval", "_compile_for_args"):
+            setattr(compiled, name, partial(_compile_apart, getattr(compiled, name)))
     return cast(Kernel, compiled)
 
 
-def _compile_apart(compile_for: Callable[..., Result], *arguments: Any) -> Result:
-    """Compile or load a kernel for its arguments where no signal strikes: see `compilation`.
+def _compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
+    """Take a step of a compilation where no signal strikes: see `compilation`.
 
     Not for a caller that numba's lock belongs to, being called by something that numba
     compiles: another thread would wait for that lock.
     """
     if global_compiler_lock.is_locked():
-        return compile_for(*arguments)
-    return apart(compile_for, *arguments)
+        return step(*arguments)
+    return apart(step, *arguments)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-checked
