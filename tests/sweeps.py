@@ -11,8 +11,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-SECONDS = 60  # of a process that is then taken to hang
+import shapejit
+
+HOME = Path(shapejit.__file__).parents[1]
+QUIET = ("-W", "ignore::DeprecationWarning")  # of forks beside threads
+SECONDS = 100  # of a process that is then taken to hang
 
 # Each view takes kernels of its own, and none is small enough for NumPy.
 PRELUDE = """
@@ -73,7 +78,14 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map(copy, range(4), chunksize=1) == [None] * 4
 threads[0].join()
 """,
-    # Again and again, until the copy is made.
+    "copy in a signal handler": """
+done = []
+signal.signal(signal.SIGALRM, lambda *_: done.append(copies()))
+signal.setitimer(signal.ITIMER_REAL, moment)
+copies()
+while not done: time.sleep(0.01)
+""",
+    # Again and again within twice the moment, until the copy is made.
     "interrupts": """
 signal.signal(signal.SIGALRM, interrupt)
 moments = random.Random(moment)
@@ -95,19 +107,15 @@ def press():
         time.sleep(moment)
         os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=press, daemon=True).start()
-copies()
-time.sleep(2 * moment)
+try:
+    copies()
+    time.sleep(2 * moment)
+except KeyboardInterrupt: pass
 """,
 }
 
 
-def sweep(
-    event: str,
-    moments: Sequence[float],
-    count: int,
-    folder: str = "",
-    environment: dict[str, str] | None = None,
-) -> list[str]:
+def sweep(event: str, moments: Sequence[float], count: int, folder: str = "") -> list[str]:
     """Run the event once for each moment, two processes at a time; what went wrong.
 
     `count` kinds of copies are made. numba's cache is `folder`, or empty at every start.
@@ -115,18 +123,21 @@ def sweep(
 
     def attempt(moment: float) -> str:
         with tempfile.TemporaryDirectory() as empty:
-            wrong = _attempt(event, moment, count, folder or empty, environment or {})
+            wrong = run(PRELUDE + EVENTS[event], folder or empty, moment, count)
         return f"{event} after {moment:.4f} s: {wrong}" if wrong else ""
 
     with ThreadPoolExecutor(2) as two:
         return [wrong for wrong in two.map(attempt, moments) if wrong]
 
 
-def _attempt(event: str, moment: float, count: int, cache: str, environment: dict[str, str]) -> str:
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PRELUDE + EVENTS[event]]
+def run(code: str, folder: str, *arguments: object, home: Path = HOME) -> str:
+    """Run code in a fresh interpreter with numba's cache in a folder; what went wrong.
+
+    `home` is where the package lies.
+    """
     process = subprocess.Popen(
-        [*command, str(moment), str(count)],
-        env={**os.environ, "NUMBA_CACHE_DIR": cache, **environment},
+        [sys.executable, "-P", *QUIET, "-c", code, *map(str, arguments)],
+        env={**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(home)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -135,17 +146,13 @@ def _attempt(event: str, moment: float, count: int, cache: str, environment: dic
         _, words = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # and its children
-        process.communicate()
-        return "hangs"
-    # A KeyboardInterrupt, or the signal itself where the interpreter does not catch it.
-    fine = (0, 1, -signal.SIGINT) if event == "exit" else (0,)
-    return "" if process.returncode in fine else f"{process.returncode}: {words[-2000:]}"
-
-
-def fill(folder: str, count: int) -> None:
-    """Compile what `count` kinds of copies take into a cache folder."""
-    wrong = sweep("fork", [0.0], count, folder)
-    assert not wrong, wrong
+        return f"hangs: {process.communicate()[1][-2000:]}"
+    # SIGINT: an interrupt of "exit" came when Python had given up its own handler.
+    return (
+        ""
+        if process.returncode in (0, -signal.SIGINT)
+        else f"{process.returncode}: {words[-2000:]}"
+    )
 
 
 def attack(seed: int, rounds: int, folder: str) -> list[str]:
@@ -154,6 +161,8 @@ def attack(seed: int, rounds: int, folder: str) -> list[str]:
     wrong = []
     for event in EVENTS:
         for cache, count, reach in (("", 2, 6.0), (folder, 6, 1.0)):
+            if event == "interrupts":
+                reach /= 10
             moments = [reach * chance.random() ** 2 for _ in range(rounds)]
             wrong += sweep(event, moments, count, cache)
     return wrong

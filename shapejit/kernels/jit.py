@@ -101,30 +101,36 @@ class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is no
     """One file per compiled signature: a checksum, then the pickled machine code.
 
     numba's files are trusted as they are, and share an index, in which concurrent
-    processes overwrite each other's entries. Here the checksum is keyed with the stamp
-    and the signature: what is damaged, stale or another's is not found, and replaced.
+    processes overwrite each other's entries. Here the checksum is keyed with the stamp,
+    the function and the signature: a file that is damaged, stale or another's counts
+    as missing, and is replaced.
     """
 
     def load(self, key: Any) -> Any:
+        name = self._name(key)
         try:
-            stored = Path(self._path(key)).read_bytes()
+            stored = Path(self._data_path(name)).read_bytes()
         except FileNotFoundError:
             return None
         content = stored[blake2b.MAX_DIGEST_SIZE :]
-        return pickle.loads(content) if stored == self._checksum(key, content) + content else None
+        if stored != self._checksum(name, key, content) + content:
+            return None
+        return pickle.loads(content)
 
     def save(self, key: Any, data: Any) -> None:
+        name = self._name(key)
         content = self._dump(data)
-        with self._open_for_write(self._path(key)) as file:
-            file.write(self._checksum(key, content) + content)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(self._checksum(name, key, content) + content)
 
-    def _path(self, key: Any) -> str:
+    def _name(self, key: Any) -> str:
+        """The function's name and line, and a digest of the signature."""
         number = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())
-        return str(self._data_path(self._data_name(number)))
+        return str(self._data_name(number))
 
-    def _checksum(self, key: Any, content: bytes) -> bytes:
-        secret = blake2b(self._source_stamp + repr(key).encode()).digest()
-        return blake2b(content, key=secret).digest()
+    def _checksum(self, name: str, key: Any, content: bytes) -> bytes:
+        secret = blake2b(self._source_stamp + name.encode() + repr(key).encode())
+        return blake2b(content, key=secret.digest()).digest()
 
 
 @cache
