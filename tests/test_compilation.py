@@ -25,7 +25,7 @@ def cache(tmp_path_factory):
 
 @pytest.mark.parametrize("event", [event for event in EVENTS if event != "interrupts"])
 def test_every_moment_of_loading(event, cache):
-    assert sweep(event, [0.02, 0.15, 0.35], 2, cache) == []
+    assert sweep(event, [0.05, 0.3], 2, cache) == []
 
 
 @pytest.mark.parametrize("event", ["fork", "fork in a signal handler", "exit"])
@@ -34,7 +34,7 @@ def test_moments_of_compilation(event):
 
 
 def test_interrupts(cache):
-    assert sweep("interrupts", [0.002, 0.01, 0.05], 2, cache) == []
+    assert sweep("interrupts", [0.003, 0.03], 2, cache) == []
     assert sweep("interrupts", [0.01, 0.3], 1) == []
 
 
