@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, operations, outputs, places, planner
+from .compilation import load
 from .copying import is_numpys
 from .engine import Addresses, address_of
 from .errors import DTypeError, ReshapeError, about
@@ -127,13 +128,13 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     if not isinstance(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
     dims = np.array(request.dims, np.int64)
-    kernels = engine.kernels("shapes")
+    kernels = load("shapes")
     rows = source_shapes
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
-        done = engine.call_compiled(kernels.resolve_rows, kernels.resolve_rows, *facts)
+        done = kernels.resolve_rows(*facts)
     elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
@@ -145,7 +146,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                 )
         targets = np.empty((len(rows), len(dims)), np.int64)
         parts = sizes, starts, dims, request.cancel, targets
-        done = engine.call_compiled(kernels.resolve_ragged, kernels.resolve_ragged, *parts)
+        done = kernels.resolve_ragged(*parts)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -222,7 +223,7 @@ def _tokens(
     kernels = places.headers(len(rows))
     found: tuple[Addresses, Addresses] | None = None
     if kernels is not None:
-        found = engine.call_compiled(kernels.read_ints, kernels.read_ints, rows)
+        found = kernels.read_ints(rows)
     if found is not None:
         return found
     checked = []
@@ -260,7 +261,7 @@ def _settled(
     if headers is not None:
         descrs, firsts = np.empty(headers.GROUPS, np.int64), np.empty(headers.GROUPS, np.int64)
         call = id(items), count, id(np.ndarray), facts.groups, descrs, firsts, facts.places
-        found, words = engine.call_compiled(headers.survey, headers.survey, *call)
+        found, words = headers.survey(*call)
         dtypes = [items[first].dtype for first in firsts[:found].tolist()]
         facts = facts._replace(dtypes=dtypes, parcels=np.empty(words, np.int64))
         fault = _settle(facts, asked, copy is True or outs is not None)
@@ -278,7 +279,7 @@ def _settled(
 def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
     """Let the kernel fill the facts; return the index of the first tensor that it refuses."""
     own = [0 if is_numpys(dtype) else dtype.itemsize for dtype in facts.dtypes]
-    shapes = engine.kernels("shapes")
+    shapes = load("shapes")
     arguments = (
         id(facts.items),
         facts.groups,
@@ -293,7 +294,7 @@ def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
         facts.places,
     )
     count = len(facts.items)
-    return int(engine.call_compiled(shapes.settle, shapes.settle, *arguments, 0, count))
+    return int(shapes.settle(*arguments, 0, count))
 
 
 def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
@@ -434,9 +435,9 @@ def _targets(
     count = len(items)
     fits, addresses = np.zeros(count, np.int64), np.zeros(count, np.int64)
     if places.headers(count) is not None:
-        match = engine.kernels("shapes").match
+        match = load("shapes").match
         facts = id(items), id(outs), settled.groups, settled.targets, asked.starts, fits, addresses
-        engine.call_compiled(match, match, *facts)
+        match(*facts)
     sources, targets = settled.spans[:, 2:].copy(), np.stack([addresses, addresses], 1)
     targets[:, 1] += settled.spans[:, 1]
     for i in np.flatnonzero((fits == 0) | (verdicts == APART)).tolist():

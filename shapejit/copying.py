@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, planner
+from .compilation import load
 from .engine import address_of
 from .kernels.constants import MAX_RANK
 from .layout import Layout
@@ -56,12 +57,12 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
         if nbytes <= planner.SMALL_BELOW:
             kernels = headers(1)
             if kernels is not None:
-                engine.call_compiled(kernels.copy_whole, kernels.copy_whole, x, target)
+                kernels.copy_whole(x, target)
                 return
         made = _plan_of(x)
         if made is None:
-            copy_whole = engine.kernels("headers").copy_whole
-            engine.call_compiled(copy_whole, copy_whole, x, target)
+            copy_whole = load("headers").copy_whole
+            copy_whole(x, target)
             return
         if made.strategy is not NUMPY:
             engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)

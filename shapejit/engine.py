@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from math import prod
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import planner, workers
+from .compilation import load
 from .kernels.constants import (
     COUNT,
     DENSE_PIECES,
@@ -31,24 +30,15 @@ from .kernels.constants import (
 from .planner import Plan
 from .tiling import IN_BITS, Loop, Strategy, factor_of
 
-# Held while numba is imported and while a kernel is compiled or loaded, and around a
-# fork: a child that inherits numba's locks from a thread it does not have would hang.
-_cold = threading.RLock()
-_warm: set[object] = set()
-
 _stages = threading.local()
 
 Addresses = NDArray[np.int64]
-Result = TypeVar("Result")
 
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 SHARE = 128 * 1024  # bytes that a thread takes at a time
 PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_cold.acquire, after_in_parent=_cold.release, after_in_child=_cold.release
-    )
+_ran: set[object] = set()  # keys of launches whose kernels are compiled
 
 
 def run(
@@ -96,14 +86,15 @@ def _run(
         span = np.zeros(SPAN + depth, np.int64)
         span[OWNER] = owner
         if not launch.stage:
-            call_compiled(launch.key, launch.kernel, places, work, span, 0, *arguments)
+            launch.kernel(places, work, span, 0, *arguments)
             return
         stage = _taken_stage(launch.stage)
         begin = -(-address_of(stage) // PAGE) * PAGE + PAGE
-        call_compiled(launch.key, launch.kernel, places, work, span, begin, *arguments)
+        launch.kernel(places, work, span, begin, *arguments)
         _stages.free = stage
 
-    threads = workers.threads() if shares > 1 and launch.key in _warm else 1
+    # Compiled by one thread, which owns the job, before others may join in.
+    threads = workers.threads() if shares > 1 and launch.key in _ran else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
     if threads > 1:
         own = workers.workers()
@@ -111,6 +102,7 @@ def _run(
         own.run(run_shares, min(threads, shares))
     else:
         run_shares(True)
+        _ran.add(launch.key)
 
 
 def _taken_stage(nbytes: int) -> NDArray[np.uint8]:
@@ -140,31 +132,21 @@ class Launch(NamedTuple):
 def _launch_of(plan: Plan, fresh: bool) -> Launch:
     """The kernel of a plan and its arguments, found once."""
     if not plan.kept:
-        with _cold:
-            make = _bit_launch if plan.strategy in IN_BITS else _byte_launch
-            made = {name: make(plan, plan.streaming and name == "warm") for name in KINDS}
-            plan.kept.update(made)
+        make = _bit_launch if plan.strategy in IN_BITS else _byte_launch
+        made = {name: make(plan, plan.streaming and name == "warm") for name in KINDS}
+        plan.kept.update(made)
     launch: Launch = plan.kept["fresh" if fresh else "warm"]
     return launch
 
 
 KINDS = ("warm", "fresh")
-
-
-def call_compiled(key: object, kernel: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a kernel, alone if it has not run under this key yet."""
-    if key in _warm:
-        return kernel(*arguments)
-    with _cold:
-        result = kernel(*arguments)
-        _warm.add(key)
-        return result
+BYTE_KERNELS = ("copies", "gathers", "memory", "scatters", "tiles")
 
 
 def _byte_launch(plan: Plan, streaming: bool) -> Launch:
     """What moves whole bytes; it takes a stage only to stream."""
-    from .kernels import copies, gathers, memory, scatters, tiles
-
+    modules = ("copies", "gathers", "memory", "scatters", "tiles")
+    copies, gathers, memory, scatters, tiles = map(load, modules)
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = gathers
     stage = STAGE_BYTES
@@ -202,8 +184,7 @@ def _byte_launch(plan: Plan, streaming: bool) -> Launch:
 
 def _bit_launch(plan: Plan, streaming: bool) -> Launch:
     """What moves elements across bytes; a stage is where that happens."""
-    from .kernels import bit_tiles, bits, memory
-
+    bit_tiles, bits, memory = map(load, ("bit_tiles", "bits", "memory"))
     module: ModuleType = bits
     factor = factor_of(plan.width)
     arguments: tuple[Any, ...]
@@ -249,8 +230,7 @@ def _launch(
 
 def _pieces(nbytes: int) -> Any:
     """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
-    from .kernels import memory
-
+    memory = load("memory")
     pieces = min(memory.VECTOR, int(nbytes)) // PIECE
     return memory.WIDTHS[1 << (pieces.bit_length() - 1)]
 
@@ -279,14 +259,14 @@ def small_plan_of(plan: Plan) -> Addresses:
     """The words of a small plan (see `kernels.parcels`), from the first element."""
     layout = plan.small
     assert layout is not None
-    parcels = kernels("parcels")
+    parcels = load("parcels")
     rank = layout.ndim
     sizes = np.array(layout.shape, np.int64)
     strides = np.array([stride // 8 for stride in layout.strides], np.int64)
     table = np.empty(parcels.HEAD + 3 * rank, np.int64)
-    kept = call_compiled(parcels.merged, parcels.merged, sizes, strides, rank)
+    kept = parcels.merged(sizes, strides, rank)
     arguments = sizes, strides, kept, layout.bits // 8, table, 0
-    return table[: call_compiled(parcels.parcel, parcels.parcel, *arguments)]
+    return table[: parcels.parcel(*arguments)]
 
 
 def copy_each(
@@ -303,7 +283,7 @@ def copy_each(
     one of each. Places are byte addresses of first elements. As in `run`, nothing is
     checked here.
     """
-    batches = kernels("batches")
+    batches = load("batches")
     count = len(sources)
     if count == 0:
         return
@@ -319,16 +299,9 @@ def copy_each(
     _run(launch, places, units, units, units, MAX_RANK + 8)
 
 
-def kernels(name: str) -> ModuleType:
-    """The module of `kernels` of that name; imported where no other thread compiles."""
-    with _cold:
-        return import_module(f"{__package__}.kernels.{name}")
-
-
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
     """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
-    from .kernels import copies
-
+    copies = load("copies")
     places = np.array([[address_of(source)], [address_of(target)]], np.int64)
     pages = -(-source.nbytes // PAGE)
     launch = _launch(copies, "run", (source.nbytes,), 0, ())

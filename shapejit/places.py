@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine
 from .buffers import plain
+from .compilation import load
 from .engine import Addresses, address_of
 from .errors import about
 from .layout import Layout
@@ -136,8 +136,8 @@ def read_alike(
         expected = kernels.facts_of(dtype, shape, strides)
         flags = kernels.CONTIGUOUS_WRITEABLE if to_fill else 0
         read = kernels.read_alike
-        call = read, id(items), len(items), expected, flags, addresses
-        return addresses, engine.call_compiled(read, *call)
+        call = id(items), len(items), expected, flags, addresses
+        return addresses, read(*call)
     for i, x in enumerate(items):
         like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
         if not like or (x.strides != strides and x.size > 1) or (to_fill and not x.flags.carray):
@@ -155,7 +155,7 @@ def headers(count: int) -> ModuleType | None:
 
 @cache
 def _headers() -> ModuleType | None:
-    kernels = engine.kernels("headers")
+    kernels = load("headers")
     return kernels if kernels.trusted() else None
 
 

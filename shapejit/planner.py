@@ -8,7 +8,7 @@ Running it is the engine's work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .layout import Layout
+from .lazy import cached_property
 from .tiling import (
     BY_CODES,
     IN_BITS,

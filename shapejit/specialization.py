@@ -5,17 +5,19 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, outputs, planner
+from .compilation import load
 from .engine import Addresses, address_of
 from .fusion import CONTIGUOUS, COPY, Op, route
 from .kernels.constants import MAX_RANK
 from .layout import Layout
+from .lazy import cached_property
 from .outputs import Kind
 from .tensor import Bytes, Tensor
 from .tiling import Strategy
@@ -53,7 +55,7 @@ class Specialization:
             return None
         table = engine.small_plan_of(made)
         if self.route.fills[0].offset:
-            table[engine.kernels("parcels").SHIFT] += self.route.fills[0].offset // 8
+            table[load("parcels").SHIFT] += self.route.fills[0].offset // 8
         return table
 
     @cached_property

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .compilation import load
 from .kernels.constants import LINE
 
 LOOKS = 1000  # at the count of jobs, before a worker sleeps; about 50 us
@@ -71,8 +72,7 @@ class Workers:
                     self._jobs.put(job)
 
     def _work(self) -> None:
-        from .kernels.shares import job_after
-
+        job_after = load("shares").job_after
         me, seen = threading.get_ident(), 0
         while True:
             now = job_after(self.signal, seen, LOOKS)

@@ -578,16 +578,6 @@ def test_the_kernel_is_the_resolver():
     assert getattr(shapes.resolved, "py_func", shapes.resolved) is resolver.resolve_dims
 
 
-def test_an_edited_resolver_is_compiled_anew(tmp_path):
-    """The disk cache knows the resolver's file, though the kernels are in another folder."""
-    from shapejit.kernels import jit
-
-    if not COMPILED:
-        pytest.skip("nothing is cached with the JIT off")
-    stamps = [name for name, *_ in jit._Cache(resolver.resolve_dims)._cache_file._source_stamp]
-    assert {"resolver.py", "request.py", "shapes.py"} <= set(stamps)
-
-
 def test_threads_reshape_batches_at_once():
     import threading
 

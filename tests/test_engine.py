@@ -158,17 +158,6 @@ def test_a_cache_that_fails_midway_is_left_alone(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_damaged_cache_is_compiled_anew(tmp_path):
-    assert python(PRELUDE + "copy()", NUMBA_CACHE_DIR=str(tmp_path)).returncode == 0
-    files = list(tmp_path.rglob("*.nb[ic]"))
-    assert files
-    for file in files:
-        file.write_bytes(b"damaged")
-    done = python(PRELUDE + "copy()", NUMBA_CACHE_DIR=str(tmp_path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "without numba's disk cache" in done.stderr
-
-
 def test_numba_num_threads_is_respected(monkeypatch):
     import numba
 

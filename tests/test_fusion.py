@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shapejit as sj
-from shapejit.fusion import checked_ops, lifted
+from shapejit.fusion import checked_ops, batched
 
 HUGE = 10**5000  # more digits than Python prints
 
@@ -51,7 +51,7 @@ def test_what_tracing_writes_passes(case):
     program = sj.plan(shape, "uint3", fn)
     expected = fn(sj.pack(np.zeros(shape, np.uint8), "uint3")).shape
     assert checked_ops(program.ops, shape) == expected
-    assert checked_ops(lifted(program.ops, shape, 3), (3, *shape)) == (3, *expected)
+    assert checked_ops(batched(program.ops, shape, 3), (3, *shape)) == (3, *expected)
 
 
 BAD = [

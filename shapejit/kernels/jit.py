@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite
+import numba
 import numpy as np
 from numba import config, njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
 from numpy.typing import NDArray
+
+from ..compilation import apart
 
 COMPILED = not config.DISABLE_JIT
 
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
+# from .module import names, from . import modules; the names may stand in parentheses.
+IMPORT = re.compile(r"from (\.+)(\w*) import (\([^)]*\)|.*)")
+
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+Result = TypeVar("Result")
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -43,27 +55,30 @@ def _compile(function: Kernel, nogil: bool) -> Kernel:
         # RuntimeError: numba found no folder that it may write. Every process compiles then.
         with suppress(RuntimeError):
             compiled._cache = _Cache(function)
+        # numba calls these for arguments whose types it does not know yet (which imports
+        # numpy.ma), and for types that it has not compiled; then it runs what it got.
+        for name in ("typeof_pyval", "_compile_for_args"):
+            setattr(compiled, name, partial(_compile_apart, getattr(compiled, name)))
     return cast(Kernel, compiled)
 
 
-class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-checked
-    """numba's disk cache, stale when any kernel file changes, ignored when the disk fails.
+def _compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
+    """Take a step of a compilation where no signal strikes: see `compilation`.
 
-    numba stamps a cache with the file of the function alone, so that an edited
-    intrinsic in another file would leave old machine code in use.
+    Not for a caller that numba's lock belongs to, being called by something that numba
+    compiles: another thread would wait for that lock.
     """
+    if global_compiler_lock.is_locked():
+        return step(*arguments)
+    return apart(step, *arguments)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-checked
+    """numba's disk cache with files of our own, ignored when the disk fails."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        here = Path(__file__).parent
-        # The resolver's arithmetic is compiled too, see `shapes`.
-        files = [
-            *sorted(here.glob("*.py")),
-            *(here.parent / f for f in ("request.py", "resolver.py")),
-        ]
-        self._cache_file._source_stamp = tuple(
-            (f.name, f.stat().st_mtime, f.stat().st_size) for f in files
-        )
+        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, _stamp())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         return self._attempt(partial(super().load_overload, sig, target_context))
@@ -75,7 +90,75 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-che
         try:
             return action()
         except Exception as fault:
-            # A full disk, a damaged or foreign file: the kernel can always be compiled.
+            # A full disk, a folder that is gone: the kernel can always be compiled.
             self.disable()
             warnings.warn(f"shapejit goes on without numba's disk cache: {fault}", stacklevel=2)
             return None
+
+
+class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is not type-checked
+    """One file per compiled signature: a checksum, then the pickled machine code.
+
+    numba's files are trusted as they are, and share an index, in which concurrent
+    processes overwrite each other's entries. Here the checksum is keyed with the stamp,
+    the function and the signature: a file that is damaged, stale or another's counts
+    as missing, and is replaced.
+    """
+
+    def load(self, key: Any) -> Any:
+        name = self._name(key)
+        try:
+            stored = Path(self._data_path(name)).read_bytes()
+        except FileNotFoundError:
+            return None
+        content = stored[blake2b.MAX_DIGEST_SIZE :]
+        if stored != self._checksum(name, key, content) + content:
+            return None
+        return pickle.loads(content)
+
+    def save(self, key: Any, data: Any) -> None:
+        name = self._name(key)
+        content = self._dump(data)
+        with self._open_for_write(self._data_path(name)) as file:
+            file.write(self._checksum(name, key, content) + content)
+
+    def _name(self, key: Any) -> str:
+        """The function's name and line, and a digest of the signature."""
+        number = int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest())
+        return str(self._data_name(number))
+
+    def _checksum(self, name: str, key: Any, content: bytes) -> bytes:
+        secret = blake2b(self._source_stamp + name.encode() + repr(key).encode())
+        return blake2b(content, key=secret.digest()).digest()
+
+
+@cache
+def _stamp() -> bytes:
+    """A digest of all that is compiled into kernels: they call each other and bake in constants.
+
+    numba's own stamp is the digest of the one file that a function stands in.
+    """
+    digest = blake2b(f"{numba.__version__} {llvmlite.__version__}".encode())
+    for source in _sources().values():
+        digest.update(source)
+    return digest.digest()
+
+
+def _sources() -> dict[Path, bytes]:
+    """The kernels' files and those of the modules that they import from the package, in turn."""
+    found: dict[Path, bytes] = {}
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    for file in files:  # and those that are added on the way
+        if file not in found and file.exists():
+            found[file] = file.read_bytes()
+            files += _imported(file, found[file].decode())
+    return found
+
+
+def _imported(file: Path, source: str) -> list[Path]:
+    """Where the modules lie that a file imports from the package; names of no module, too."""
+    return [
+        file.parents[len(dots) - 1] / f"{name}.py"
+        for dots, module, names in IMPORT.findall(source)
+        for name in ([module] if module else re.findall(r"\w+", names))
+    ]

@@ -1,0 +1,123 @@
+"""Imports, compiles and loads kernels where signals and forks cannot harm them.
+
+An exception raised by a signal handler (KeyboardInterrupt) in the middle of numba or
+LLVM can end the process or break numba for good. Python runs signal handlers on the
+main thread only, so each of these actions gets a thread of its own, and the caller
+waits for it. An interrupt ends the wait; the action goes on, and the next call finds
+what it made.
+
+One action runs at a time, under a lock that a fork takes first: a child would wait
+for ever for the locks of numba, of imports and of logging, if they were held by a
+thread that it did not inherit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging  # noqa: F401  # before our fork hook: hooks run in reverse, and numba logs
+import os
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+Result = TypeVar("Result")
+
+forked = False  # whether this process is the child of a fork
+
+_lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condition only
+_waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
+
+
+def apart(action: Callable[..., Result], *arguments: Any) -> Result:
+    """Return or raise what a call of `action` does, made on another thread under the lock.
+
+    An exception of a signal handler ends the wait, but not the action.
+    """
+    if _lock._is_owned():  # one action calls for another
+        return action(*arguments)
+    outcomes: SimpleQueue[tuple[Any, BaseException | None] | None] = SimpleQueue()
+
+    def act() -> None:
+        with _lock:  # whoever gets the lock for a fork finds the outcome delivered
+            outcomes.put(_outcome(action, arguments))
+
+    _waiting.add(outcomes)
+    outcome = None
+    while outcome is None:  # None: this is a forked child, and the thread its parent's
+        try:
+            start_new_thread(act, ())
+        except RuntimeError:  # the system has no more threads, or the interpreter ends
+            act()
+        outcome = outcomes.get()
+    result, fault = outcome
+    if fault is None:
+        return result  # type: ignore[no-any-return]
+    try:
+        raise fault
+    finally:
+        del fault, outcome  # the traceback holds this frame
+
+
+def _outcome(
+    action: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
+    try:
+        return action(*arguments), None
+    except BaseException as fault:
+        return None, fault
+
+
+@cache
+def load(name: str) -> ModuleType:
+    """The module `shapejit.kernels.<name>`; the first one imports numba.
+
+    >>> load("copies").__name__
+    'shapejit.kernels.copies'
+    """
+    return apart(_load, name)
+
+
+def _load(name: str) -> ModuleType:
+    module = import_module(f"{__package__}.kernels.{name}")
+    # Exit handlers run in reverse, too: no compilation may go on while numba's run.
+    atexit.unregister(_hold)
+    atexit.register(_hold)
+    return module
+
+
+def _hold() -> None:
+    """Take the lock, whatever signal handlers raise meanwhile.
+
+    A fork waits thus for the thread, and so does the end of the interpreter, which
+    must not take LLVM's memory away beneath it.
+    """
+    interrupt = None
+    if _lock._is_owned():
+        _lock.acquire()
+    while not _lock._is_owned():
+        try:
+            _lock.acquire()
+        except BaseException as fault:
+            interrupt = fault
+    if interrupt is not None:
+        raise interrupt  # Python reports it: neither forks nor exits can be refused
+
+
+def _after_fork() -> None:
+    global forked
+    forked = True
+    _lock.release()
+    for outcomes in list(_waiting):
+        outcomes.put(None)
+
+
+atexit.register(_hold)
+if hasattr(os, "register_at_fork"):
+    # A builtin to release it: a pending signal would be raised at the start of a function.
+    os.register_at_fork(before=_hold, after_in_parent=_lock.release, after_in_child=_after_fork)

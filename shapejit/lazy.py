@@ -1,0 +1,21 @@
+"""Properties that are computed when they are first asked for, and kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+def cached_property(compute: Callable[[Any], Value]) -> functools.cached_property[Value]:
+    """functools.cached_property without the lock that it has before Python 3.12.
+
+    That one is shared by all instances: a child forked while another thread computes
+    the property would wait for it for ever. Here two threads may both compute it.
+    """
+    made = functools.cached_property(compute)
+    made.lock = nullcontext()  # type: ignore[attr-defined]
+    return made

@@ -1,0 +1,168 @@
+"""Forks, interrupts and exits at many moments of first copies, each in a process of its own.
+
+`sweep` returns a line for each process that did not end as it should.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import shapejit
+
+HOME = Path(shapejit.__file__).parents[1]
+QUIET = ("-W", "ignore::DeprecationWarning")  # of forks beside threads
+SECONDS = 100  # of a process that is then taken to hang
+
+# Each view takes kernels of its own, and none is small enough for NumPy.
+PRELUDE = """
+import os, random, signal, sys, threading, time
+import numpy as np, shapejit as sj
+x = np.arange(60 * 50 * 40, dtype=np.uint32).reshape(60, 50, 40)
+raw = np.arange(12_001).astype(np.uint8)
+VIEWS = [x[:, ::-1], sj.Tensor.frombuffer(raw, "int4", (24_001,))[1:]]
+VIEWS += [x.view(np.uint8)[..., 1::3], x[..., ::-1], x.view(np.uint8).T, x.T]
+PACKED = (raw[:-1] >> 4 | raw[1:] << 4).tobytes()
+moment, count = float(sys.argv[1]), int(sys.argv[2])
+def copy(which):
+    view = VIEWS[which % count]
+    wanted = view.tobytes() if isinstance(view, np.ndarray) else PACKED
+    assert sj.reshape(view, -1, copy=True).tobytes() == wanted
+def copies():
+    for which in range(count): copy(which)
+def works():
+    code = 1
+    try: copies(); code = 0
+    finally: os._exit(code)
+def interrupt(*_): raise KeyboardInterrupt
+threads = [threading.Thread(target=copies), threading.Thread(target=copy, args=(1,))]
+"""
+
+# What happens `moment` seconds after the first copy began.
+EVENTS = {
+    "fork": """
+threads[0].start()
+time.sleep(moment)
+child = os.fork() or works()
+assert os.waitpid(child, 0)[1] == 0
+threads[0].join()
+""",
+    "fork beside two threads": """
+for thread in threads: thread.start()
+time.sleep(moment)
+child = os.fork() or works()
+assert os.waitpid(child, 0)[1] == 0
+for thread in threads: thread.join()
+""",
+    "fork in a signal handler": """
+children = []
+signal.signal(signal.SIGALRM, lambda *_: children.append(os.fork()))
+threads[1].start()
+signal.setitimer(signal.ITIMER_REAL, moment)
+copies()
+while not children: time.sleep(0.01)
+if children[0] == 0: works()
+assert os.waitpid(children[0], 0)[1] == 0
+threads[1].join()
+""",
+    "fork Pool": """
+import multiprocessing
+threads[0].start()
+time.sleep(moment)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map(copy, range(4), chunksize=1) == [None] * 4
+threads[0].join()
+""",
+    "copy in a signal handler": """
+done = []
+signal.signal(signal.SIGALRM, lambda *_: done.append(copies()))
+signal.setitimer(signal.ITIMER_REAL, moment)
+copies()
+while not done: time.sleep(0.01)
+""",
+    # Again and again within twice the moment, until the copy is made.
+    "interrupts": """
+signal.signal(signal.SIGALRM, interrupt)
+moments = random.Random(moment)
+for which in range(count):
+    for attempt in range(100):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.0005, 2 * moment))
+            copy(which)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            break
+        except KeyboardInterrupt: pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+copies()
+""",
+    # Ctrl-C, and once more while the interpreter ends.
+    "exit": """
+def press():
+    for _ in range(2):
+        time.sleep(moment)
+        os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=press, daemon=True).start()
+try:
+    copies()
+    time.sleep(2 * moment)
+except KeyboardInterrupt: pass
+""",
+}
+
+
+def sweep(event: str, moments: Sequence[float], count: int, folder: str = "") -> list[str]:
+    """Run the event once for each moment, two processes at a time; what went wrong.
+
+    `count` kinds of copies are made. numba's cache is `folder`, or empty at every start.
+    """
+
+    def attempt(moment: float) -> str:
+        with tempfile.TemporaryDirectory() as empty:
+            wrong = run(PRELUDE + EVENTS[event], folder or empty, moment, count)
+        return f"{event} after {moment:.4f} s: {wrong}" if wrong else ""
+
+    with ThreadPoolExecutor(2) as two:
+        return [wrong for wrong in two.map(attempt, moments) if wrong]
+
+
+def run(code: str, folder: str, *arguments: object, home: Path = HOME) -> str:
+    """Run code in a fresh interpreter with numba's cache in a folder; what went wrong.
+
+    `home` is where the package lies.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-P", *QUIET, "-c", code, *map(str, arguments)],
+        env={**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(home)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, words = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # and its children
+        return f"hangs: {process.communicate()[1][-2000:]}"
+    # SIGINT: an interrupt of "exit" came when Python had given up its own handler.
+    return (
+        ""
+        if process.returncode in (0, -signal.SIGINT)
+        else f"{process.returncode}: {words[-2000:]}"
+    )
+
+
+def attack(seed: int, rounds: int, folder: str) -> list[str]:
+    """Every event at so many random moments, the cache empty and full; what went wrong."""
+    chance = random.Random(seed)
+    wrong = []
+    for event in EVENTS:
+        for cache, count, reach in (("", 2, 6.0), (folder, 6, 1.0)):
+            if event == "interrupts":
+                reach /= 10
+            moments = [reach * chance.random() ** 2 for _ in range(rounds)]
+            wrong += sweep(event, moments, count, cache)
+    return wrong
