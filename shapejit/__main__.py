@@ -302,7 +302,7 @@ def _inspect(args: argparse.Namespace) -> int:
                 "dtype": t.dtype.name,
                 "shape": t.shape,
                 "nbytes": t.nbytes,
-                "offsets": found.offsets[name],
+                "offsets": found.entries[name][2:],
             }
             for name, t in found.tensors.items()
         ]
@@ -316,7 +316,7 @@ def _inspect(args: argparse.Namespace) -> int:
         )
         return DONE
     rows = [
-        (_printable(name), t.dtype.name, _sizes(t.shape), t.nbytes, *found.offsets[name])
+        (_printable(name), t.dtype.name, _sizes(t.shape), t.nbytes, *found.entries[name][2:])
         for name, t in found.tensors.items()
     ]
     _print_table(("name", "dtype", "shape", "bytes", "begin", "end"), rows)

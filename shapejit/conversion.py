@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from .dialects import onednn, onnx, openvino
-from .errors import DTypeError, ReshapeError
+from .dtypes import DType
+from .errors import DTypeError, ReshapeError, quoted, shown
 from .files import safetensors
+from .files.pieces import Scratch, pieces
 from .files.safetensors import Checkpoint, New, Path
+from .files.stored import Stored
 from .layout import Layout
 from .operations import reshape
-from .tensor import Tensor
+from .tensor import Bytes, Tensor
 
 Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
 
@@ -112,7 +116,7 @@ class Change:
     """
 
     name: str
-    source: Tensor
+    source: Stored
     shape: tuple[int, ...]
     stages: tuple[Layout, ...]
     rules: int
@@ -122,9 +126,18 @@ class Change:
         """Whether bytes change places; otherwise only the header changes, if anything does."""
         return not self.stages[-1].contiguous
 
-    def result(self) -> Tensor:
-        """The Tensor whose elements, in row-major order, are the new ones."""
-        tensor = self.source.with_layout(self.stages[0])
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The new packed bytes in order, read from the file into `source`."""
+        first = self.source.with_layout(self.stages[0])
+        if len(self.stages) == 1:
+            return first.pieces(source, result)
+        return pieces(self._later_stages(first.tensor()), result)
+
+    def result(self, tensor: Tensor) -> Tensor:
+        """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
+        return self._later_stages(tensor.with_layout(self.stages[0]))
+
+    def _later_stages(self, tensor: Tensor) -> Tensor:
         for layout in self.stages[1:]:
             tensor = tensor.ascontiguous().with_layout(layout)
         return tensor
@@ -162,7 +175,10 @@ class Conversion:
     def write(self, path: Path, progress: Callable[[int], object] | None = None) -> Report:
         """Write the converted checkpoint, as `files.safetensors.write` does."""
         start = time.perf_counter()
-        new = [New(c.name, c.source.dtype, c.shape, c.result) for c in self.changes]
+        memory = Scratch(), Scratch()
+        new = [
+            New(c.name, c.source.dtype, c.shape, partial(c.pieces, *memory)) for c in self.changes
+        ]
         safetensors.write(path, new, self.checkpoint.metadata, progress)
         return Report(
             tensors=len(self.changes),
@@ -182,17 +198,22 @@ def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Con
     """
     for r in rules:
         if not any(map(r.pattern.fullmatch, checkpoint.tensors)):
-            raise ReshapeError(f"{checkpoint.path}: no tensor has a name that {r} matches")
+            raise ReshapeError(f"{shown(checkpoint.path)}: no tensor has a name that {r} matches")
     changes = []
-    for name, tensor in checkpoint.tensors.items():
+    known: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Layout, ...]]] = {}
+    for name in checkpoint.tensors:
+        tensor = checkpoint.stored(name)
         own = [r for r in rules if r.pattern.fullmatch(name)]
-        stages = _stages(tensor, own, reshape, f"{checkpoint.path}: tensor {name!r}")
-        changes.append(Change(name, tensor, *stages, len(own)))
+        key = tensor.dtype, tensor.layout.shape, *map(id, own)
+        if key not in known:
+            where = f"{shown(checkpoint.path)}: tensor {quoted(name)}"
+            known[key] = _stages(tensor, own, reshape, where)
+        changes.append(Change(name, tensor, *known[key], len(own)))
     return Conversion(checkpoint, tuple(changes))
 
 
 def _stages(
-    tensor: Tensor, rules: Sequence[Rule], reshape: Dialect, where: str
+    tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str
 ) -> tuple[tuple[int, ...], tuple[Layout, ...]]:
     """The final shape, and the `stages` of a Change."""
     stages: list[Layout] = []
@@ -202,12 +223,7 @@ def _stages(
             if r.option == "permute":
                 layout = layout.permute(r.values)
                 continue
-            # Row-major, so that the dialect checks dtype and shape and returns a view
-            # of memory that nobody reads.
-            shape = reshape(_row_major(tensor, layout.shape), r.values).shape
-            if len(shape) > safetensors.MAX_RANK:
-                more = f"{len(shape)} dims are more than the {safetensors.MAX_RANK} of a file"
-                raise ReshapeError("cannot reshape", layout.shape, r.values, (more,))
+            shape = _reshaped(tensor.dtype, layout.shape, r, reshape)
             seen = layout.reshape(shape)
             if seen is None:
                 stages.append(layout)
@@ -218,8 +234,15 @@ def _stages(
     return layout.shape, tuple(stages)
 
 
-def _row_major(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return tensor.with_layout(Layout.row_major(shape, tensor.dtype.bits))
+def _reshaped(kind: DType, shape: tuple[int, ...], r: Rule, reshape: Dialect) -> tuple[int, ...]:
+    """The shape that a rule makes of `shape`."""
+    # One element in every place: the dialect checks dtype and shape and returns a view of it.
+    element = Tensor.frombuffer(bytes(kind.nbytes(1)), kind, ())
+    made = reshape(element.broadcast_to(shape), r.values).shape
+    if len(made) > safetensors.MAX_RANK:
+        more = f"{len(made)} dims are more than the {safetensors.MAX_RANK} of a file"
+        raise ReshapeError("cannot reshape", shape, r.values, (more,))
+    return made
 
 
 @contextmanager
