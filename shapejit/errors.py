@@ -50,10 +50,15 @@ def message(text: str) -> str:
     'a\\\\x1b[2Jb'
     """
     lines = text.split("\n", _MOST_LINES)
-    return "\n".join(map(_line, lines))
+    return "\n".join(map(escaped, lines))
 
 
-def _line(text: str) -> str:
+def escaped(text: str) -> str:
+    """The text as one line that is not too long.
+
+    >>> escaped("a\\nb")
+    'a\\\\nb'
+    """
     text = shortened(text)
     if text.isprintable():
         return text

@@ -37,6 +37,7 @@ ROOMS = [
     ["conversion"],
     ["bench", "demo"],
     ["adapters"],
+    ["cli"],
     ["__main__"],
 ]
 FLOOR = {name: level for level, names in enumerate(ROOMS) for name in names}

@@ -1,0 +1,66 @@
+"""Ctrl-C and SIGTERM end the command line quietly, and what it had begun is cleaned up.
+
+This is imported before everything else of the package: NumPy and the rest take
+a few tenths of a second, in which people press Ctrl-C too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as shells have it
+
+
+class Terminated(BaseException):
+    """SIGTERM came; like KeyboardInterrupt, no handler of errors catches it."""
+
+
+_EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """SIGINT and SIGTERM raise; once one has come, both are ignored until the end.
+
+    Where they are ignored already, or in a thread other than the main one,
+    nothing changes.
+    """
+    before: dict[signal.Signals, Any] = {}
+
+    def stop(number: int, _: object) -> NoReturn:
+        # timeout(1) sends two: the second would hit the cleaning up.
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise _EXCEPTIONS[signal.Signals(number)]
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in _EXCEPTIONS}
+        before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
+    try:
+        for number in before:
+            signal.signal(number, stop)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_command() -> bool:
+    """Whether this process runs the script `shapejit`, or `python -m shapejit`."""
+    program = sys.orig_argv[-len(sys.argv) :][:1]  # the script, or what follows -m
+    return [os.path.basename(name) for name in program] in (["shapejit"], ["-mshapejit"])
+
+
+def _exit(*_: object) -> NoReturn:
+    os._exit(INTERRUPTED)
+
+
+if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    # Until `raised` takes over, and again when the interpreter ends.
+    signal.signal(signal.SIGINT, _exit)
