@@ -6,7 +6,7 @@
 (2, 12)
 """
 
-from .cli import signals as _signals  # noqa: F401  # first: Ctrl-C may come at once
+from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at once
 
 # isort: split
 

@@ -11,6 +11,7 @@ from ..errors import ShapeJitError, message, shown
 from . import signals
 from .command import BAD_INPUT, ArgumentError
 from .parser import parse
+from .startup import INTERRUPTED
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells have it
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _discard_stdout()
             return _BROKEN_PIPE
         except KeyboardInterrupt:
-            return _fail("interrupted", signals.INTERRUPTED)
+            return _fail("interrupted", INTERRUPTED)
         except signals.Terminated:
             return _fail("terminated", signals.TERMINATED)
         except (ArgumentError, ShapeJitError) as fault:

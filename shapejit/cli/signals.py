@@ -1,20 +1,14 @@
-"""Ctrl-C and SIGTERM end the command line quietly, and what it had begun is cleaned up.
-
-This is imported before everything else of the package: NumPy and the rest take
-a few tenths of a second, in which people press Ctrl-C too.
-"""
+"""Ctrl-C and SIGTERM become exceptions while a command runs, so that it can clean up."""
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-INTERRUPTED, TERMINATED = 130, 143  # 128 + the signal's number, as shells have it
+TERMINATED = 143  # 128 + the signal's number, as shells have it
 
 
 class Terminated(BaseException):
@@ -49,18 +43,3 @@ def raised() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _is_command() -> bool:
-    """Whether this process runs the script `shapejit`, or `python -m shapejit`."""
-    program = sys.orig_argv[-len(sys.argv) :][:1]  # the script, or what follows -m
-    return [os.path.basename(name) for name in program] in (["shapejit"], ["-mshapejit"])
-
-
-def _exit(*_: object) -> NoReturn:
-    os._exit(INTERRUPTED)
-
-
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    # Until `raised` takes over, and again when the interpreter ends.
-    signal.signal(signal.SIGINT, _exit)
