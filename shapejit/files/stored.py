@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 from weakref import finalize
@@ -26,7 +26,7 @@ from .pieces import Scratch, parts, pieces
 # a time that stays in the second-level cache until it is written: 1 MiB takes 20 % less
 # time than 8. A view that picks its elements from all over a tensor needs more.
 CONTIGUOUS = 1024 * 1024
-BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 256))
+BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 
 _CALL = 4096  # bytes that are read in the time that a call to read costs
 _LINE = 512  # bits of a cache line
@@ -71,13 +71,13 @@ class Stored:
 
     def with_layout(self, layout: Layout) -> Stored:
         """Another view of the same bytes of the file."""
-        return replace(self, layout=layout)
+        return Stored(self.file, self.name, self.begin, self.dtype, layout)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed elements in row-major order, each piece valid until the next.
 
         Raises FileFormatError where the file has become too short. `source`
-        takes at most 256 MiB of the file at a time: views that pick their
+        takes at most 1 GiB of the file at a time: views that pick their
         elements from all over a larger tensor are read band by band.
         """
         if self.layout.contiguous and self.layout.offset % 8 == 0:
@@ -100,20 +100,21 @@ class Stored:
 
     def _band_size(self) -> int:
         """The bytes of bands that are read in the least time; the smallest of about equal ones."""
-        sizes = BANDS[: 1 + sum(size < self.nbytes for size in BANDS)]
-        if len(sizes) == 1:
-            return sizes[0]
+        nbytes = self.nbytes
+        if nbytes <= BANDS[0]:
+            return BANDS[0]
+        sizes = BANDS[: 1 + sum(size < nbytes for size in BANDS)]
         return min(sizes, key=lambda size: round(_reads(next(parts(self.layout, size))).cost, 1))
 
     def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:
         """A view of the same elements in memory."""
         reads = _reads(band)
-        layout, starts = reads.gathered()
-        memory = scratch.take((layout.span[1] + 7) // 8)
-        for at, to in starts:
-            end = to + reads.extent
-            self.file.read(memory.data[to // 8 : (end + 7) // 8], self.begin + at // 8, self.name)
-        return Tensor(memory, self.dtype, layout)
+        layout, places = reads.gathered()
+        memory = scratch.take((layout.span[1] + 7) // 8).data
+        for at, to in places:
+            end = (to + reads.extent + 7) // 8
+            self.file.read(memory[to // 8 : end], self.begin + at // 8, self.name)
+        return Tensor(np.frombuffer(memory, np.uint8), self.dtype, layout)
 
 
 class _Reads(NamedTuple):
@@ -132,13 +133,17 @@ class _Reads(NamedTuple):
 
         Both bits lie equally within their bytes, and two reads share no byte.
         """
+        first = self.view.span[0]
+        if not self.outer:
+            offset = self.view.offset - first // 8 * 8
+            layout = Layout(self.view.shape, self.view.strides, offset, self.view.bits)
+            return layout, [(first, first % 8)]
         strides, extent = list(self.view.strides), self.extent
         for i in reversed(self.outer):
             step = abs(self.view.strides[i])
             apart = extent + 16 + (step - extent - 16) % _LINE
             strides[i] = apart if self.view.strides[i] > 0 else -apart
             extent += (self.view.shape[i] - 1) * apart
-        first = self.view.span[0]
         places = []
         for steps, start in ((self.view.strides, first), (strides, first % 8)):
             sums = [np.arange(self.view.shape[i]) * abs(steps[i]) for i in self.outer]
@@ -151,10 +156,11 @@ class _Reads(NamedTuple):
 def _reads(view: Layout) -> _Reads:
     """The cheapest way to read a view into memory of bounded size."""
     low, high = view.span
+    extent, count, found = high - low, 1, []
+    if extent <= view.size * view.bits:
+        return _Reads(view, (), extent, 1 + 8 * _CALL / extent)
     dims = [i for i in range(view.ndim) if view.shape[i] > 1 and view.strides[i]]
     dims.sort(key=lambda i: -abs(view.strides[i]))
-    extent, count = high - low, 1
-    found = []
     for k in range(len(dims) + 1):
         if count * extent <= 8 * BANDS[-1] or k == len(dims):
             cost = count * (extent + 8 * _CALL) / (view.size * view.bits)

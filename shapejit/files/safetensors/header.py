@@ -68,8 +68,11 @@ def encode(
         if kind.safetensors is None:
             raise FileFormatError(path, name, f"safetensors has no dtype for {kind}")
         end = at + nbytes(path, name, kind, shape)
-        value = {"dtype": kind.safetensors, "shape": shape, "data_offsets": [at, end]}
-        members.append(f"{_json(name)}:{_json(value)}")
+        sizes = ",".join(map(str, shape))
+        members.append(
+            f'{_json(name)}:{{"dtype":"{kind.safetensors}","shape":[{sizes}],'
+            f'"data_offsets":[{at},{end}]}}'
+        )
         names.add(name)
         at = end
     raw = ("{" + ",".join(members) + "}").encode()
