@@ -387,6 +387,16 @@ def test_metadata_in_unusual_words(tmp_path):
     assert safetensors.read(tmp_path / "a").metadata == {"a\n": "\U0001f600", "ü": ""}
 
 
+def test_much_metadata(tmp_path):
+    metadata = {f"key {i}": f"{i}, \n" for i in range(10_000)}
+    (tmp_path / "a").write_bytes(header({"__metadata__": metadata}))
+    assert list(safetensors.read(tmp_path / "a").metadata.items()) == list(metadata.items())
+    text = json.dumps(metadata)[1:-1]
+    (tmp_path / "a").write_bytes(header(f'{{"__metadata__":{{{text}, "key 7":""}}}}'.encode()))
+    with pytest.raises(sj.FileFormatError, match="'key 7' stands twice in __metadata__"):
+        safetensors.read(tmp_path / "a")
+
+
 # Messages
 
 

@@ -22,9 +22,8 @@ from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 
-# Bytes of a file in memory at a time. What lies together in the file is read a piece at
-# a time that stays in the second-level cache until it is written: 1 MiB takes 20 % less
-# time than 8. A view that picks its elements from all over a tensor needs more.
+# Bytes of a file in memory at a time. Pieces of 1 and of 8 MiB of what lies together in
+# the file took the same time. A view that picks its elements from all over needs more.
 CONTIGUOUS = 1024 * 1024
 BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 

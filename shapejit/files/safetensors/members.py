@@ -12,6 +12,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterator
+from itertools import chain
 from json import JSONDecodeError
 from typing import Any, NamedTuple
 
@@ -57,8 +58,8 @@ _ENTRY = _pattern(
     r'|"data_offsets" : \[ (INT) , (INT) \]) NEXT){3}\} NEXT'
 )
 _NAME = _pattern(' "(STRING)" : ')
-_METADATA = _pattern(r'\{ (?:"STRING" : "STRING" NEXT)*+\}')
-_PAIR = _pattern('"(STRING)" : "(STRING)"')
+_METADATA = _pattern(r'\{ (?:"STRING" : "STRING" NEXT )*+\}')
+_PAIRS = _pattern(' (?:"STRING" : "STRING" NEXT ){1,4096}+')
 _NEXT = _pattern(" NEXT")
 _SPACE = _pattern(" ")
 
@@ -140,27 +141,38 @@ def _after(pattern: re.Pattern[bytes], raw: bytearray, at: int) -> int:
 
 def _text(path: str, found: re.Match[bytes], group: int) -> str:
     """The text of a JSON string, of which a group of a match is the inside."""
+    text = _decoded(path, found, group)
+    return _unicode(path, json.loads(f'"{text}"')) if "\\" in text else text
+
+
+def _decoded(path: str, found: re.Match[bytes], group: int) -> str:
     try:
-        text = found[group].decode()
+        return found[group].decode()
     except UnicodeDecodeError as fault:
         raise _not_utf8(path, found.start(group) + fault.start) from None
-    if "\\" not in text:
-        return text
-    unescaped: str = json.loads(f'"{text}"')
-    if not is_text(unescaped):
-        reason = f"its header holds {quoted(unescaped)}, which is not Unicode text"
+
+
+def _unicode(path: str, text: str) -> str:
+    """The text, if it is without the lone surrogates that JSON's \\u allows."""
+    if not is_text(text):
+        reason = f"its header holds {quoted(text)}, which is not Unicode text"
         raise FileFormatError(path, None, reason)
-    return unescaped
+    return text
 
 
 def _strings(path: str, raw: bytearray, begin: int, end: int) -> dict[str, str]:
     """The object from byte `begin` to `end`, all of whose values are strings."""
     found: dict[str, str] = {}
-    for pair in _PAIR.finditer(raw, begin, end):
-        key = _text(path, pair, 1)
-        if key in found:
-            raise twice(path, None, key, METADATA)
-        found[key] = _text(path, pair, 2)
+    for some in _PAIRS.finditer(raw, begin + 1, end):
+        text = _decoded(path, some, 0)
+        pairs = json.loads("{" + text.rstrip(", \t\n\r") + "}", object_pairs_hook=tuple)
+        if "\\" in text:
+            for word in chain.from_iterable(pairs):
+                _unicode(path, word)
+        more = json_object(path, None, pairs, METADATA)
+        if not found.keys().isdisjoint(more):
+            raise twice(path, None, min(found.keys() & more.keys()), METADATA)
+        found.update(more)
     return found
 
 
