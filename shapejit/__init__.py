@@ -6,6 +6,10 @@
 (2, 12)
 """
 
+from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at once
+
+# isort: split
+
 from . import dtypes as dtypes
 from .batch import reshape_batch, resolve_batch
 from .dialects import onednn, onnx, openvino

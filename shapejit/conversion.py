@@ -7,15 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from .dialects import onednn, onnx, openvino
-from .errors import DTypeError, ReshapeError
+from .dtypes import DType
+from .errors import DTypeError, ReshapeError, quoted, shown
 from .files import safetensors
+from .files.pieces import Scratch, pieces
 from .files.safetensors import Checkpoint, New, Path
+from .files.stored import Stored
 from .layout import Layout
 from .operations import reshape
-from .tensor import Tensor
+from .tensor import Bytes, Tensor
 
 Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
 
@@ -41,32 +45,32 @@ SPECS = {
 
 
 def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool = False) -> Dialect:
-    """What a specification means by reshaping a Tensor to a shape, as a function of both.
+    """A specification's reshape, as a function of a Tensor and a shape.
 
-    `spec` is one of `SPECS`; a flag that is not the specification's own raises
-    ReshapeError.
+    `spec` is one of `SPECS`. Raises ReshapeError for an unknown one, and for a
+    flag that is not an attribute of it.
 
     >>> t = Tensor.frombuffer(bytes(24), "uint8", (2, 3, 4))
     >>> dialect("onnx")(t, (0, -1)).shape
     (2, 12)
     """
     if spec not in SPECS:
-        raise ReshapeError(f"{spec!r} is no specification; there are {', '.join(SPECS)}")
+        raise ReshapeError(f"unknown specification {quoted(spec)}; known are {', '.join(SPECS)}")
     own, function = SPECS[spec]
     flags = {"special_zero": special_zero, "allowzero": allowzero}
     for name, value in flags.items():
         if value and name != own:
             option = name.replace("_", "-")
-            raise ReshapeError(f"--{option} is no attribute of --spec {spec}")
+            raise ReshapeError(f"--{option} is not an attribute of --spec {spec}")
     flag = own is not None and flags[own]
     return lambda tensor, shape: function(tensor, shape, flag)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is done to every tensor whose whole name `pattern` matches.
+    """One step for every tensor whose whole name `pattern` matches.
 
-    `option` is `"reshape"` or `"permute"`; `values` the shape as it was written,
+    `option` is `"reshape"` or `"permute"`, `values` the shape (with its 0 and -1)
     or the axes.
     """
 
@@ -79,52 +83,61 @@ class Rule:
 
 
 def rule(option: str, text: str) -> Rule:
-    """The rule `REGEX=INTS`, split at the last `=`; no ints mean shape () or no axes.
+    """The rule written as `REGEX=INTS`; it is split at the last `=`, and INTS may be empty.
 
     >>> rule("reshape", r".*\\.weight=12,64,-1").values
     (12, 64, -1)
     """
+    given = f"--{option} {quoted(text)}"
     pattern, split, values = text.rpartition("=")
     if not split:
-        raise ReshapeError(f"--{option} {text!r} is not of the form REGEX=INTS: it has no '='")
+        raise ReshapeError(f"{given} is not of the form REGEX=INTS: it has no '='")
     ints = values.split(",") if values.strip() else []
     for token in ints:
-        # More digits than int64 has mean nothing, and int() may refuse to read them.
+        # No int64 has more digits, and int() may refuse to read them.
         if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
-            raise ReshapeError(f"--{option} {text!r}: {token!r} is no integer")
+            raise ReshapeError(f"{given}: {quoted(token)} is not an integer")
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as fault:
-        raise ReshapeError(
-            f"--{option} {text!r}: {pattern!r} is no regular expression: {fault}"
-        ) from None
+        reason = f"{given}: {quoted(pattern)} is not a regular expression: {fault}"
+        raise ReshapeError(reason) from None
     return Rule(option, compiled, tuple(map(int, ints)))
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """One tensor's way from the source to the destination.
+    """What happens to one tensor between the source and the destination.
 
-    `stages` are the Layouts under which its bytes are seen in turn: the first
-    over the source's memory, each other over the row-major copy of the one
-    before. What is written is the last one in row-major order; a reshape at the
-    end never copies, since it leaves that order as it is.
+    `stages` are Layouts that are applied in turn: the first to the source's
+    bytes, each other one to a row-major copy of the stage before. The last
+    stage is written in row-major order; a reshape at the end never copies,
+    since it does not change that order. `rules` counts the rules that matched.
     """
 
     name: str
-    source: Tensor
+    source: Stored
     shape: tuple[int, ...]
     stages: tuple[Layout, ...]
     rules: int
 
     @property
     def moves(self) -> bool:
-        """Whether bytes change places; otherwise only the header changes, if anything does."""
+        """Whether elements change their order; otherwise only the header may change."""
         return not self.stages[-1].contiguous
 
-    def result(self) -> Tensor:
-        """The Tensor whose elements, in row-major order, are the new ones."""
-        tensor = self.source.with_layout(self.stages[0])
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The new packed bytes in order, read from the file into `source`."""
+        first = self.source.with_layout(self.stages[0])
+        if len(self.stages) == 1:
+            return first.pieces(source, result)
+        return pieces(self._later_stages(first.tensor()), result)
+
+    def result(self, tensor: Tensor) -> Tensor:
+        """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
+        return self._later_stages(tensor.with_layout(self.stages[0]))
+
+    def _later_stages(self, tensor: Tensor) -> Tensor:
         for layout in self.stages[1:]:
             tensor = tensor.ascontiguous().with_layout(layout)
         return tensor
@@ -132,7 +145,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did: counts of tensors, bytes of tensor data, seconds of wall clock."""
+    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took."""
 
     tensors: int
     changed: int
@@ -143,13 +156,13 @@ class Report:
 
     @property
     def gb_per_s(self) -> float:
-        """10^9 bytes read and written a second, the sync to disk included."""
+        """10^9 bytes read and written per second, including the sync to disk."""
         return (self.bytes_read + self.bytes_written) / max(self.seconds, 1e-9) / 1e9
 
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """A checkpoint and what becomes of each tensor; nothing is written yet."""
+    """A checkpoint and the change of each tensor; nothing is written yet."""
 
     checkpoint: Checkpoint
     changes: tuple[Change, ...]
@@ -162,7 +175,10 @@ class Conversion:
     def write(self, path: Path, progress: Callable[[int], object] | None = None) -> Report:
         """Write the converted checkpoint, as `files.safetensors.write` does."""
         start = time.perf_counter()
-        new = [New(c.name, c.source.dtype, c.shape, c.result) for c in self.changes]
+        memory = Scratch(), Scratch()
+        new = [
+            New(c.name, c.source.dtype, c.shape, partial(c.pieces, *memory)) for c in self.changes
+        ]
         safetensors.write(path, new, self.checkpoint.metadata, progress)
         return Report(
             tensors=len(self.changes),
@@ -175,24 +191,29 @@ class Conversion:
 
 
 def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Conversion:
-    """What `rules`, in their order, do to each tensor; reads no data.
+    """The changes that `rules`, applied in order, make to each tensor; reads no data.
 
     Raises ReshapeError or DTypeError, with the file, the tensor and the rule,
     for a rule that does not fit, and for one that matches no tensor.
     """
     for r in rules:
         if not any(map(r.pattern.fullmatch, checkpoint.tensors)):
-            raise ReshapeError(f"{checkpoint.path}: no tensor has a name that {r} matches")
+            raise ReshapeError(f"{shown(checkpoint.path)}: no tensor has a name that {r} matches")
     changes = []
-    for name, tensor in checkpoint.tensors.items():
+    known: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Layout, ...]]] = {}
+    for name in checkpoint.tensors:
+        tensor = checkpoint.stored(name)
         own = [r for r in rules if r.pattern.fullmatch(name)]
-        stages = _stages(tensor, own, reshape, f"{checkpoint.path}: tensor {name!r}")
-        changes.append(Change(name, tensor, *stages, len(own)))
+        key = tensor.dtype, tensor.layout.shape, *map(id, own)
+        if key not in known:
+            where = f"{shown(checkpoint.path)}: tensor {quoted(name)}"
+            known[key] = _stages(tensor, own, reshape, where)
+        changes.append(Change(name, tensor, *known[key], len(own)))
     return Conversion(checkpoint, tuple(changes))
 
 
 def _stages(
-    tensor: Tensor, rules: Sequence[Rule], reshape: Dialect, where: str
+    tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str
 ) -> tuple[tuple[int, ...], tuple[Layout, ...]]:
     """The final shape, and the `stages` of a Change."""
     stages: list[Layout] = []
@@ -202,12 +223,7 @@ def _stages(
             if r.option == "permute":
                 layout = layout.permute(r.values)
                 continue
-            # Row-major, so that the dialect checks dtype and shape and returns a view
-            # of memory that nobody reads.
-            shape = reshape(_row_major(tensor, layout.shape), r.values).shape
-            if len(shape) > safetensors.MAX_RANK:
-                more = f"{len(shape)} dims are more than the {safetensors.MAX_RANK} of a file"
-                raise ReshapeError("cannot reshape", layout.shape, r.values, (more,))
+            shape = _reshaped(tensor.dtype, layout.shape, r, reshape)
             seen = layout.reshape(shape)
             if seen is None:
                 stages.append(layout)
@@ -218,13 +234,20 @@ def _stages(
     return layout.shape, tuple(stages)
 
 
-def _row_major(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return tensor.with_layout(Layout.row_major(shape, tensor.dtype.bits))
+def _reshaped(kind: DType, shape: tuple[int, ...], r: Rule, reshape: Dialect) -> tuple[int, ...]:
+    """The shape that a rule makes of `shape`."""
+    # One element in every place: the dialect checks dtype and shape and returns a view of it.
+    element = Tensor.frombuffer(bytes(kind.nbytes(1)), kind, ())
+    made = reshape(element.broadcast_to(shape), r.values).shape
+    if len(made) > safetensors.MAX_RANK:
+        more = f"{len(made)} dims are more than the {safetensors.MAX_RANK} of a file"
+        raise ReshapeError("cannot reshape", shape, r.values, (more,))
+    return made
 
 
 @contextmanager
 def _named(where: str, r: Rule) -> Iterator[None]:
-    """Errors that name the tensor and the rule beside the reason."""
+    """Add the tensor and the rule to errors."""
     try:
         yield
     except ReshapeError as fault:

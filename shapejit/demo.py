@@ -1,8 +1,8 @@
-"""The command that needs no input: convert a small checkpoint, prove every bit, show the speed.
+"""A demonstration without input: convert a small checkpoint, check every bit, measure the speed.
 
 Attention weights are split into heads and transposed, caches of heads are
 merged, in four dtypes, by the code that `shapejit convert` runs. NumPy and
-ml_dtypes do the same their own way, for the proof and beside the clock.
+ml_dtypes do the same, to compare the results and the times.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
 
 
 class _Job(NamedTuple):
-    """What is done to the tensors whose names begin with `name`, told twice.
+    """What is done to the tensors whose names begin with `name`.
 
-    `rules` are the command line's words; `by_numpy` puts the elements of an
-    ndarray in the same order. `source` and `target` give the shapes for a count
-    of elements.
+    `rules` say it to `shapejit convert`; `by_numpy` does the same to an ndarray.
+    `source` and `target` give the shapes before and after for a number of
+    elements.
     """
 
     name: str
@@ -67,12 +67,12 @@ _JOBS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor: what was done, whether every bit is right, and both speeds.
+    """One tensor: its shapes, whether every bit is right, and both speeds.
 
-    Speeds are 10^9 bytes read and written a second, from memory to memory: the
+    Speeds are 10^9 bytes read and written per second, from memory to memory: the
     median of the faster half of several rounds, in which shapejit and NumPy take turns.
-    `disturbed` says that even this half did not agree, as when other programs
-    have the cores for long.
+    `disturbed` says that the times differ much even within this half, as when
+    other programs use the cores for long.
     """
 
     name: str
@@ -93,10 +93,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found: a row a tensor, and the file's conversion.
+    """The result: one row per tensor, and the conversion of the file.
 
-    `first_seconds` is the first conversion, with the compilation of the kernels
-    that numba's cache did not hold yet; `report` the second one.
+    `first_seconds` is the time of the first conversion, which includes the
+    compilation of kernels that are not in numba's cache; `report` is of the second.
     """
 
     rows: tuple[Row, ...]
@@ -111,9 +111,9 @@ class Demo:
 
 
 def run(progress: Callable[[str], object] | None = None) -> Demo:
-    """Make, convert, prove and time; files live in a temporary folder only.
+    """Make a checkpoint in a temporary folder, convert it, check the result and time it.
 
-    `progress` is called with a word on what comes next.
+    `progress` is called with a description of each step.
     """
     tell = progress or (lambda _: None)
     with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
@@ -129,13 +129,13 @@ def run(progress: Callable[[str], object] | None = None) -> Demo:
         result = safetensors.read(target)
         rows = []
         for change in plan.changes:
-            tell(f"proving and timing {change.name}")
+            tell(f"checking and timing {change.name}")
             rows.append(_row(change, written[change.name], result))
         return Demo(tuple(rows), _words(plan, rules), first.seconds, report)
 
 
 def _words(plan: Conversion, rules: list[conversion.Rule]) -> tuple[str, ...]:
-    """The command line that would have done it."""
+    """The arguments of `shapejit convert` that do the same."""
     return ("--spec onnx", *map(str, rules))
 
 
@@ -152,11 +152,11 @@ def _checkpoint() -> dict[str, Tensor]:
 
 
 def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
-    """Prove one tensor of the file against NumPy, and time both ways in memory."""
+    """Compare one tensor of the file with NumPy's result, and time both in memory."""
     job = next(j for j in _JOBS if change.name.startswith(j.name))
     kind, got = change.source.dtype, result.tensors[change.name]
     wanted, mine = np.empty(written.nbytes, np.uint8), np.empty(written.nbytes, np.uint8)
-    seen = change.result()
+    seen = change.result(written)
     out = Tensor.frombuffer(mine, kind, seen.shape)
 
     def by_shapejit() -> None:
@@ -187,7 +187,7 @@ def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
 
 
 def _by_numpy(job: _Job, kind: DType, raw: Bytes, shape: tuple[int, ...], out: Bytes) -> None:
-    """NumPy's way: elements narrower than a byte are unpacked, moved, and packed again."""
+    """The same with NumPy: packed elements are unpacked, moved, and packed again."""
     assert kind.numpy is not None
     if not kind.packed:
         moved = job.by_numpy(raw.view(kind.numpy).reshape(shape))
@@ -216,8 +216,8 @@ def _interleaved(*functions: Callable[[], None]) -> list[list[float]]:
 def _typical(seconds: list[float]) -> float:
     """The median of the faster half.
 
-    Where another program has a core, a parallel loop waits for its thread there:
-    with one of two cores busy, such a call took 7 ms in place of 0.3. They come
-    in spells, and tell nothing of the loop's speed.
+    While another program uses a core, a parallel loop waits for its thread there:
+    with one of two cores busy, such a call took 7 ms instead of 0.3. Such rounds
+    say nothing about the speed of the loop.
     """
     return median(sorted(seconds)[: (len(seconds) + 1) // 2])

@@ -8,13 +8,82 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+_LONGEST = 600  # characters of a line of a message
+_MOST_LINES = 100  # of a message; the rest is one line
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """The text, its middle replaced by `...` where it has more than `longest` characters.
+
+    >>> shortened("abcdefghijkl", 9)
+    'abc...jkl'
+    """
+    if len(text) <= longest:
+        return text
+    end = (longest - 3) // 2
+    return f"{text[:end]}...{text[-end:]}"
+
+
+def quoted(text: str, longest: int = 200) -> str:
+    """The text as Python quotes it, its middle left out where it is long.
+
+    >>> quoted("line\\nbreak")
+    "'line\\\\nbreak'"
+    """
+    return repr(shortened(text, longest))
+
+
+def shown(text: str) -> str:
+    """A name or a path as it is, or quoted where a terminal could not show it literally.
+
+    >>> print(shown("model.safetensors"), shown("line\\nbreak"))
+    model.safetensors 'line\\nbreak'
+    """
+    text = shortened(text)
+    return text if text and text.isprintable() else repr(text)
+
+
+def message(text: str) -> str:
+    """A message of a bounded length without control characters but line breaks.
+
+    >>> message("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    lines = text.split("\n", _MOST_LINES)
+    return "\n".join(map(escaped, lines))
+
+
+def escaped(text: str) -> str:
+    """The text as one line that is not too long.
+
+    >>> escaped("a\\nb")
+    'a\\\\nb'
+    """
+    text = shortened(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
 
 class ShapeJitError(Exception):
     """The base class of all errors that shapejit raises itself.
 
+    Its message holds no control characters but line breaks, and long lines are
+    shortened in the middle: names and values come from files.
+
     >>> issubclass(ReshapeError, ShapeJitError), issubclass(ReshapeError, ValueError)
     (True, True)
+    >>> len(str(ShapeJitError("x" * 10**6))) < 1000
+    True
     """
+
+    def __str__(self) -> str:
+        return message(self.text)
+
+    @property
+    def text(self) -> str:
+        """The whole message, before `message` escapes and shortens it."""
+        return super().__str__()
 
 
 class ReshapeError(ShapeJitError, ValueError):
@@ -45,7 +114,9 @@ class ReshapeError(ShapeJitError, ValueError):
         self.notes = notes
         self.asked_by = asked_by
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
+        """The reason with both shapes, the notes, and who asked."""
         head = self.reason
         if self.source is not None:
             head += f" {shape_text(self.source)}"
@@ -98,10 +169,10 @@ class ExportError(FormatError, BufferError):
 
 
 class FileFormatError(ShapeJitError, ValueError):
-    """A file that violates its format.
+    """A file that is not what its format requires.
 
-    `path` is the file, `tensor` the name of the tensor concerned (None if it is
-    the file as a whole), `reason` what is wrong.
+    `path` names the file, `tensor` the tensor (None where the error is not about
+    a single one), `reason` says what is wrong.
 
     >>> print(FileFormatError("a.safetensors", "w", "its dtype 'F7' is unknown"))
     a.safetensors: tensor 'w': its dtype 'F7' is unknown
@@ -113,9 +184,11 @@ class FileFormatError(ShapeJitError, ValueError):
         self.tensor = tensor
         self.reason = reason
 
-    def __str__(self) -> str:
-        where = "" if self.tensor is None else f" tensor {self.tensor!r}:"
-        return f"{self.path}:{where} {self.reason}"
+    @property
+    def text(self) -> str:
+        """The file, the tensor and the fault."""
+        where = "" if self.tensor is None else f" tensor {quoted(self.tensor)}:"
+        return f"{shown(str(self.path))}:{where} {self.reason}"
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -39,6 +39,7 @@ ROOMS = [
     ["conversion"],
     ["bench", "demo"],
     ["adapters"],
+    ["cli"],
     ["__main__"],
 ]
 FLOOR = {name: level for level, names in enumerate(ROOMS) for name in names}

@@ -352,7 +352,7 @@ def test_a_wrong_bit_is_found(capsys, monkeypatch, fast):
     ("words", "text"),
     [
         (("--suite", "nope"), "invalid choice"),
-        (("--case", "("), "no regular expression"),
+        (("--case", "("), "not a regular expression"),
         (("--case", "no such case"), "no case of the suites matches"),
         (("--size", "0"), "not above 0"),
         (("--size", "nan"), "not above 0"),

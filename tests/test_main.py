@@ -174,17 +174,14 @@ BAD = [
     (("--reshape", "y=6", "--permute", "x.*=0,1"), "tensor 'x.weight': axes (0, 1)"),
     (("--reshape", "x=24"), "no tensor has a name that --reshape x=24 matches"),
     (("--reshape", "x.*"), "has no '='"),
-    (("--permute", "(=0"), "no regular expression"),
-    (("--permute", "y=a"), "'a' is no integer"),
-    (("--reshape", "y=" + "9" * 5000), "is no integer"),
-    (
-        ("--spec", "onednn", "--reshape", "y=2,3"),
-        "StaticReshape supports f32, f16 and bf16, not int8",
-    ),
-    (("--special-zero",), "--special-zero is no attribute of --spec array"),
-    (("--spec", "onnx", "--special-zero"), "--special-zero is no attribute of --spec onnx"),
-    (("--spec", "openvino", "--allowzero"), "--allowzero is no attribute of --spec openvino"),
-    (("--spec", "torch"), "'torch' is no specification"),
+    (("--permute", "(=0"), "not a regular expression"),
+    (("--permute", "y=a"), "'a' is not an integer"),
+    (("--reshape", "y=" + "9" * 5000), "is not an integer"),
+    (("--spec", "onednn", "--reshape", "y=2,3"), "f32, f16 and bf16, not int8"),
+    (("--special-zero",), "--special-zero is not an attribute of --spec array"),
+    (("--spec", "onnx", "--special-zero"), "--special-zero is not an attribute of --spec onnx"),
+    (("--spec", "openvino", "--allowzero"), "--allowzero is not an attribute of --spec openvino"),
+    (("--spec", "torch"), "unknown specification 'torch'"),
     (("--reshape",), "expected one argument"),
     (("--resh", "y=6"), "unrecognized arguments"),
     (("more",), "unrecognized arguments: more"),
@@ -204,11 +201,11 @@ def test_bad_paths(folder, capsys):
     source, out = folder / "in.safetensors", folder / "out"
     for come, go, words in (
         (folder / "none", out, "none: No such file or directory"),
-        (folder, out, f"{folder}: it is no regular file"),
-        (source, folder, f"{folder}: it is no regular file"),
+        (folder, out, f"{folder}: it is not a regular file"),
+        (source, folder, f"{folder}: it is not a regular file"),
         (source, folder / "none" / "out", "none/out: No such file or directory"),
         (source, source / "out", "in.safetensors/out: Not a directory"),
-        (source, "/dev/null", "/dev/null: it is no regular file"),
+        (source, "/dev/null", "/dev/null: it is not a regular file"),
         (source, folder / ("n" * 300), "File name too long"),
         (source, f"{out}/", f"{out}/: it names a folder, not a file"),
         (source, "a\0b", "'a\\x00b': no file can have this name"),
@@ -358,6 +355,52 @@ def test_inspect_json(folder, capsys):
 def test_inspect_a_file_without_tensors(tmp_path, capsys):
     safetensors.write(tmp_path / "a", [])
     assert run("inspect", tmp_path / "a", capsys=capsys)[0].endswith("0 tensors, 0 bytes\n")
+
+
+INTERRUPTS_ITSELF = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+SCRIPT = "import sys; from shapejit.__main__ import main; sys.exit(main())"  # as pip writes it
+
+
+@pytest.mark.parametrize("how", ["module", "script"])
+@pytest.mark.parametrize("during", ["numpy", "ml_dtypes", "tqdm"])
+def test_an_interrupt_while_modules_are_imported(during, how, tmp_path):
+    (tmp_path / f"{during}.py").write_text(INTERRUPTS_ITSELF)
+    (tmp_path / "shapejit").write_text(SCRIPT)
+    start = {"module": ["-m", "shapejit"], "script": [str(tmp_path / "shapejit")]}[how]
+    root = os.path.dirname(os.path.dirname(sj.__file__))
+    done = subprocess.run(
+        [sys.executable, *start, "dtypes"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_importing_the_package_leaves_interrupts_alone():
+    code = (
+        "import signal, shapejit, shapejit.__main__; "
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    assert subprocess.run([sys.executable, "-c", code, "shapejit"], check=False).returncode == 0
+
+
+def test_control_characters_are_shown_escaped(folder, capsys):
+    odd = "a\x1b[2J\nb"
+    for words in (("inspect", odd), ("convert", odd, "out"), ("inspect", "x", odd)):
+        _, err = run(*words, code=2, capsys=capsys)
+        assert err.rstrip("\n").isprintable()
+        assert r"a\x1b[2J\nb" in err
+    out, _ = run("convert", folder / "in.safetensors", folder / odd, capsys=capsys)
+    assert out.rstrip("\n").isprintable()
+
+
+def test_long_words_are_shortened_in_errors(folder, capsys):
+    source = folder / "in.safetensors"
+    for words in (("inspect", "x" * 10**5), ("inspect", source, "y" * 10**5)):
+        _, err = run(*words, code=2, capsys=capsys)
+        assert len(err) < 1000
 
 
 def test_names_that_a_terminal_cannot_show(tmp_path):

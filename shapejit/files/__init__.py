@@ -1,1 +1,1 @@
-"""One module a file format: bytes on disk <-> Tensor."""
+"""Bytes on disk <-> Tensors: one module or package per file format."""

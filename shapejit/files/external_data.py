@@ -1,24 +1,23 @@
 """ONNX external data (onnx/docs/ExternalData.md): bytes in a file beside the model, mapped.
 
-A model is somebody else's text: what it says of a file is checked before any of
-it is mapped, and a path leads nowhere but into the model's own folder.
+What an untrusted model says of a file is checked before any of it is mapped, and
+its paths cannot lead out of the model's own folder.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import stat
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..errors import FileFormatError
+from ..errors import FileFormatError, quoted
 from ..tensor import Bytes
-from .paths import Path
+from .paths import Path, open_regular
 
-# One map a file, however many tensors lie in it: each map holds a file descriptor.
-# Keyed by what tells a changed file from the one that was mapped.
+# One map per file, however many tensors lie in it: each map holds a file descriptor.
+# The key distinguishes a file that was changed from the one that was mapped.
 _maps: WeakValueDictionary[tuple[int, int, int, int], mmap.mmap] = WeakValueDictionary()
 
 
@@ -32,20 +31,15 @@ def read(folder: Path, location: str, offset: int, length: int, tensor: str) -> 
     not be overwritten in place while the bytes are in use.
     """
     path = os.path.join(os.fspath(folder), location)
-    descriptor = os.open(
-        _within(os.fspath(folder) or os.curdir, location, path, tensor),
-        os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK,  # a pipe would block
-    )
+    found = _within(os.fspath(folder) or os.curdir, location, path, tensor)
+    descriptor = open_regular(found, path, tensor, os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileFormatError(path, tensor, "it is no regular file")
         if offset + length > status.st_size:
-            raise FileFormatError(
-                path,
-                tensor,
-                f"its {length} bytes from byte {offset} on end beyond the file's {status.st_size}",
+            reason = (
+                f"its {length} bytes from byte {offset} on end beyond the file's {status.st_size}"
             )
+            raise FileFormatError(path, tensor, reason)
         if length == 0:
             return np.frombuffer(b"", np.uint8)
         return np.frombuffer(_map(descriptor, status), np.uint8)[offset : offset + length]
@@ -64,7 +58,7 @@ def _map(descriptor: int, status: os.stat_result) -> mmap.mmap:
 def _within(folder: str, location: str, path: str, tensor: str) -> str:
     """The file that `location` names, all links followed; it lies in the folder."""
     if not location or "\0" in location:
-        raise FileFormatError(path, tensor, f"no file can have the name {location!r}")
+        raise FileFormatError(path, tensor, f"no file can have the name {quoted(location)}")
     if os.path.isabs(location):
         raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
     home = os.path.realpath(folder)

@@ -1,8 +1,9 @@
-"""What names a file."""
+"""Names of files, and files opened to be read."""
 
 from __future__ import annotations
 
 import os
+import stat
 
 from ..errors import FileFormatError
 
@@ -10,7 +11,7 @@ Path = str | os.PathLike[str]
 
 
 def file_name(path: Path) -> str:
-    """The path as text; FileFormatError for what can be the name of no file.
+    """The path as text; FileFormatError for what cannot name a file.
 
     >>> file_name("a.safetensors")
     'a.safetensors'
@@ -21,5 +22,19 @@ def file_name(path: Path) -> str:
     except UnicodeEncodeError:
         possible = False
     if not possible:
-        raise FileFormatError(repr(name), None, "no file can have this name")
+        raise FileFormatError(name, None, "no file can have this name")
     return name
+
+
+def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0) -> int:
+    """A descriptor of the regular file at `path`, open to be read.
+
+    `name` and `tensor` are what errors call it. Raises OSError where it cannot
+    be opened, FileFormatError where it is not a regular file.
+    """
+    # A named pipe would block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FileFormatError(name, tensor, "it is not a regular file")

@@ -5,7 +5,7 @@ leaves either the whole new file or what stood there before.
 """
 
 from ..paths import Path as Path
-from .header import MAX_RANK as MAX_RANK
+from .entry import MAX_RANK as MAX_RANK
 from .reader import Checkpoint as Checkpoint
 from .reader import read as read
 from .writer import New as New

@@ -1,38 +1,66 @@
-"""A file as tensors over its memory map."""
+"""A file as tensors: over its memory map, or to be read from the file."""
 
 from __future__ import annotations
 
 import mmap
-import os
-import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import FileFormatError
+from ...layout import Layout
 from ...tensor import Bytes, Tensor
 from ..paths import Path, file_name
-from . import header
+from ..stored import OpenFile, Stored
+from . import header, members
+from .entry import Entry
+
+
+class _Mapped(Mapping[str, Tensor]):
+    """The tensors of the entries, each made when it is asked for: a file may have a million."""
+
+    def __init__(self, memory: Bytes, entries: Mapping[str, Entry]) -> None:
+        self._memory = memory
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> Tensor:
+        kind, shape, begin, end = self._entries[name]
+        return Tensor.frombuffer(self._memory[begin:end], kind, shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """What a file holds: tensors over its memory map, in the order of its header.
+    """What a file holds, in the order of its header.
 
-    `tensors` are read-only and keep the map alive; `offsets` are their bytes
-    [begin, end) counted from the end of the header; `metadata` is None where
-    the file has none.
+    `tensors` are read-only views of its memory map, which they keep alive;
+    `entries` say of each its dtype, its shape and its bytes [begin, end) counted
+    from the end of the header; `metadata` is None where the file has none.
     """
 
     path: str
-    tensors: dict[str, Tensor]
+    tensors: Mapping[str, Tensor]
     metadata: dict[str, str] | None
-    offsets: dict[str, tuple[int, int]]
+    entries: Mapping[str, Entry]
+    file: OpenFile
+    start: int
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
+        return self.file.size - self.start
+
+    def stored(self, name: str) -> Stored:
+        """A tensor to be read from the file, which raises an error if it has been truncated."""
+        entry = self.entries[name]
+        layout = Layout.row_major(entry.shape, entry.dtype.bits)
+        return Stored(self.file, name, self.start + entry.begin, entry.dtype, layout)
 
 
 def read(path: Path) -> Checkpoint:
@@ -40,30 +68,27 @@ def read(path: Path) -> Checkpoint:
 
     Raises OSError where the file cannot be opened, FileFormatError (with the
     file and the tensor) where it is not exactly what the format says. The file
-    must not be overwritten in place while its tensors are in use; `write`
-    renames, so that it may replace a file that is being read.
+    must not be overwritten or truncated in place while its mapped tensors are in
+    use; `write` renames, so that it may replace a file that is being read.
     """
     name = file_name(path)
-    memory = _mapped(name)
-    start = header.data_start(name, memory[: header.LENGTH].tobytes(), memory.size)
-    metadata, entries = header.decode(name, memory[header.LENGTH : start].tobytes())
-    header.check_cover(name, entries, memory.size - start)
-    tensors = {
-        key: Tensor.frombuffer(memory[start + e.begin : start + e.end], e.dtype, e.shape)
-        for key, e in entries.items()
-    }
-    return Checkpoint(name, tensors, metadata, {k: (e.begin, e.end) for k, e in entries.items()})
+    file = OpenFile(name)
+    if file.size < header.LENGTH:
+        reason = f"it ends after {file.size} bytes, within the header's length"
+        raise FileFormatError(name, None, reason)
+    start = header.data_start(name, _bytes(file, 0, header.LENGTH), file.size)
+    raw = _bytes(file, header.LENGTH, start - header.LENGTH)
+    metadata, entries = members.decode(name, raw)
+    header.check_cover(name, entries, file.size - start)
+    try:
+        memory = mmap.mmap(file.descriptor, file.size, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise FileFormatError(name, None, "it was truncated while it was read") from None
+    tensors = _Mapped(np.frombuffer(memory, np.uint8)[start:], entries)
+    return Checkpoint(name, tensors, metadata, entries, file, start)
 
 
-def _mapped(path: str) -> Bytes:
-    """The file as read-only bytes; the array keeps the map, the map keeps the file."""
-    # Before it is opened: a named pipe would block there.
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise FileFormatError(path, None, "it is no regular file")
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size < header.LENGTH:
-            raise FileFormatError(
-                path, None, f"it ends after {size} bytes, within the header's length"
-            )
-        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ), np.uint8)
+def _bytes(file: OpenFile, at: int, count: int) -> bytearray:
+    memory = bytearray(count)
+    file.read(memoryview(memory), at, None)
+    return memory

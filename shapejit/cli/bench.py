@@ -1,0 +1,134 @@
+"""`shapejit bench`: measure copies beside memcpy, NumPy and others."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from ..bench import comparison, firstcall, measure, peers, suites, throughput
+from ..bench.cases import Case
+from . import bench_tables
+from .command import DONE, FAILED, ArgumentError, Command
+from .output import print_json, print_text
+
+Measured = TypeVar("Measured")
+
+_DISTURBED = (
+    "{} of {} cases were disturbed: memcpy was slower on all threads than on one, so other "
+    "programs had the cores. Measure again without."
+)
+
+
+def _options(parser: ArgumentParser) -> None:
+    texts = (f"{name}{'*' * s.default} ({s.text})" for name, s in suites.SUITES.items())
+    parser.epilog = (
+        f"Suites, those that run unasked with a star: {', '.join(texts)}. "
+        "All ways take turns, each peer in its own process; ratios are of median times."
+    )
+    add = parser.add_argument
+    choices = [*suites.SUITES, "all"]
+    add("--suite", dest="suites", action="append", default=[], choices=choices)
+    add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME/DTYPE")
+    add("--quick", action="store_true", help="a few cases of each suite")
+    add("--size", type=_size, default=1.0, metavar="F", help="F times the bytes")
+    add("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
+    add("--threads", type=_count, metavar="N")
+    add(
+        "--peer",
+        dest="peers",
+        action="append",
+        default=[],
+        metavar="NAME[=PYTHON]",
+        help="torch or onnxruntime, as installed for PYTHON (at least 3.11); or none; "
+        "if not given, those that this Python has",
+    )
+
+
+def _size(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 64:
+        raise ArgumentTypeError(f"{text} is not above 0 and at most 64")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 10_000:
+        raise ArgumentTypeError(f"{text} is not from 1 to 10000")
+    return value
+
+
+def _run(args: Namespace) -> int:
+    copies, calls, batches = _chosen(args)
+    rounds = args.rounds or (5 if args.quick else 9)
+    measure.wait_shortly()
+    try:
+        comparison.use_threads(args.threads)
+        machine = comparison.machine()
+        with (
+            peers.started(tuple(args.peers)) as others,
+            tqdm(total=len(copies) + len(calls) + len(batches), leave=False) as bar,
+        ):
+            tell = bar.set_description_str
+            rows = _counted(bar, comparison.measured(copies, others, rounds, tell))
+            first = _counted(bar, firstcall.measured(calls, min(rounds, 5), tell))
+            figures = _counted(bar, throughput.measured(batches, rounds, args.size, tell))
+    except ValueError as fault:  # a peer or a number of threads that this machine lacks
+        raise ArgumentError(str(fault)) from None
+    versions = {peer.name: peer.version for peer in others}
+    ways = ("numpy", *versions)
+    found = comparison.summaries(rows, ways)
+    disturbed = sum(row.disturbed for row in rows)
+    if args.json:
+        made = [*(row.facts(ways) for row in rows), *(each.facts() for each in first)]
+        made += [figure.facts() for figure in figures]
+        settings = {"rounds": rounds, "size": args.size, "quick": args.quick}
+        facts = {"machine": {**machine, "peers": versions}, "settings": settings, "rows": made}
+        print_json({**facts, "summary": [vars(part) for part in found], "disturbed": disturbed})
+    else:
+        bench_tables.print_found(rows, found, first, figures, ways)
+        print("; ".join(f"{name} {value}" for name, value in machine.items()))
+        for name, version in versions.items():
+            print(f"{name} {version}")
+        if disturbed:
+            print_text(_DISTURBED.format(disturbed, len(rows)))
+    right = all(row.same for row in rows) and all(figure.same for figure in figures)
+    return DONE if right else FAILED
+
+
+def _counted(bar: Any, measured: Iterator[Measured]) -> list[Measured]:
+    """All that is measured; the bar advances with each."""
+    found = []
+    for each in measured:
+        found.append(each)
+        bar.update()
+    return found
+
+
+def _chosen(args: Namespace) -> tuple[list[Case], list[str], list[str]]:
+    """The copies, the first calls and the batches that the arguments ask for."""
+    names = tuple(suites.SUITES) if "all" in args.suites else tuple(dict.fromkeys(args.suites))
+    try:
+        pattern = re.compile(args.case)
+    except re.error as fault:
+        raise ArgumentError(f"--case {args.case} is not a regular expression: {fault}") from None
+
+    def matching(suite: str, cases: Iterable[str]) -> list[str]:
+        return [name for name in cases if suite in names and pattern.search(f"{suite}/{name}")]
+
+    copies = [
+        case if case.suite == "small" else case.scaled(args.size)
+        for case in comparison.matching(suites.select(names, args.quick), pattern)
+    ]
+    calls = matching(suites.FIRST_CALL, list(firstcall.COPIES)[: 1 if args.quick else None])
+    batches = matching(suites.BATCH, throughput.QUICK if args.quick else throughput.CASES)
+    if not (copies or calls or batches):
+        raise ArgumentError(f"no case of the suites matches --case {args.case}")
+    return copies, calls, batches
+
+
+COMMAND = Command("bench", "measure copies beside memcpy, NumPy and others", _run, _options)

@@ -1,0 +1,26 @@
+"""`shapejit dtypes`: print the dtype table."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from .. import dtypes
+from .command import DONE, Command
+from .output import print_json, print_table
+
+_SYSTEMS = ("onnx", "onnx_name", "openvino", "onednn", "safetensors", "gguf", "dlpack")
+_FIELDS = ("name", "bits", "kind", "signed", *_SYSTEMS)
+_ONLY_JSON = ("signed", "onnx")
+
+
+def _run(args: Namespace) -> int:
+    rows = [{field: getattr(kind, field) for field in _FIELDS} for kind in dtypes.all()]
+    if args.json:
+        print_json(rows)
+        return DONE
+    texts = [{k: "-" if v is None else v for k, v in row.items()} for row in rows]
+    print_table({f: f"{{0[{f}]}}" for f in _FIELDS if f not in _ONLY_JSON}, texts)
+    return DONE
+
+
+COMMAND = Command("dtypes", "print the dtype table", _run)

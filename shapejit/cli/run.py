@@ -1,0 +1,86 @@
+"""Runs one command: its streams, its errors and its exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+
+from ..errors import ShapeJitError, message, shown
+from . import signals
+from .command import BAD_INPUT, ArgumentError
+from .parser import parse
+from .startup import INTERRUPTED
+
+_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells have it
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns 0 done, 1 the check failed, 2 bad input or arguments.
+
+    Results go to stdout, progress and errors to stderr.
+    """
+    with _open_streams():
+        try:
+            with signals.raised():
+                code = _run(argv)
+                sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_stdout()
+            return _BROKEN_PIPE
+        except KeyboardInterrupt:
+            return _fail("interrupted", INTERRUPTED)
+        except signals.Terminated:
+            return _fail("terminated", signals.TERMINATED)
+        except (ArgumentError, ShapeJitError) as fault:
+            return _fail(str(fault))
+        except MemoryError:
+            return _fail("not enough memory")
+        except OSError as fault:
+            # Its rest, if stdout is what failed, would fail once more at exit.
+            _discard_stdout()
+            where = "" if fault.filename is None else f"{shown(str(fault.filename))}: "
+            return _fail(f"{where}{fault.strerror or fault}")
+        return code
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    with suppress(AttributeError):
+        # A name that the terminal's encoding lacks is shown escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO
+    try:
+        args = parse(None if argv is None else list(argv))
+    except SystemExit as done:  # --help, --version
+        return int(done.code or 0)
+    code: int = args.command.run(args)
+    return code
+
+
+def _fail(text: str, code: int = BAD_INPUT) -> int:
+    with suppress(OSError):
+        print(f"shapejit: error: {message(text)}", file=sys.stderr)
+    return code
+
+
+@contextmanager
+def _open_streams() -> Iterator[None]:
+    """A stdout or stderr that was closed (`>&-`) takes what is printed, and drops it."""
+    with ExitStack() as stack:
+        for stream, redirect in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+            if stream is None:
+                # It gets the lowest free descriptor, the closed one: otherwise the next
+                # file would get it, with all that a library prints there.
+                stack.enter_context(redirect(stack.enter_context(open(os.devnull, "w"))))
+        yield
+
+
+def _discard_stdout() -> None:
+    """Drop what stdout still buffers: nobody can take it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)

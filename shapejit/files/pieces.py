@@ -1,0 +1,59 @@
+"""The elements of a view in row-major order, a bounded number of bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import gcd
+
+import numpy as np
+
+from ..layout import Layout
+from ..tensor import Bytes, Tensor
+
+# Bytes that are converted and written at a time: enough for all threads, and
+# still in the last-level cache when the write reads them.
+PIECE = 8 * 1024 * 1024
+
+
+class Scratch:
+    """Memory that is used again and again, so that its pages are made once."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        """`size` bytes, which are valid until the next call."""
+        if size > self._memory.size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size]
+
+
+def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
+    """The packed elements: the tensor's own memory, or copied part by part to `scratch`."""
+    layout = tensor.layout
+    if layout.contiguous and layout.offset % 8 == 0:
+        memory = tensor.buffer[layout.offset // 8 :][: tensor.nbytes]
+        for at in range(0, tensor.nbytes, PIECE):
+            yield memory[at : at + PIECE]
+        return
+    for part in parts(layout, PIECE):
+        view = tensor.with_layout(part)
+        out = Tensor.frombuffer(scratch.take(view.nbytes), tensor.dtype, view.shape)
+        yield view.ascontiguous(out=out).buffer
+
+
+def parts(layout: Layout, limit: int) -> Iterator[Layout]:
+    """Slices along the outer dims, in order: whole bytes each, of about `limit` at most."""
+    if layout.ndim == 0 or layout.size * layout.bits <= 8 * limit:
+        yield layout
+        return
+    rows = layout.shape[0]
+    row = layout.size // rows * layout.bits
+    whole = 8 // gcd(row, 8)
+    if row > 8 * limit and whole == 1:
+        for i in range(rows):
+            yield from parts(layout.select(0, i), limit)
+        return
+    step = max(8 * limit // (row * whole), 1) * whole
+    for i in range(0, rows, step):
+        yield layout.narrow(0, i, min(step, rows - i), 1)

@@ -1,0 +1,170 @@
+"""Tensors in a file, read by position into memory of the process, never mapped.
+
+Where another program truncates a mapped file, the next access to the map ends
+the process with SIGBUS. A read that finds the file too short raises an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+from weakref import finalize
+
+import numpy as np
+
+from ..dtypes import DType
+from ..errors import FileFormatError
+from ..layout import Layout
+from ..tensor import Bytes, Tensor
+from .paths import open_regular
+from .pieces import Scratch, parts, pieces
+
+# Bytes of a file in memory at a time. Pieces of 1 and of 8 MiB of what lies together in
+# the file took the same time. A view that picks its elements from all over needs more.
+CONTIGUOUS = 1024 * 1024
+BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
+
+_CALL = 4096  # bytes that are read in the time that a call to read costs
+_LINE = 512  # bits of a cache line
+
+
+class OpenFile:
+    """A regular file, open as long as this object lives; `size` is its size when opened."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.descriptor = open_regular(path, path)
+        finalize(self, os.close, self.descriptor)
+        self.size = os.fstat(self.descriptor).st_size
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
+        while memory:
+            try:
+                count = os.preadv(self.descriptor, (memory,), at)
+            except OSError as fault:
+                raise OSError(fault.errno, fault.strerror, self.path) from None
+            if count == 0:
+                reason = f"the file was truncated to {at} bytes while it was read"
+                raise FileFormatError(self.path, tensor, reason)
+            memory, at = memory[count:], at + count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
+
+    file: OpenFile
+    name: str
+    begin: int
+    dtype: DType
+    layout: Layout
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed elements."""
+        return self.dtype.nbytes(self.layout.size)
+
+    def with_layout(self, layout: Layout) -> Stored:
+        """Another view of the same bytes of the file."""
+        return Stored(self.file, self.name, self.begin, self.dtype, layout)
+
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The packed elements in row-major order, each piece valid until the next.
+
+        Raises FileFormatError where the file has become too short. `source`
+        takes at most 1 GiB of the file at a time: views that pick their
+        elements from all over a larger tensor are read band by band.
+        """
+        if self.layout.contiguous and self.layout.offset % 8 == 0:
+            begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
+            for at in range(0, nbytes, CONTIGUOUS):
+                memory = source.take(min(CONTIGUOUS, nbytes - at))
+                self.file.read(memory.data, begin + at, self.name)
+                yield memory
+            return
+        for band in parts(self.layout, self._band_size()):
+            yield from pieces(self._loaded(band, source), result)
+
+    def tensor(self) -> Tensor:
+        """A copy in memory, in row-major order."""
+        memory, at = np.empty(self.nbytes, np.uint8), 0
+        for piece in self.pieces(Scratch(), Scratch()):
+            memory[at : at + piece.size] = piece
+            at += piece.size
+        return Tensor.frombuffer(memory, self.dtype, self.layout.shape)
+
+    def _band_size(self) -> int:
+        """The bytes of bands that are read in the least time; the smallest of about equal ones."""
+        nbytes = self.nbytes
+        if nbytes <= BANDS[0]:
+            return BANDS[0]
+        sizes = BANDS[: 1 + sum(size < nbytes for size in BANDS)]
+        return min(sizes, key=lambda size: round(_reads(next(parts(self.layout, size))).cost, 1))
+
+    def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:
+        """A view of the same elements in memory."""
+        reads = _reads(band)
+        layout, places = reads.gathered()
+        memory = scratch.take((layout.span[1] + 7) // 8).data
+        for at, to in places:
+            end = (to + reads.extent + 7) // 8
+            self.file.read(memory[to // 8 : end], self.begin + at // 8, self.name)
+        return Tensor(np.frombuffer(memory, np.uint8), self.dtype, layout)
+
+
+class _Reads(NamedTuple):
+    """How the elements of a view are read: `extent` bits for each index of the dims `outer`.
+
+    `cost` is the time per element, that of one read of everything being 1.
+    """
+
+    view: Layout
+    outer: tuple[int, ...]
+    extent: int
+    cost: float
+
+    def gathered(self) -> tuple[Layout, list[tuple[int, int]]]:
+        """The view as it lies in memory, and the bit of the file and of memory of each read.
+
+        Both bits lie equally within their bytes, and two reads share no byte.
+        """
+        first = self.view.span[0]
+        if not self.outer:
+            offset = self.view.offset - first // 8 * 8
+            layout = Layout(self.view.shape, self.view.strides, offset, self.view.bits)
+            return layout, [(first, first % 8)]
+        strides, extent = list(self.view.strides), self.extent
+        for i in reversed(self.outer):
+            step = abs(self.view.strides[i])
+            apart = extent + 16 + (step - extent - 16) % _LINE
+            strides[i] = apart if self.view.strides[i] > 0 else -apart
+            extent += (self.view.shape[i] - 1) * apart
+        places = []
+        for steps, start in ((self.view.strides, first), (strides, first % 8)):
+            sums = [np.arange(self.view.shape[i]) * abs(steps[i]) for i in self.outer]
+            places.append(reduce(np.add.outer, sums, np.array(start)).ravel().tolist())
+        back = sum((n - 1) * -s for n, s in zip(self.view.shape, strides, strict=True) if s < 0)
+        layout = Layout.of(self.view.shape, strides, first % 8 + back, self.view.bits)
+        return layout, list(zip(*places, strict=True))
+
+
+def _reads(view: Layout) -> _Reads:
+    """The cheapest way to read a view into memory of bounded size."""
+    low, high = view.span
+    extent, count, found = high - low, 1, []
+    if extent <= view.size * view.bits:
+        return _Reads(view, (), extent, 1 + 8 * _CALL / extent)
+    dims = [i for i in range(view.ndim) if view.shape[i] > 1 and view.strides[i]]
+    dims.sort(key=lambda i: -abs(view.strides[i]))
+    for k in range(len(dims) + 1):
+        if count * extent <= 8 * BANDS[-1] or k == len(dims):
+            cost = count * (extent + 8 * _CALL) / (view.size * view.bits)
+            found.append(_Reads(view, tuple(dims[:k]), extent, cost))
+        if k < len(dims):
+            count *= view.shape[dims[k]]
+            extent -= (view.shape[dims[k]] - 1) * abs(view.strides[dims[k]])
+    return min(found, key=lambda reads: reads.cost)

@@ -1,0 +1,129 @@
+"""A file that appears as a whole or not at all: written beside its destination, then renamed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ..errors import FileFormatError
+from .paths import Path, file_name
+
+_NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[int]:
+    """A descriptor to write to; at the end what was written replaces the file at `path`.
+
+    The data go to a temporary file in the folder of `path`, which is synced and
+    then renamed over `path` (over the file that it points to, if it is a link).
+    On any error the temporary file is removed and `path` stays as it was. A
+    file that is replaced hands on its permissions, a new one gets those of the
+    umask. OSErrors carry `path`.
+
+    A killed process leaves its temporary file behind; the next call for the
+    same folder removes it. Each writer holds a lock (flock) on its own, which
+    ends with the process: a file with our name that can be locked has lost its
+    writer. Files that cannot be locked, or with other names, stay.
+    """
+    name = file_name(path)
+    if os.path.basename(name) in ("", os.curdir, os.pardir):
+        raise FileFormatError(name, None, "it names a folder, not a file")
+    target = name
+    try:
+        target = os.path.realpath(name)
+        mode = _mode_of(target, name)
+        _remove_abandoned(os.path.dirname(target))
+        with _locked(os.path.dirname(target)) as (temporary, descriptor):
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            yield descriptor
+            os.fsync(descriptor)
+            os.replace(temporary, target)
+    except OSError as fault:
+        if fault.filename not in (None, target) and not _NAME.search(str(fault.filename)):
+            raise
+        # The user knows the destination, not the temporary file.
+        raise OSError(fault.errno, fault.strerror, name) from fault
+    _sync_folder(os.path.dirname(target))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[tuple[str, int]]:
+    """A new file and its locked descriptor; the file is removed on errors."""
+    held = False
+    while not held:
+        temporary = os.path.join(folder, f".shapejit-{secrets.token_hex(16)}.tmp")
+        descriptor = -1
+        try:
+            # Within the try: a signal's exception may come before the next line.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, 0o666)
+            # Before it is locked another process may take it for abandoned, and remove it.
+            held = _lock(descriptor) and os.fstat(descriptor).st_nlink > 0
+            if held:
+                yield temporary, descriptor
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file of our own; False where another process has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks: nobody can lock the file, so nobody removes it
+    return True
+
+
+def _remove_abandoned(folder: str) -> None:
+    """Remove the temporary files whose writers are dead."""
+    with suppress(OSError):
+        for name in filter(_NAME.fullmatch, os.listdir(folder)):
+            _remove_if_abandoned(os.path.join(folder, name))
+
+
+def _remove_if_abandoned(path: str) -> None:
+    with suppress(OSError):
+        # To be written: NFS grants exclusive locks for nothing else.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(path)
+        finally:
+            os.close(descriptor)
+
+
+def _mode_of(target: str, path: str) -> int | None:
+    """The permissions of the file to be replaced; None where there is none."""
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        reason = "it is not a regular file, so it cannot be replaced"
+        raise FileFormatError(path, None, reason)
+    return stat.S_IMODE(mode)
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the rename last; the new file is in place already, so a failure is no error."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
