@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from . import aliases, batches
+from . import aliases, batches, caches, crossings, files, hostile, lies, nested
 
 
 class Attack(NamedTuple):
@@ -25,4 +25,11 @@ ATTACKS = {
         batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 300
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 1000),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 2000),
+    "lies": Attack(lies.case, "tensors, programs, pickles and subclasses that lie", 2000),
+    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 10),
+    "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 4, 300),
+    "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 5),
+    "growth": Attack(crossings.growth, "the time that thousands of these take", 0, 300),
+    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 400),
 }
