@@ -1,10 +1,11 @@
-"""Some cases of one attack, in this process: `python -m attack.chunk NAME SEED FIRST LAST ...`.
+"""Some cases of one attack, in this process: `python -m attack.chunk TABLE NAME SEED ...`.
 
 Each case that fails is a line of JSON on stdout. The number of the case at hand stands in a
 file, where it is found if the process dies.
 """
 
 import faulthandler
+import importlib
 import json
 import mmap
 import os
@@ -14,13 +15,11 @@ import time
 import traceback
 from random import Random
 
-from .table import ATTACKS
-
 MEMORY = 12 * 2**30  # bytes of address space: what asks for more than this gets a MemoryError
 
 
-def main(name, seed, first, last, seconds, at):
-    attack = ATTACKS[name]
+def main(table, name, seed, first, last, seconds, at):
+    attack = importlib.import_module(table).ATTACKS[name]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     end, parent = time.monotonic() + seconds, os.getppid()
@@ -44,5 +43,5 @@ def tell(**facts):
 
 
 if __name__ == "__main__":
-    name, seed, first, last, seconds, at = sys.argv[1:]
-    main(name, int(seed), int(first), int(last), float(seconds), at)
+    table, name, seed, first, last, seconds, at = sys.argv[1:]
+    main(table, name, int(seed), int(first), int(last), float(seconds), at)

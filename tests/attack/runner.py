@@ -38,16 +38,24 @@ class Outcome(NamedTuple):
     failures: list[Failure]
 
 
-def run(name, seed, first=0, last=2**62, seconds=float("inf"), failed=lambda failure: None):
+def run(
+    name,
+    seed,
+    first=0,
+    last=2**62,
+    seconds=float("inf"),
+    failed=lambda failure: None,
+    table="attack.table",
+):
     """Run the cases `first` to `last` of an attack, for so many seconds at most.
 
-    `failed` is called with each Failure at once.
+    `failed` is called with each Failure at once. `table` is the module whose ATTACKS has it.
     """
     failures = []
     at = first
     while at < last and seconds > 0:
         begun = time.monotonic()
-        for done, failure in _chunk(name, seed, at, last, seconds):
+        for done, failure in _chunk(table, name, seed, at, last, seconds):
             at = done
             if failure is not None:
                 failures.append(failure)
@@ -56,13 +64,13 @@ def run(name, seed, first=0, last=2**62, seconds=float("inf"), failed=lambda fai
     return Outcome(at - first, failures)
 
 
-def _chunk(name, seed, first, last, seconds):
+def _chunk(table, name, seed, first, last, seconds):
     """How many cases are done, and a Failure or None, again and again until one process ends."""
     with tempfile.TemporaryDirectory() as folder:
         at, errors = os.path.join(folder, "case"), os.path.join(folder, "errors")
         with open(at, "wb") as file:
             file.write(b"\xff" * 8)
-        arguments = map(str, (name, seed, first, last, seconds, at))
+        arguments = map(str, (table, name, seed, first, last, seconds, at))
         with open(errors, "wb") as stderr:
             process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", "-m", "attack.chunk", *arguments],
