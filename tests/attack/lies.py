@@ -407,7 +407,7 @@ def protocols(random):
     t = sj.asarray(k.x)
     capsule = tried(lambda: t.__dlpack__(max_version=(1, 0)))
     if random.random() < 0.3 and capsule is not REFUSED:
-        tried(lambda: np.from_dlpack(Lender(capsule=capsule, device=(1, 0))))  # used up
+        tried(lambda: from_dlpack(Lender(capsule=capsule, device=(1, 0))))  # used up
     released = memoryview(bytes(24))
     released.release()
     lender = Lender(

@@ -22,14 +22,14 @@ class Attack(NamedTuple):
 
 ATTACKS = {
     "batches": Attack(
-        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 300
+        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 150
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 1000),
-    "hostile": Attack(hostile.case, "arguments that nobody should pass", 2000),
-    "lies": Attack(lies.case, "tensors, programs, pickles and subclasses that lie", 2000),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 1500, 60),
+    "lies": Attack(lies.case, "tensors, programs, pickles and subclasses that lie", 600, 60),
     "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 10),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 2),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 5),
     "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
-    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 400),
+    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 150),
 }
