@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from . import aliases, batches, caches, crossings, files, hostile, lies, nested
+from . import aliases, batches, caches, crossings, files, hostile, lies, nested, pretenders
 
 
 class Attack(NamedTuple):
@@ -26,7 +26,8 @@ ATTACKS = {
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 1000),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 1500, 60),
-    "lies": Attack(lies.case, "tensors, programs, pickles and subclasses that lie", 600, 60),
+    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 400, 60),
+    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 600, 60),
     "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 10),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 2),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 5),
