@@ -14,7 +14,7 @@ import shapejit as sj
 
 MOST = 32 * 2**20  # bytes that all caches together may hold
 RESIDENT = 256 * 2**20  # bytes that the process may grow by, kernels that it loads included
-SHAPES = 3000  # of a case
+SHAPES = 4500  # of a case
 
 
 def case(random):
