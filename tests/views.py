@@ -117,7 +117,15 @@ def tensor_stepped(t, name, arguments, copy=False):
 
 
 def shape_within(random, most, long=(9, 17, 33, 65, 129, 150, 515)):
-    """A shape with at most so many elements: up to six short dims, some of them made long."""
+    """A shape with at most so many elements.
+
+    It has two or three dims of any size, or up to six short ones, some of them made long.
+    """
+    if random.random() < 0.4:
+        side = max(int(most ** random.random()), 1)
+        shape = [side, random.randint(1, max(most // side, 1)), random.choice([1, 1, 2, 3])]
+        shape = random.sample(shape, random.choice([2, 2, 3]))
+        return shape if prod(shape) <= most else shape[:1]
     shape = []
     for _ in range(random.randint(0, 6)):
         side = random.randint(1, 5)
@@ -151,10 +159,14 @@ def places_in_shape(random, shape):
     The dims lie in memory in any order, with gaps or without, backwards, or repeated.
     """
     order = random.sample(range(len(shape)), len(shape))
-    steps = [random.choice([1, 1, 1, 1, 2, -1, -2, 0]) for _ in shape]
-    if random.random() < 0.3:
-        order, steps = sorted(order), [1] * len(shape)
-    gaps = [random.choice([0, 0, 0, 1, 3]) for _ in shape]
+    steps = [random.choice([1, 1, -1]) for _ in shape]
+    gaps = [0] * len(shape)
+    match random.choice(["dense", "dense", "gaps", "gaps", "in order"]):
+        case "gaps":
+            steps = [random.choice([1, 1, 1, 1, 2, -1, -2, 0]) for _ in shape]
+            gaps = [random.choice([0, 0, 0, 1, 3]) for _ in shape]
+        case "in order":
+            order.sort()
     sides = [
         max(n, 1) * abs(step) + gap if step else 1
         for n, step, gap in zip(shape, steps, gaps, strict=True)

@@ -34,7 +34,7 @@ def many(random, most_tensors=2000, alike=None, as_array=None, dtypes=None, plac
     """Known tensors: of one dtype and kind, and of one shape, if they are `alike`."""
     counts = [n for n in COUNTS if n <= most_tensors]
     count = random.choice([*counts, *(n for n in counts if n < 100), 1])
-    most = COUNTS[count] if random.random() < 0.3 else min(COUNTS[count], 600)
+    most = COUNTS[count] if random.random() < 0.3 else min(COUNTS[count], 2000)
     if count < 3 and random.random() < 0.02:
         most = 2_000_000  # enough for several threads, and for streams past the caches
     alike = random.random() < 0.5 if alike is None else alike
@@ -44,8 +44,10 @@ def many(random, most_tensors=2000, alike=None, as_array=None, dtypes=None, plac
         return random.choice(dtypes or (NUMPYS if array else DTYPES)), array
 
     def view():
-        memory = np.arange(prod(shape := shape_within(random, most))).reshape(shape)
-        return steps_of(random, memory, 6)[1]
+        shape = shape_within(random, most)
+        if random.random() < 0.5:
+            return places_in_shape(random, shape)
+        return steps_of(random, np.arange(prod(shape)).reshape(shape), 6)[1]
 
     one, seen = kind(), view() if places is None else places
     if alike:

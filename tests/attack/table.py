@@ -22,15 +22,15 @@ class Attack(NamedTuple):
 
 ATTACKS = {
     "batches": Attack(
-        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 150
+        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 60
     ),
-    "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 500),
-    "hostile": Attack(hostile.case, "arguments that nobody should pass", 1000, 60),
-    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 400, 60),
-    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 600, 60),
-    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 6),
+    "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 300, 60),
+    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 150, 60),
+    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 200, 60),
+    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 4),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
-    "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 4),
+    "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
     "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
-    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 150),
+    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 60),
 }
