@@ -118,8 +118,10 @@ def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> Non
                 array = x.numpy() if tensor else x
                 strides = [s // 8 for s in into.strides]
                 offset = (at - 8 * address_of(_bytes(target))) // 8
-                place = np.ndarray(array.shape, array.dtype, _bytes(target).data, offset, strides)
-                place[...] = array
+                part: NDArray[Any] = np.ndarray(
+                    array.shape, array.dtype, _bytes(target).data, offset, strides
+                )
+                part[...] = array
             continue
         made = planner.compiled(layout, into=into, count=len(moves))
         sources, targets = ([move[i] for move in moves] for i in (0, 1))

@@ -223,7 +223,8 @@ def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None)
     """
     parts = [checked(x) for x in tensors]
     shape, at = _joined_shape(parts, axis, "concat")
-    return _joined(parts, shape, at, out)
+    joined: Array = _joined(parts, shape, at, out)
+    return joined
 
 
 def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
@@ -370,5 +371,5 @@ for _operation in (
     reshape, squeeze, tobytes, unpack,
 ):  # fmt: skip
     setattr(Tensor, _operation.__name__, _operation)
-Tensor.reshaped = _reshaped  # type: ignore[method-assign]  # declared there, defined here
-Tensor.materialized = _materialized  # type: ignore[method-assign]
+Tensor.reshaped = _reshaped
+Tensor.materialized = _materialized

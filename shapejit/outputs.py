@@ -92,7 +92,8 @@ def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
 
 def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
     """Refuse an out= that shares a byte with an element of the source."""
-    if not np.may_share_memory(*(a.buffer if isinstance(a, Tensor) else a for a in (x, out))):
+    memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
+    if not np.may_share_memory(memory[0], memory[1]):
         return
     place, layout = place_of(out)
     low, high = layout.span

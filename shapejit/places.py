@@ -68,7 +68,7 @@ def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     return 8 * address_of(x), layout_of(x)
 
 
-def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
+def places_of(items: Sequence[Any]) -> Places:
     """Where arrays lie: plain ndarrays, or Tensors, all of one dtype and shape."""
     if not items:
         return Places(np.empty(0, np.int64), (), np.empty(0, np.intp))

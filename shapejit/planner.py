@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .kernels.constants import LINE, PAGE, PIECE
 from .layout import Layout
 from .lazy import cached_property
 from .tiling import (
     BY_CODES,
     IN_BITS,
-    LINE,
-    PAGE,
-    PIECE,
     STREAMED_ANYWHERE,
     Loop,
     Sides,

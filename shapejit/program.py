@@ -22,7 +22,7 @@ from .planner import Plan
 from .planner import plan as planned
 from .request import MAX_SIZE, integers
 from .specialization import Specialization
-from .tensor import Array, Tensor, fixed_width, plain
+from .tensor import Tensor, fixed_width, plain
 from .tracing import Recorded, Traced
 
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
@@ -139,7 +139,7 @@ class Program:
             head += ", and a view of the last"
         return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
 
-    def __call__(self, x: Array, out: Array | None = None) -> Array:
+    def __call__(self, x: Any, out: Any = None) -> Any:
         """What the function makes of `x`: an ndarray or a Tensor of exactly the planned facts.
 
         The result is of the same kind; without `out` it is a view of `x` where

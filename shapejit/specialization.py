@@ -88,8 +88,8 @@ class Specialization:
         slab = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh=True)
-        plain = isinstance(dtype, np.dtype) and len(self.route.shape) < MAX_RANK
-        if self.route.view is None and plain and 0 not in slab.shape:
+        plain = self.route.view is None and len(self.route.shape) < MAX_RANK and slab.size
+        if isinstance(dtype, np.dtype) and plain:
             made = slab.view(dtype).reshape(len(slab), *self.route.shape)
             return [made[i, ...] for i in range(len(made))]
         return [self._result(row, dtype) for row in slab]

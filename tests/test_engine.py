@@ -20,8 +20,8 @@ import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 PRELUDE += """
 import multiprocessing, sys, threading
 import numpy as np, shapejit as sj
-import thresholds
-thresholds.use(parallel_from=1)
+import loops
+loops.use("parallel")
 x = np.arange(300 * 200 * 3, dtype=np.float32).reshape(300, 200, 3)
 t = sj.pack(np.arange(90_001, dtype=np.uint8) % 16, "int4")
 VIEWS = [x.transpose(1, 0, 2), x.T, x[::-1, ::2], sj.flip(t), t[1:]]

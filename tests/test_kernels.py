@@ -5,9 +5,9 @@ import sys
 import threading
 from pathlib import Path
 
+import loops
 import numpy as np
 import pytest
-import thresholds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from views import arrays
@@ -165,11 +165,11 @@ def test_narrower_vectors(cpu, features, vector, tmp_path):
     code = f"""
 import sys, numpy as np, shapejit as sj
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import thresholds
+import loops
 from shapejit.kernels import memory
 from test_kernels import views_of_every_strategy
 assert memory.VECTOR == {vector}
-thresholds.use(stream_from=0)
+loops.use("streamed by one thread")
 for dtype in (np.uint8, np.float32, np.complex128):
     for view in views_of_every_strategy(dtype):
         assert sj.ascontiguous(view, out=np.empty(view.shape, dtype)).tobytes() == view.tobytes()
@@ -195,7 +195,7 @@ def test_eight_threads_at_once():
         order = np.random.default_rng(seed).permutation(len(views))
         faults.extend(i for i in order if sj.ascontiguous(views[i]).tobytes() != views[i].tobytes())
 
-    with thresholds.using(parallel_from=0, stream_from=0):
+    with loops.used("streamed"):
         threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()

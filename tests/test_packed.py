@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import thresholds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from views import packed_bytes
+from views import dirt, packed_bytes, shape_of, step_of, stepped, tensor_stepped
 
 import shapejit as sj
 from shapejit import planner
@@ -35,10 +34,6 @@ STEPS = {1: (-1, -2), 2: (-1, 3), 3: (-1, -3), 4: (-1, 2, -4), 6: (-1, 4)}
 TURNS = {1: 2, 2: 4, 3: 3, 4: 3, 6: 2}  # and rows that take turns
 X86 = platform.machine() in ("x86_64", "AMD64")
 MARGIN = 80  # bytes that lie beside an output, more than a line
-
-
-def dirt(nbytes, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8)
 
 
 def plain_memory(nbytes):
@@ -90,71 +85,6 @@ def some(draw, options):
 
 
 @st.composite
-def steps(draw, x, width):
-    """A view operation that an array of this shape can have: its name and its arguments."""
-    shape, axes = x.shape, range(x.ndim)
-    kinds = ["broadcast", "expand", "reshape"]
-    kinds += ["permute", "permute", "slice", "slice", "slice", "flip"] if x.ndim else []
-    kinds += ["squeeze"] if 1 in shape else []
-    match some(draw, kinds):
-        case "permute":
-            return "permute_dims", tuple(draw(st.permutations(axes)))
-        case "slice":
-            axis = draw(st.integers(0, x.ndim - 1))
-            near = st.none() | st.integers(-shape[axis] - 1, shape[axis] + 1)
-            step = some(draw, [1, 1, None, 5, -6, *STEPS[width]])
-            part = slice(draw(near), draw(near), step)
-            return "slice", (*(slice(None),) * axis, part, ...)
-        case "flip":
-            return "flip", tuple(draw(st.sets(st.integers(0, x.ndim - 1), min_size=1)))
-        case "squeeze":
-            return "squeeze", (some(draw, [i for i in axes if shape[i] == 1]),)
-        case "expand" if x.ndim < 6:
-            return "expand_dims", (draw(st.integers(0, x.ndim)),)
-        case "broadcast" if x.size < 4000:
-            wide = tuple(draw(st.integers(1, 5)) if n == 1 else n for n in shape)
-            front = (draw(st.integers(1, 4)),) if x.ndim < 6 else ()
-            return "broadcast_to", (*front, *wide)
-    return "reshape", draw(shapes_of(x.size))
-
-
-@st.composite
-def shapes_of(draw, size):
-    """A shape with so many elements."""
-    if size == 0:
-        return tuple(draw(st.permutations([0, *draw(st.lists(st.integers(0, 3), max_size=3))])))
-    shape = []
-    for _ in range(draw(st.integers(0, 5))):
-        shape.append(some(draw, [n for n in range(1, size + 1) if size % n == 0][:12]))
-        size //= shape[-1]
-    return tuple(draw(st.permutations([*shape, size] if size > 1 else shape)))
-
-
-def stepped(x, name, arguments):
-    """The step on an ndarray, by NumPy's words."""
-    match name:
-        case "slice":
-            return x[arguments]
-        case "reshape":
-            return x.reshape(arguments, copy=False)
-        case "permute_dims":
-            return x.transpose(arguments)
-    return getattr(np, name)(x, arguments)
-
-
-def tensor_stepped(t, name, arguments):
-    """The step on a Tensor."""
-    match name:
-        case "slice":
-            return t[arguments]
-        case "reshape":
-            return t.reshape(arguments, copy=False)
-        case "flip":
-            return t.flip(axis=arguments)
-    return getattr(t, name)(arguments)
-
-
-@st.composite
 def chains(draw):
     """A packed Tensor seen through up to six views, and its codes, high bits dirty, seen alike."""
     width = some(draw, list(WIDTHS))
@@ -168,8 +98,9 @@ def chains(draw):
     flat = dirt(skipped + prod(shape), draw(st.integers(0, 2**32 - 1)))
     t = tensor(flat & (1 << width) - 1, width)[skipped:].reshape(shape, copy=False)
     base, codes = t.buffer, flat[skipped:].reshape(shape)
+    random = draw(st.randoms(use_true_random=False))
     for _ in range(draw(st.integers(0, 6))):
-        step = draw(steps(codes, width))
+        step = step_of(random, codes, STEPS[width])
         try:
             codes = stepped(codes, *step)
         except ValueError:
@@ -196,7 +127,7 @@ def test_any_chain_of_views(chain, data, kernels):
     width = t.dtype.bits
     codes = dirty & (1 << width) - 1
     expected = packed_bytes(codes, width)
-    shape = data.draw(shapes_of(codes.size))
+    shape = shape_of(data.draw(st.randoms(use_true_random=False)), codes.size)
     assert t.tobytes() == expected
     made = sj.reshape(t, shape)
     assert (made.shape, made.tobytes()) == (shape, expected)
@@ -415,10 +346,6 @@ class Guarded:
         return place, lambda: True
 
 
-def set_kernels(parallel_from, stream_from):
-    thresholds.use(parallel_from=parallel_from, stream_from=stream_from)
-
-
 def run_alone(code, **environment):
     """A script in a process of its own, which may end as it likes: it must end well."""
     start = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
@@ -444,8 +371,8 @@ def test_a_guard_page_ends_the_process():
 def test_nothing_beside_the_memory_is_touched(width):
     run_alone(
         f"""
-for limit in (2**62, 0) if COMPILED else (0,):
-    set_kernels(limit, limit)
+for kind in ("serial", "streamed") if COMPILED else ("streamed",):
+    loops.use(kind)
     for at_end in (True, False):
         check_moved({width}, Guarded(at_end))
     check_joined({width}, Guarded(True))
@@ -479,7 +406,7 @@ def test_threads_share_bytes():
     table += [((701, 131), (ALL, INNER)), ((701, 33), (BACK, BACK)), ((9, 70_001), (ALL, BACK))]
     views = [View(shape, None, index) for shape, index in table]
     views += [View((30, 65, 131), (0, 2, 1)), View((130, 999), SWAP, (INNER, INNER))]
-    code = f"set_kernels(0, 2**62)\nfor width in WIDTHS: check_repeated(width, {views}, 50)"
+    code = f"loops.use('parallel')\nfor width in WIDTHS: check_repeated(width, {views}, 50)"
     run_alone(code, NUMBA_NUM_THREADS="8")
 
 
@@ -506,7 +433,7 @@ def test_narrower_vectors(cpu, features, vector, widths):
     code = f"""
 from shapejit.kernels import memory
 assert memory.VECTOR == {vector}
-set_kernels(2**62, 0)
+loops.use("streamed by one thread")
 for width in {widths}:
     check_moved(width, Guarded(True))
     check_joined(width)

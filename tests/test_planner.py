@@ -1,6 +1,6 @@
+import loops
 import numpy as np
 import pytest
-import thresholds
 
 from shapejit import tiling
 from shapejit.layout import Layout
@@ -83,9 +83,9 @@ def test_a_tile_takes_dims_until_it_is_a_block():
 
 def test_plans_are_values():
     layout = view((BIG, BIG), 16, ("permute", (1, 0)))
-    thresholds.forget_plans()
+    loops.forget_plans()
     first = plan(layout, 16)
-    thresholds.forget_plans()
+    loops.forget_plans()
     assert plan(layout, 16) == first
     assert hash(plan(layout, 16)) == hash(first)
     assert plan(layout, 16) is plan(layout, 16)

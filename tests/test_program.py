@@ -10,10 +10,10 @@ import weakref
 from collections.abc import Sequence
 from math import prod
 
+import loops
 import ml_dtypes
 import numpy as np
 import pytest
-import thresholds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -523,7 +523,7 @@ def test_copies(fn, copies, monkeypatch):
     real = engine.run
     monkeypatch.setattr(engine, "run", lambda *a, **k: (runs.append(a), real(*a, **k)))
     x = values((8, 128, 256), "float32")
-    with thresholds.using():
+    with loops.used("serial"):
         made = program(x)
         assert len(runs) == copies
         assert made.tobytes() == fn(sj.asarray(x)).tobytes()
@@ -1002,7 +1002,7 @@ def test_eight_threads_share_a_program():
                 faults.append(program(xs[i], out).tobytes() != want[k][i])
                 faults.append(program(xs[i]).tobytes() != want[k][i])
 
-    with thresholds.using(stream_from=0):
+    with loops.used("streamed by one thread"):
         threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
         for thread in threads:
             thread.start()

@@ -71,7 +71,7 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
 @inlined
 def take(work: Numbers, span: Numbers) -> bool:
     """Set `span` to the next units of one tensor; False when the job is done."""
-    more = span[UNIT] < span[END]
+    more = bool(span[UNIT] < span[END])
     if not more:
         more = begin_share(work, span)
     if more:
@@ -88,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 def job_after(signal: int, seen: int, looks: int) -> int:
     """Look for a job opened after the `seen` first ones; how many there are by now."""
     for _ in range(looks):
-        now = load(signal)
+        now = int(load(signal))
         if now != seen:
             return now
         pause()

@@ -1,0 +1,79 @@
+"""Memory in which every byte beside the one asked for is watched or forbidden."""
+
+import ctypes
+import mmap
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from views import dirt
+
+PAGE = mmap.PAGESIZE
+MARGIN = 80  # bytes beside the place, more than a cache line
+
+
+class Memory(NamedTuple):
+    """`place` is for use, a part of `whole`; `before` is what stood in `whole` at first."""
+
+    place: np.ndarray
+    whole: np.ndarray
+    before: np.ndarray
+
+    def check_beside(self):
+        """Nothing but the place has changed."""
+        at = self.place.ctypes.data - self.whole.ctypes.data
+        end = at + self.place.size
+        for part in (slice(0, at), slice(end, None)):
+            changed = np.flatnonzero(self.whole[part] != self.before[part])
+            assert not changed.size, f"bytes {changed + (part.start or 0) - at} beside the memory"
+
+    def check_unchanged(self):
+        """Nothing has changed."""
+        changed = np.flatnonzero(self.whole != self.before)
+        assert not changed.size, f"bytes {changed} of memory that should stay as it is"
+
+    @property
+    def place_before(self):
+        """What stood in the place at first."""
+        at = self.place.ctypes.data - self.whole.ctypes.data
+        return self.before[at : at + self.place.size]
+
+
+def memory_of(random, content):
+    """These bytes (uint8) in memory of any kind."""
+    whole, at = random.choice([watched, ends_at_guard, begins_at_guard])(random, content.size)
+    whole[...] = dirt(whole.size, random.getrandbits(32))
+    place = whole[at : at + content.size]
+    place[...] = content
+    return Memory(place, whole, whole.copy())
+
+
+def watched(random, nbytes):
+    """In the midst of more memory, at any byte of a line."""
+    return np.empty(nbytes + 2 * MARGIN + 64, np.uint8), MARGIN + random.randrange(64)
+
+
+def ends_at_guard(random, nbytes):
+    """The byte behind the last one must not be touched."""
+    whole = guarded(nbytes)
+    return whole, whole.size - nbytes
+
+
+def begins_at_guard(random, nbytes):
+    """The byte before the first one must not be touched."""
+    return guarded(nbytes), 0
+
+
+def guarded(nbytes):
+    """Whole pages between two that nobody may touch: the process ends where one is."""
+    inner = -(-max(nbytes, 1) // PAGE) * PAGE
+    pages = mmap.mmap(-1, inner + 2 * PAGE)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    for guard in (first, first + PAGE + inner):
+        assert libc().mprotect(ctypes.c_void_p(guard), PAGE, 0) == 0
+    return np.frombuffer(pages, np.uint8, inner, PAGE)
+
+
+@cache
+def libc():
+    return ctypes.CDLL(None)

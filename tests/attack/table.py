@@ -1,0 +1,36 @@
+"""The attacks, one row each."""
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from . import aliases, batches, caches, crossings, files, hostile, lies, nested, pretenders
+
+
+class Attack(NamedTuple):
+    """`case` carries out one random case, and raises where something is wrong.
+
+    `few` cases are a test among the others, 0 where only a long run makes sense; a case that
+    takes more than `seconds` hangs: compiling for an empty cache takes long, too.
+    """
+
+    case: Callable[[Random], None]
+    does: str
+    few: int
+    seconds: int = 300
+
+
+ATTACKS = {
+    "batches": Attack(
+        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 60
+    ),
+    "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 300, 60),
+    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 150, 60),
+    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 200, 60),
+    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 4),
+    "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
+    "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
+    "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
+    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 60),
+}
