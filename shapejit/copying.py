@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from . import engine, planner
 from .compilation import load
 from .engine import address_of
-from .kernels.constants import MAX_RANK
+from .kernels.constants import MAX_RANK, PIECE
 from .layout import Layout
 from .places import headers, layout_of, place_of
 from .planner import Plan
@@ -53,16 +53,16 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
-        if nbytes <= planner.SMALL_BELOW:
-            kernels = headers(1)
-            if kernels is not None:
-                kernels.copy_whole(x, target)
-                return
+    ours = nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype)
+    kernels = headers(1) if ours else None
+    if kernels is not None and nbytes <= planner.SMALL_BELOW:
+        kernels.copy_whole(x, target)
+        return
+    # numba is not imported for the sake of small copies.
+    if kernels is not None or (ours and nbytes >= planner.NUMPY_BELOW * min(x.itemsize, PIECE)):
         made = _plan_of(x)
         if made is None:
-            copy_whole = load("headers").copy_whole
-            copy_whole(x, target)
+            load("headers").copy_whole(x, target)
             return
         if made.strategy is not NUMPY:
             engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)

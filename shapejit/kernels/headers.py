@@ -161,9 +161,9 @@ def card_of(x: Numbers, out: Numbers, parcel: Numbers, low: int, high: int, nbyt
     `x` and `out` are their facts, [low, high) the bytes that `x` reaches around its
     first element, `nbytes` those of the result. Room for the parcel's loops follows.
     """
-    first = 6 + MAX_RANK
+    first = 6 + MAX_RANK + 8
     starts = (first, first + len(x), first + len(x) + len(out))
-    numbers = (starts, (low, high, nbytes), np.zeros(MAX_RANK, np.int64), x, out, parcel)
+    numbers = (starts, (low, high, nbytes), np.zeros(MAX_RANK + 8, np.int64), x, out, parcel)
     return np.concatenate([np.asarray(part, np.int64) for part in numbers])
 
 

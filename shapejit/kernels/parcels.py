@@ -11,10 +11,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from .bitmoves import store_word
 from .constants import LINE, PIECE
 from .copies import small_row
 from .jit import Numbers, kernel
-from .memory import VECTOR, WIDTHS, copy, move, prefetch, size_of, transpose_even
+from .memory import (
+    COUNTS,
+    VECTOR,
+    WIDTHS,
+    copy,
+    interleave,
+    move,
+    pick,
+    prefetch,
+    size_of,
+    transpose_even,
+)
 
 # A parcel, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
 # leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.
@@ -26,6 +38,7 @@ ASKED = 4096
 
 W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
+THREE = COUNTS[3]
 
 
 @kernel
@@ -144,26 +157,75 @@ def strip(source: int, step: int, target: int, gap: int, count: int, width: Any)
 
 
 @kernel
-def elements(source: int, target: int, table: Numbers, at: int, ahead: int, end: int) -> int:
+def channels(
+    source: int,
+    step: int,
+    target: int,
+    gap: int,
+    count: int,
+    rows: int,
+    apart: int,
+    place: int,
+    width: Any,
+) -> bool:
+    """Move a plane of THREE channels (images) by whole vectors, if it is one.
+
+    `count` elements lie `step` apart in the source and `gap` in the target, and so do
+    those of the other `rows`, which begin `apart` further in the source. `place` is
+    room for their offsets.
+    """
+    size, each = size_of(width), VECTOR // size_of(width)
+    if count < each:
+        return False
+    if gap == size and step == 3 * size:
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            pick(source + p * step, target + p * size, THREE, ONE, width, WHOLE)
+        return True
+    if step == size and gap == 3 * size and rows == 3:
+        for row in range(3):
+            store_word(place + 8 * row, row * apart)
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            interleave(source + p * size, place, target + p * gap, THREE, width, WHOLE)
+        return True
+    return False
+
+
+@kernel
+def elements(
+    source: int, target: int, table: Numbers, at: int, ahead: int, end: int, place: int
+) -> int:
     """Copy a plane one element at a time, along its longer side."""
     width, long, step = table[at + WIDTH], table[at + ROWS], table[at + ROW_STEP]
     short, apart, over = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
     gap = width
     if short > long:
         long, short, step, apart, gap, over = short, long, apart, step, over, gap
+    rows = short if over == width else 0
     for k in range(short):
-        come, place = source + k * apart, target + k * over
+        come, to = source + k * apart, target + k * over
         ahead = ask(ahead, end, long * width)
+        done = False
         if width == 4:
-            strip(come, step, place, gap, long, W4)
+            done = channels(come, step, to, gap, long, rows, apart, place, W4)
         elif width == 2:
-            strip(come, step, place, gap, long, W2)
+            done = channels(come, step, to, gap, long, rows, apart, place, W2)
         elif width == 1:
-            strip(come, step, place, gap, long, W1)
+            done = channels(come, step, to, gap, long, rows, apart, place, W1)
+        if done:
+            if gap != width:
+                break  # all rows took turns
+        elif width == 4:
+            strip(come, step, to, gap, long, W4)
+        elif width == 2:
+            strip(come, step, to, gap, long, W2)
+        elif width == 1:
+            strip(come, step, to, gap, long, W1)
         elif width == 8:
-            strip(come, step, place, gap, long, W8)
+            strip(come, step, to, gap, long, W8)
         else:
-            strip(come, step, place, gap, long, W16)
+            strip(come, step, to, gap, long, W16)
     return ahead
 
 
@@ -202,7 +264,7 @@ def put(
 
     Returns where those begin that it did not come to.
 
-    `position` is scratch for the loops.
+    `position` is scratch for the loops, and for three numbers more.
     """
     width, loops = table[at + WIDTH], table[at + LOOPS]
     source += table[at + SHIFT]
@@ -216,7 +278,8 @@ def put(
         if not single:
             ahead = runs(source, target, table, at, ahead, end)
         elif not blocky:
-            ahead = elements(source, target, table, at, ahead, end)
+            place = position.ctypes.data + 8 * loops
+            ahead = elements(source, target, table, at, ahead, end, place)
         elif width == 4:
             ahead = blocks(source, target, table, at, ahead, end, W4)
         elif width == 2:
