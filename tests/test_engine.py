@@ -1,18 +1,19 @@
-"""Threads, forks, threading layers and cache folders, each in a process of its own."""
+"""Threads, forks and cache folders, most in a process of their own."""
 
 import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import loops
 import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import engine, planner
-
-LAYERS = ["omp", "workqueue", "tbb"]
+from shapejit import workers
+from shapejit.kernels.jit import COMPILED
 
 PRELUDE = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -35,6 +36,15 @@ def copy(_=None):
 """
 
 ACTIONS = {
+    "beside numba's own parallel loops": """
+import numba
+@numba.njit(parallel=True)
+def add(a):
+    for i in numba.prange(a.size): a[i] += 1
+a = np.zeros(1000)
+for _ in range(3): add(a); copy()
+assert (a == 3).all()
+""",
     "threads": """
 faults = []
 def work():
@@ -89,41 +99,19 @@ finally:
 
 
 def python(code, **environment):
-    """Run code in a fresh interpreter; its exit code and output.
-
-    The tbb wheel puts its library where only this environment's own folder is searched.
-    """
+    """Run code in a fresh interpreter; its exit code and output."""
     return subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
-        env={**os.environ, "LD_LIBRARY_PATH": str(Path(sys.prefix, "lib")), **environment},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=180,
     )
 
 
-def offered(layer):
-    """Whether numba can start the layer on this machine."""
-    code = (
-        "import numba, numpy\n"
-        "@numba.njit(parallel=True)\n"
-        "def f(a):\n"
-        "    for i in numba.prange(a.size): a[i] = i\n"
-        f"f(numpy.zeros(4)); assert numba.threading_layer() == {layer!r}"
-    )
-    return python(code, NUMBA_THREADING_LAYER=layer).returncode == 0
-
-
-@pytest.fixture(scope="module", params=LAYERS)
-def layer(request):
-    if not offered(request.param):
-        pytest.skip(f"numba cannot start its {request.param} layer here")
-    return request.param
-
-
 @pytest.mark.parametrize("action", ACTIONS)
-def test_every_threading_layer(layer, action):
-    done = python(PRELUDE + ACTIONS[action], NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+def test_many_threads_and_processes(action):
+    done = python(PRELUDE + ACTIONS[action], NUMBA_NUM_THREADS="2")
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -158,30 +146,46 @@ def test_a_cache_that_fails_midway_is_left_alone(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_numba_num_threads_is_respected(monkeypatch):
+def test_numba_num_threads_is_respected():
     import numba
 
-    seen = []
-    threads = engine._threads
-    monkeypatch.setattr(engine, "_threads", lambda: (seen.append(threads()), seen[-1])[1])
-    x = np.zeros((1000, 1000), np.float32).T
     before = numba.get_num_threads()
     try:
         numba.set_num_threads(1)
-        sj.ascontiguous(x)
+        assert workers.threads() == 1
     finally:
         numba.set_num_threads(before)
-    sj.ascontiguous(x)
-    assert seen == [1, before]
+    assert 1 <= workers.threads() <= before
 
 
-def test_whoever_finds_the_threads_taken_runs_alone(monkeypatch):
-    x = np.arange(1_000_000, dtype=np.float32).reshape(1000, 1000).T
-    assert x.nbytes >= planner.PARALLEL_FROM
-    monkeypatch.setattr(engine, "_parallel", None)  # calling it would fail
-    result = []
-    with engine._region:
-        thread = threading.Thread(target=lambda: result.append(sj.ascontiguous(x)))
-        thread.start()
-        thread.join()
-    assert result[0].tobytes() == x.tobytes()
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
+def test_workers_join_in():
+    own, seen = workers.workers(), set()
+    for _ in range(500):
+        own.run(lambda owner: seen.add(threading.get_ident()), 2)
+        time.sleep(0.001)
+        if len(seen) == 2:
+            return
+    raise AssertionError("nobody but the owner ran a job")
+
+
+def test_without_workers_the_owner_does_it_all(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(workers, "workers", workers.Workers)
+    x = np.arange(90_000, dtype=np.float32).reshape(300, 300).T
+    with loops.used("parallel"):
+        assert all(sj.ascontiguous(x).tobytes() == x.tobytes() for _ in range(3))
+
+
+def test_a_core_that_the_process_may_not_use_gets_no_thread():
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system cannot bind a process to cores")
+    cores = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert workers.threads() == 1
+    finally:
+        os.sched_setaffinity(0, cores)
