@@ -153,6 +153,14 @@ def steps_of(random, x, count, steps=(-1, 2, -3), copy=False):
     return taken, x
 
 
+def turned_matrix(random, most):
+    """The places of a transposed matrix, large enough for tiles, whose dims may run backwards."""
+    rows = random.randint(8, 40)
+    columns = random.randint(8, max(most // rows, 8))
+    places = np.arange(rows * columns).reshape(rows, columns)
+    return places[:: random.choice([1, -1]), :: random.choice([1, -1])].T
+
+
 def places_in_shape(random, shape):
     """Which elements of some memory a view of this shape shows, as an int64 view of `arange`.
 

@@ -15,6 +15,7 @@ from views import (
     stepped,
     steps_of,
     tensor_stepped,
+    turned_matrix,
 )
 
 import shapejit as sj
@@ -41,9 +42,12 @@ def many(random, most_tensors=2000, alike=None, as_array=None, dtypes=None, plac
 
     def kind():
         array = random.random() < 0.5 if as_array is None else as_array
-        return random.choice(dtypes or (NUMPYS if array else DTYPES)), array
+        tensors = random.choice([DTYPES, PACKED])  # elements that share bytes are the most work
+        return random.choice(dtypes or (NUMPYS if array else tensors)), array
 
     def view():
+        if most >= 300 and random.random() < 0.25:
+            return turned_matrix(random, most)
         shape = shape_within(random, most)
         if random.random() < 0.5:
             return places_in_shape(random, shape)
@@ -464,5 +468,6 @@ def joins(random):
 
 CALLS = [
     reshape, ascontiguous, views, unpacks, packs, codes_packed, equal, pickled,
-    programs, maps, maps, imaps, stacked, reshape_batches, reshape_batches, joins, joins,
+    programs, maps, maps, maps, imaps, stacked, reshape_batches, reshape_batches, reshape_batches,
+    joins, joins,
 ]  # fmt: skip
