@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +135,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
         done = kernels.resolve_rows(*facts)
-    elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes)) or (
+    elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes | range)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
         sizes, starts = _tokens(tuple(rows), range(len(rows)), "the source shape")
@@ -208,7 +208,8 @@ def _is_one(shapes: Any) -> bool:
     if isinstance(shapes, np.ndarray):
         return shapes.ndim < 2
     if isinstance(shapes, Sequence):
-        return not any(isinstance(token, Sequence | np.ndarray) for token in shapes)
+        # A range of 10**30 ints is one shape, too, and refused as such.
+        return not any(isinstance(t, Sequence | np.ndarray) for t in islice(shapes, MAX_RANK + 1))
     return True
 
 

@@ -208,7 +208,11 @@ class Program:
                 stack: Any = tensors
                 return self._batched(len(stack))(stack, out)
             tensors = rows
-        return self._map(tuple(tensors), out, 0)
+        try:
+            items = tuple(tensors)
+        except NotImplementedError as fault:  # a memoryview of several dims
+            raise DTypeError(f"not a sequence of tensors: {fault}") from None
+        return self._map(items, out, 0)
 
     def _rows(self, stack: Any) -> Iterator[Any]:
         """The tensors of a stack, those without dims as arrays, too."""
