@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import planner
+from .boxes import box_sides
 from .kernels import MAX_RANK
 from .planner import Plan
-from .tiling import DENSE_PIECES, IN_BITS, PAGE, PIECE, Loop, Strategy, factor_of
+from .tiling import DENSE_PIECES, IN_BITS, IN_BOXES, PAGE, PIECE, Loop, Strategy, factor_of
 
 # One parallel region at a time: numba's workqueue layer aborts the process when
 # two threads enter at once. Whoever finds it taken runs the serial kernel.
@@ -155,12 +156,20 @@ def _prepared(plan: Plan) -> dict[str, _Work]:
 
 def _byte_work(plan: Plan, streaming: bool) -> _Work:
     """What moves whole bytes; it takes a stage only to stream."""
-    from .kernels import copies, gathers, memory, scatters, tiles
+    from .kernels import boxes, copies, gathers, memory, scatters, tiles
 
     width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
     module: ModuleType = gathers
     stage = copies.STAGE_BYTES
-    facts: tuple[Any, ...] = (plan.sides.tile, plan.sides.offsets)
+    lanes = 0
+    if plan.strategy is Strategy.BOXES:
+        lanes = min(plan.step, memory.VECTOR // PIECE)
+    made = (
+        plan.sides
+        if plan.strategy not in IN_BOXES
+        else box_sides(plan.rows, plan.columns, plan.width, lanes)
+    )
+    facts: tuple[Any, ...] = (made.tile, made.offsets)
     tags: tuple[Any, ...] = (width,)
     match plan.strategy:
         case Strategy.ONE_RUN:
@@ -168,13 +177,13 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
         case Strategy.ROWS:
             module, name, facts = copies, "rows", (plan.width,)
         case Strategy.TILES:
-            module, name, stage = tiles, "tiles", plan.sides.stage_bytes
-            tags = (width, _pieces(plan.sides.tile[0, 0] * plan.width))
+            module, name, stage = tiles, "tiles", made.stage_bytes
+            tags = (width, _pieces(made.tile[0, 0] * plan.width))
         case Strategy.RUN_TILES:
-            module, name, stage = tiles, "run_tiles", plan.sides.stage_bytes
+            module, name, stage = tiles, "run_tiles", made.stage_bytes
             tags = (plan.width, plan.reach, width)
         case Strategy.SCATTER:
-            module, name, stage = scatters, "scatter", plan.sides.stage_bytes
+            module, name, stage = scatters, "scatter", made.stage_bytes
             tags = (plan.width, width)
         case Strategy.INTERLEAVE:
             name = "interleave_rows"
@@ -187,6 +196,17 @@ def _byte_work(plan: Plan, streaming: bool) -> _Work:
         case Strategy.TURN:
             name = "turn_rows"
             tags = (memory.COUNTS[plan.step], memory.WIDTHS[plan.width // plan.step])
+        case Strategy.BOXES:
+            module, name = boxes, "boxes"
+            pieces = memory.WIDTHS[max(1, lanes)]
+            tags = (plan.width, plan.reach, int(streaming), width, pieces)
+            stage, streaming = made.stage_bytes, True
+        case Strategy.PICK_BOXES:
+            module, name = boxes, "pick_boxes"
+            back = memory.WIDTHS[2 if plan.step < 0 else 1]
+            steps, pieces = memory.COUNTS[abs(plan.step)], _even_pieces(plan.rows, plan.width)
+            tags = (int(streaming), steps, back, width, pieces)
+            stage, streaming = made.stage_bytes, True
         case _:
             name = "gather"
     return _work(module, name, facts, stage if streaming else 0, tags)

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .boxes import box_of, pays
 from .layout import Layout
 from .tiling import (
     BY_CODES,
     IN_BITS,
+    IN_BOXES,
     PAGE,
     PIECE,
     STREAMED_ANYWHERE,
@@ -39,6 +41,7 @@ from .tiling import (
 NUMPY_BELOW = 17 * 1024  # elements, or 16-byte pieces of runs
 PARALLEL_FROM = 1024 * 1024
 STREAM_FROM = 8 * 1024 * 1024
+BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Plan:
     that lie side by side in the target, `columns` those that lie side by side
     in the source. `width` is the bytes of an element or run that moves whole.
     `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
-    finds its own, or how many are in a group of TURN, whose `width` is a group's.
+    finds its own, or how many are in a group of TURN, whose `width` is a group's;
+    for BOXES it is the 16-byte pieces of a vector, 0 without vectors. The last
+    step of loop k goes back by `backs[k]` bytes in source and target.
     `offset` and `target_offset` (bytes), and beyond them `bit_offset` and
     `target_bit`, lead to the first element. For the strategies of bits, `width`
     and all strides are bits, `unit` is what an element takes in the target, and
@@ -74,6 +79,7 @@ class Plan:
     reach: int = 0
     gaps: bool = False
     padding: int = 0
+    backs: tuple[tuple[int, int], ...] = ()
     parallel: bool = False
     streaming: bool = False
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -97,6 +103,9 @@ class Plan:
 
         For codes the loops within a row stand behind those around it.
         """
+        if self.strategy in IN_BOXES:
+            steps = [(*loop, *back) for loop, back in zip(self.loops, self.backs, strict=True)]
+            return np.array(steps, np.int64).reshape(-1, 5)
         if self.strategy in BY_CODES:
             loops = [*self.loops, self._blocks, *self.rows]
         else:
@@ -193,6 +202,8 @@ def plan(layout: Layout, unit: int, into: Layout | None = None, total: int = 0) 
     if total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = tile_of(outer, width)
+    if total >= BOXES_FROM and pays(tile, outer, width):
+        tile = box_of(outer, width)
     # Into an output with gaps only tiles and pages stream: all else gathers on the stage.
     streaming &= not gaps or tile.strategy in STREAMED_ANYWHERE or width > PAGE
     if tile.strategy is Strategy.TURN:
@@ -200,7 +211,7 @@ def plan(layout: Layout, unit: int, into: Layout | None = None, total: int = 0) 
     offset += tile.shift
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
                 step=tile.step, offset=offset, target_offset=target_offset + tile.target_shift,
-                reach=layout.span[1] // 8 - offset,
+                reach=layout.span[1] // 8 - offset, backs=tile.backs,
                 parallel=parallel, streaming=streaming)
     # fmt: on
 

@@ -24,6 +24,7 @@ ROOMS = [
     ["tensor"],
     ["tracing"],
     ["tiling"],
+    ["boxes"],
     ["planner"],
     ["kernels"],
     ["engine"],
