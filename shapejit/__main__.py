@@ -190,6 +190,7 @@ def _bench_options(parser: _Parser) -> None:
     parser.add_argument("--case", default="", metavar="REGEX", help="searched in SUITE/NAME/DTYPE")
     parser.add_argument("--quick", action="store_true", help="a few cases of each suite")
     parser.add_argument("--size", type=_size, default=1.0, metavar="F", help="F times the bytes")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random suite")
     parser.add_argument("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
     parser.add_argument("--threads", type=_count, metavar="N")
     parser.add_argument(
@@ -410,7 +411,8 @@ def _bench(args: argparse.Namespace) -> int:
     if args.json:
         made = [row.facts(ways) for row in rows]
         made += [call.facts() for call in first] + [figure.facts() for figure in figures]
-        settings = {"rounds": rounds, "size": args.size, "quick": args.quick}
+        settings = {name: getattr(args, name) for name in ("size", "quick", "seed")}
+        settings["rounds"] = rounds
         summary = [vars(part) for part in found]
         _print_json(
             {
@@ -441,7 +443,7 @@ def _bench_cases(args: argparse.Namespace) -> tuple[list[Case], list[str], list[
         pattern = re.compile(args.case)
     except re.error as fault:
         raise _ArgumentError(f"--case {args.case} is no regular expression: {fault}") from None
-    chosen = suites.select(names, args.quick)
+    chosen = suites.select(names, args.quick, args.seed)
     cases = [
         case if case.suite == "small" else case.scaled(args.size)
         for case in comparison.matching(chosen, pattern)
