@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .boxes import box_of, pays
 from .kernels.constants import LINE, PAGE, PIECE
 from .layout import Layout
 from .lazy import cached_property
 from .tiling import (
     BY_CODES,
     IN_BITS,
+    IN_BOXES,
     STREAMED_ANYWHERE,
     Loop,
     Sides,
@@ -44,6 +46,7 @@ NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is 
 VECTORS = (Strategy.INTERLEAVE, Strategy.PICK, Strategy.TURN)  # small plans take elements
 PARALLEL_FROM = 1024 * 1024
 STREAM_FROM = 8 * 1024 * 1024
+BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Plan:
     that lie side by side in the target, `columns` those that lie side by side
     in the source. `width` is the bytes of an element or run that moves whole.
     `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
-    finds its own, or how many are in a group of TURN, whose `width` is a group's.
+    finds its own, or how many are in a group of TURN, whose `width` is a group's;
+    for BOXES it is the 16-byte pieces of a vector, 0 without vectors. The last
+    step of loop k goes back by `backs[k]` bytes in source and target.
     `offset` and `target_offset` (bits) lead to the first element. For the strategies
     of bits, `width` and all strides are bits and `unit` is what an element takes in
     the target. `reach` are the bytes behind the first element's that may be read.
@@ -75,6 +80,7 @@ class Plan:
     target_offset: int = 0
     reach: int = 0
     gaps: bool = False
+    backs: tuple[tuple[int, int], ...] = ()
     parallel: bool = False
     streaming: bool = False
     small: Layout | None = None
@@ -97,8 +103,12 @@ class Plan:
     def table(self) -> NDArray[np.int64]:
         """What the kernels walk, one row (size, source, target) a loop; blocks of a tile last.
 
-        For codes the loops within a row stand behind those around it.
+        For codes the loops within a row stand behind those around it; for boxes a row
+        goes on with how far the last step goes back.
         """
+        if self.strategy in IN_BOXES:
+            steps = [(*loop, *back) for loop, back in zip(self.loops, self.backs, strict=True)]
+            return np.array(steps, np.int64).reshape(-1, 5)
         if self.strategy in BY_CODES:
             loops = [*self.loops, self._blocks, *self.rows]
         else:
@@ -214,6 +224,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if copies == 1 and total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = tile_of(outer, width)
+    if total >= BOXES_FROM and pays(tile, outer, width):
+        tile = box_of(outer, width)
     if copies == 1 and gaps and _into_gaps(tile, width, layout.bits // 8):
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     # Into an output with gaps only tiles and pages stream: all else gathers on the stage.
@@ -223,7 +235,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     offset += 8 * tile.shift
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
                 step=tile.step, offset=offset, target_offset=target_offset + 8 * tile.target_shift,
-                reach=layout.span[1] // 8 - offset // 8,
+                reach=layout.span[1] // 8 - offset // 8, backs=tile.backs,
                 parallel=parallel, streaming=streaming)
     # fmt: on
 

@@ -2,11 +2,12 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, planner
+from shapejit import boxes, copying, planner
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
-PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | {"PARALLEL_FROM": NEVER, "STREAM_FROM": NEVER}
+NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "BOXES_FROM")
+PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
 LIMITS = {
@@ -18,10 +19,15 @@ LIMITS = {
     "streamed by one thread": PLANNED | {"STREAM_FROM": 0},
 }
 
+# Bytes of a box, and of its runs.
+SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
+BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
+
 
 def use(kind):
     """From now on, plans are made with these limits."""
     vars(planner).update(LIMITS[kind])
+    vars(boxes).update(BOXES)
     forget_plans()
 
 
@@ -33,6 +39,13 @@ def used(kind):
         yield
     finally:
         use("by size")
+
+
+def use_boxes():
+    """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
+    vars(planner).update(BOXES_FROM=0)
+    vars(boxes).update(SMALL_BOXES)
+    forget_plans()
 
 
 def forget_plans():
