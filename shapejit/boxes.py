@@ -254,6 +254,15 @@ def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
     return None
 
 
+def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int:
+    """A bound on the bytes of the tables of `box_sides`, whatever the vectors."""
+    count, other = prod(loop.size for loop in rows), prod(loop.size for loop in columns)
+    reach = sum((loop.size - 1) * abs(loop.source) for loop in columns)
+    lines = count * min(other, reach // LINE + 2)
+    blocks = count + 2 * LANES * PIECE
+    return 8 * (lines + 2 * blocks + (5 + PIECE // width) * other)
+
+
 def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> Sides:
     """The tables of a box, as `kernels.boxes` reads them."""
     box = box_at(rows, columns, width)

@@ -8,17 +8,18 @@ Running it is the engine's work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import box_of, pays
+from .boxes import box_of, most_bytes, pays
 from .kernels.constants import LINE, PAGE, PIECE
 from .layout import Layout
 from .lazy import cached_property
+from .recent import Recent
 from .tiling import (
     BY_CODES,
     IN_BITS,
@@ -47,6 +48,11 @@ VECTORS = (Strategy.INTERLEAVE, Strategy.PICK, Strategy.TURN)  # small plans tak
 PARALLEL_FROM = 1024 * 1024
 STREAM_FROM = 8 * 1024 * 1024
 BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
+
+# Bytes of a plan with its tables, and of all plans that a cache remembers.
+LARGEST = {Strategy.BIT_TILES: 128 * 1024}
+LARGE = 32 * 1024  # of all others, but for boxes
+REMEMBERED = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -148,6 +154,14 @@ class Plan:
         return prod(loop.size for loop in self.loops)
 
     @cached_property
+    def weight(self) -> int:
+        """A bound on the bytes of the plan and its tables."""
+        made = LARGEST.get(self.strategy, LARGE)
+        if self.strategy in IN_BOXES:
+            made += most_bytes(self.rows, self.columns, self.width)
+        return made
+
+    @cached_property
     def sides(self) -> Sides:
         """Rows and columns of a tile, as tables."""
         if self.strategy in IN_BITS:
@@ -170,7 +184,12 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
       split over the threads
     """
     # Rounded, or each number of tensors would have a plan of its own.
-    return _plan(layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1)
+    key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
+    made = _plans.get(key)
+    if made is None:
+        made = _plan(*key)
+        _plans.put(key, made)
+    return made
 
 
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -179,7 +198,14 @@ def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: i
     return plan(layout, unit, into, 2) if made.strategy is Strategy.NUMPY else made
 
 
-@lru_cache(maxsize=256)  # up to 20 KiB each
+def recent_plans() -> Recent[Any, Plan]:
+    """A cache of plans, bounded by the bytes of their tables."""
+    return Recent(REMEMBERED, attrgetter("weight"))
+
+
+_plans = recent_plans()
+
+
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None

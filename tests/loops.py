@@ -50,6 +50,6 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    planner._plan.cache_clear()
+    planner._plans.clear()
     copying._plans.clear()
     copying._once.clear()
