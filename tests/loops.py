@@ -14,6 +14,7 @@ LIMITS = {
     "by size": AS_THEY_ARE,
     "small": PLANNED | {"SMALL_BELOW": NEVER, "ONCE_BELOW": NEVER},
     "serial": PLANNED,
+    "boxes": PLANNED | {"BOXES_FROM": 0},
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
     "streamed": PLANNED | {"PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "streamed by one thread": PLANNED | {"STREAM_FROM": 0},

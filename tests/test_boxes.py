@@ -1,5 +1,7 @@
 """Copies with short dims on either side, which go in boxes that reach back at their edges."""
 
+import tracemalloc
+
 import loops
 import numpy as np
 import pytest
@@ -116,3 +118,22 @@ def test_a_plan_says_how_its_last_boxes_reach_back():
     over = loop.size * rows.size - 999_999
     assert 0 <= over < loop.size
     assert (source, target) == (15 * over, over)
+
+
+@pytest.mark.skipif(not COMPILED, reason="takes long with the JIT off")
+def test_plans_that_are_remembered_stay_small():
+    memory = np.zeros(4000 * 230, np.uint8)
+
+    def move(rows):
+        sj.ascontiguous(memory[: rows * 230].reshape(rows, 230)[:, ::5].T)
+
+    with loops.used("boxes"):
+        move(4000)  # loads the kernels
+        tracemalloc.start()
+        try:
+            for rows in range(3740, 4000):
+                move(rows)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held < 16 * 2**20
