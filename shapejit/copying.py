@@ -27,7 +27,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (
 
 NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
-_plans: Recent[Key, Plan] = Recent(256)
+_plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import planner, workers
+from .boxes import box_sides
 from .compilation import load
 from .kernels.constants import (
     COUNT,
@@ -28,7 +29,7 @@ from .kernels.constants import (
     WORK,
 )
 from .planner import Plan
-from .tiling import IN_BITS, Loop, Strategy, factor_of
+from .tiling import IN_BITS, IN_BOXES, Loop, Strategy, factor_of
 
 _stages = threading.local()
 
@@ -131,11 +132,13 @@ class Launch(NamedTuple):
 
 def _launch_of(plan: Plan, fresh: bool) -> Launch:
     """The kernel of a plan and its arguments, found once."""
-    if not plan.kept:
-        make = _bit_launch if plan.strategy in IN_BITS else _byte_launch
+    name = "fresh" if fresh else "warm"
+    if name not in plan.kept:
+        bits, boxes = plan.strategy in IN_BITS, plan.strategy in IN_BOXES
+        make = _bit_launch if bits else _box_launch if boxes else _byte_launch
         made = {name: make(plan, plan.streaming and name == "warm") for name in KINDS}
         plan.kept.update(made)
-    launch: Launch = plan.kept["fresh" if fresh else "warm"]
+    launch: Launch = plan.kept[name]
     return launch
 
 
@@ -180,6 +183,25 @@ def _byte_launch(plan: Plan, streaming: bool) -> Launch:
         case _:
             name = "gather"
     return _launch(module, name, arguments, stage if streaming else 0, tags)
+
+
+def _box_launch(plan: Plan, streaming: bool) -> Launch:
+    """What fills a stage box by box, and streams it or not."""
+    boxes, memory = map(load, ("boxes", "memory"))
+    width = memory.WIDTHS[min(16, 1 << (plan.width.bit_length() - 1))]
+    picks = plan.strategy is Strategy.PICK_BOXES
+    lanes = 0 if picks else min(plan.step, memory.VECTOR // PIECE)
+    sides = plan.kept.get("box")
+    if sides is None:
+        sides = plan.kept["box"] = box_sides(plan.rows, plan.columns, plan.width, lanes)
+    tile, offsets, stage = sides
+    arguments: tuple[Any, ...] = (plan.table, tile, offsets, streaming)
+    if picks:
+        back = memory.WIDTHS[2 if plan.step < 0 else 1]
+        tags = (memory.COUNTS[abs(plan.step)], back, width, _even_pieces(plan.rows, plan.width))
+        return _launch(boxes, "pick_boxes", arguments, stage, tags)
+    arguments = (*arguments, plan.width, plan.reach)
+    return _launch(boxes, "boxes", arguments, stage, (width, memory.WIDTHS[max(1, lanes)]))
 
 
 def _bit_launch(plan: Plan, streaming: bool) -> Launch:

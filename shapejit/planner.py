@@ -8,19 +8,22 @@ Running it is the engine's work.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .boxes import box_of, most_bytes, pays
 from .kernels.constants import LINE, PAGE, PIECE
 from .layout import Layout
 from .lazy import cached_property
+from .recent import Recent
 from .tiling import (
     BY_CODES,
     IN_BITS,
+    IN_BOXES,
     STREAMED_ANYWHERE,
     Loop,
     Sides,
@@ -44,6 +47,12 @@ NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is 
 VECTORS = (Strategy.INTERLEAVE, Strategy.PICK, Strategy.TURN)  # small plans take elements
 PARALLEL_FROM = 1024 * 1024
 STREAM_FROM = 8 * 1024 * 1024
+BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
+
+# Bytes of a plan with its tables, and of all plans that a cache remembers.
+LARGEST = {Strategy.BIT_TILES: 128 * 1024}
+LARGE = 32 * 1024  # of all others, but for boxes
+REMEMBERED = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,9 @@ class Plan:
     that lie side by side in the target, `columns` those that lie side by side
     in the source. `width` is the bytes of an element or run that moves whole.
     `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
-    finds its own, or how many are in a group of TURN, whose `width` is a group's.
+    finds its own, or how many are in a group of TURN, whose `width` is a group's;
+    for BOXES it is the 16-byte pieces of a vector, 0 without vectors. The last
+    step of loop k goes back by `backs[k]` bytes in source and target.
     `offset` and `target_offset` (bits) lead to the first element. For the strategies
     of bits, `width` and all strides are bits and `unit` is what an element takes in
     the target. `reach` are the bytes behind the first element's that may be read.
@@ -75,6 +86,7 @@ class Plan:
     target_offset: int = 0
     reach: int = 0
     gaps: bool = False
+    backs: tuple[tuple[int, int], ...] = ()
     parallel: bool = False
     streaming: bool = False
     small: Layout | None = None
@@ -97,8 +109,12 @@ class Plan:
     def table(self) -> NDArray[np.int64]:
         """What the kernels walk, one row (size, source, target) a loop; blocks of a tile last.
 
-        For codes the loops within a row stand behind those around it.
+        For codes the loops within a row stand behind those around it; for boxes a row
+        goes on with how far the last step goes back.
         """
+        if self.strategy in IN_BOXES:
+            steps = [(*loop, *back) for loop, back in zip(self.loops, self.backs, strict=True)]
+            return np.array(steps, np.int64).reshape(-1, 5)
         if self.strategy in BY_CODES:
             loops = [*self.loops, self._blocks, *self.rows]
         else:
@@ -138,6 +154,14 @@ class Plan:
         return prod(loop.size for loop in self.loops)
 
     @cached_property
+    def weight(self) -> int:
+        """A bound on the bytes of the plan and its tables."""
+        made = LARGEST.get(self.strategy, LARGE)
+        if self.strategy in IN_BOXES:
+            made += most_bytes(self.rows, self.columns, self.width)
+        return made
+
+    @cached_property
     def sides(self) -> Sides:
         """Rows and columns of a tile, as tables."""
         if self.strategy in IN_BITS:
@@ -160,7 +184,12 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
       split over the threads
     """
     # Rounded, or each number of tensors would have a plan of its own.
-    return _plan(layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1)
+    key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
+    made = _plans.get(key)
+    if made is None:
+        made = _plan(*key)
+        _plans.put(key, made)
+    return made
 
 
 def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -169,7 +198,14 @@ def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: i
     return plan(layout, unit, into, 2) if made.strategy is Strategy.NUMPY else made
 
 
-@lru_cache(maxsize=256)  # up to 20 KiB each
+def recent_plans() -> Recent[Any, Plan]:
+    """A cache of plans, bounded by the bytes of their tables."""
+    return Recent(REMEMBERED, attrgetter("weight"))
+
+
+_plans = recent_plans()
+
+
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
@@ -214,6 +250,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     if copies == 1 and total < NUMPY_BELOW * min(width, PIECE) and layout.bits >= 8:
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     tile = tile_of(outer, width)
+    if total >= BOXES_FROM and pays(tile, outer, width):
+        tile = box_of(outer, width)
     if copies == 1 and gaps and _into_gaps(tile, width, layout.bits // 8):
         return Plan(Strategy.NUMPY, nbytes, tuple(outer), width=width)
     # Into an output with gaps only tiles and pages stream: all else gathers on the stage.
@@ -223,7 +261,7 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     offset += 8 * tile.shift
     return Plan(tile.strategy, nbytes, tile.loops, tile.rows, tile.columns, width,
                 step=tile.step, offset=offset, target_offset=target_offset + 8 * tile.target_shift,
-                reach=layout.span[1] // 8 - offset // 8,
+                reach=layout.span[1] // 8 - offset // 8, backs=tile.backs,
                 parallel=parallel, streaming=streaming)
     # fmt: on
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
@@ -10,17 +11,26 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The last `size` entries; threads may use it at once.
+    """The last `size` entries, or as many as weigh no more; threads may use it at once.
 
     >>> recent = Recent(2)
     >>> for n in range(3):
     ...     recent.put(n, str(n))
     >>> 0 in recent, recent.get(2)
     (False, '2')
+
+    With `weigh`, `size` bounds the sum of what it returns for the values:
+
+    >>> recent = Recent(7, weigh=len)
+    >>> for text in ("ab", "cde", "fghi"):
+    ...     recent.put(text, text)
+    >>> "ab" in recent, "cde" in recent
+    (False, True)
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, weigh: Callable[[Value], int] | None = None) -> None:
         self.size = size
+        self._weigh = weigh
         self._entries: dict[Key, Value] = {}
         self.get = self._entries.get
 
@@ -28,12 +38,18 @@ class Recent(Generic[Key, Value]):
         return key in self._entries
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember an entry, and forget the oldest one if there are too many."""
+        """Remember an entry, and forget the oldest ones if there are too many."""
         self._entries[key] = value
-        while len(self._entries) > self.size:
+        while self._weight() > self.size:
             # Another thread may change the dictionary, or forget the same one.
             with suppress(KeyError, RuntimeError, StopIteration):
                 del self._entries[next(iter(self._entries))]
+
+    def _weight(self) -> int:
+        # Summed anew: a running total would need a lock, which a fork may find taken.
+        if self._weigh is None:
+            return len(self._entries)
+        return sum(map(self._weigh, list(self._entries.values())))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -62,6 +62,8 @@ class Strategy(Enum):
     PICK = "pick: elements a few apart, or backwards"
     TURN = "turn: short groups, each in the other order"
     GATHER = "gather: element by element into whole lines"
+    BOXES = "boxes: whole lines of both sides, permuted within a cache"
+    PICK_BOXES = "boxes of elements a few apart, or backwards"
     BIT_RUN = "one run of bits: the elements lie side by side, between bytes"
     BIT_ROWS = "rows of bits: runs that begin between bytes"
     BIT_TILES = "tiles of bits: packed blocks transposed in registers"
@@ -72,7 +74,8 @@ class Strategy(Enum):
     NUMPY = "NumPy's copy: too small for a compiled call to pay"
 
 
-STREAMED_ANYWHERE = (Strategy.TILES, Strategy.RUN_TILES, Strategy.SCATTER)
+IN_BOXES = (Strategy.BOXES, Strategy.PICK_BOXES)
+STREAMED_ANYWHERE = (Strategy.TILES, Strategy.RUN_TILES, Strategy.SCATTER, *IN_BOXES)
 BY_CODES = (Strategy.CODES, Strategy.BIT_INTERLEAVE, Strategy.BIT_PICK)
 IN_BITS = (Strategy.BIT_RUN, Strategy.BIT_ROWS, Strategy.BIT_TILES, *BY_CODES)
 
@@ -216,6 +219,7 @@ class Tile(NamedTuple):
     step: int = 0
     shift: int = 0
     target_shift: int = 0
+    backs: tuple[tuple[int, int], ...] = ()
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:

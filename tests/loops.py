@@ -2,26 +2,33 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, planner
+from shapejit import boxes, copying, planner
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
-PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | {"PARALLEL_FROM": NEVER, "STREAM_FROM": NEVER}
+NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "BOXES_FROM")
+PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
 LIMITS = {
     "by size": AS_THEY_ARE,
     "small": PLANNED | {"SMALL_BELOW": NEVER, "ONCE_BELOW": NEVER},
     "serial": PLANNED,
+    "boxes": PLANNED | {"BOXES_FROM": 0},
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
     "streamed": PLANNED | {"PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "streamed by one thread": PLANNED | {"STREAM_FROM": 0},
 }
 
+# Bytes of a box, and of its runs.
+SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
+BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
+
 
 def use(kind):
     """From now on, plans are made with these limits."""
     vars(planner).update(LIMITS[kind])
+    vars(boxes).update(BOXES)
     forget_plans()
 
 
@@ -35,8 +42,15 @@ def used(kind):
         use("by size")
 
 
+def use_boxes():
+    """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
+    vars(planner).update(BOXES_FROM=0)
+    vars(boxes).update(SMALL_BOXES)
+    forget_plans()
+
+
 def forget_plans():
     """Empty the caches of plans."""
-    planner._plan.cache_clear()
+    planner._plans.clear()
     copying._plans.clear()
     copying._once.clear()

@@ -26,6 +26,7 @@ ROOMS = [
     ["kernels"],
     ["workers"],
     ["tiling"],
+    ["boxes"],
     ["planner"],
     ["engine"],
     ["places"],

@@ -15,6 +15,7 @@ from views import packed_bytes
 import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import (
+    cliffs,
     comparison,
     firstcall,
     measure,
@@ -70,9 +71,35 @@ def test_names_are_unique_and_sizes_count():
         assert COUNTED <= case.nbytes <= 260 * MIB, case.id
     for case in ALL:
         assert case.nbytes == case.view(np.empty(case.shape, f"V{case.itemsize}")).nbytes
-        if case.suite != "small":
+        if case.suite == cliffs.SUITE:
+            assert 86 * MIB <= case.source_nbytes <= 106 * MIB, case.id
+        elif case.suite != "small":
             assert COUNTED <= case.nbytes <= 260 * MIB, case.id
             assert case.source_nbytes <= 260 * MIB
+
+
+def test_random_cases_are_those_of_their_seed():
+    assert cliffs.cases(3) == cliffs.cases(3)
+    assert cliffs.cases(3) != cliffs.cases(4)
+    assert suites.select((cliffs.SUITE,), seed=3) == cliffs.cases(3)
+    found = cliffs.cases(3) + cliffs.cases(4)
+    assert {len(case.shape) for case in found} == {2, 3, 4, 5, 6}
+    assert {case.itemsize for case in found} == {1, 2, 4, 8, 16}
+    assert {case.name.split("-")[1] for case in found} == {"permutation", "slice", "flip"}
+    assert all(min(case.shape) >= 2 for case in found)
+
+
+@pytest.mark.parametrize("case", cliffs.cases(5)[:20], ids=lambda case: case.id)
+def test_random_cases_count_the_lines_that_they_touch(case):
+    small = case.scaled(TINY)
+    bytes_of_elements = np.arange(small.source_nbytes).reshape(*small.shape, small.itemsize)
+    kept = (*small.cuts, (0.0, 1.0, 1))
+    axes = (*small.axes, len(small.shape))
+    seen = replace(small, shape=bytes_of_elements.shape, cuts=kept, axes=axes)
+    lines = {byte // 64 for byte in seen.view(bytes_of_elements).reshape(-1).tolist()}
+    touched = sum(min(64, small.source_nbytes - 64 * line) for line in lines)
+    assert abs(small.moved - (touched + small.nbytes) / 2) <= 64
+    assert small.moved >= small.nbytes
 
 
 def test_other_widths_move_as_many_bytes():

@@ -66,6 +66,11 @@ class Case:
         return self.nbytes
 
     @property
+    def counted(self) -> bool:
+        """Whether the result is too large for a cache."""
+        return self.nbytes >= COUNTED
+
+    @property
     def part(self) -> str:
         """The part of its suite that is summed up with this case."""
         return self.dtype

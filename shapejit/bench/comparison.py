@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, operations
-from .cases import COUNTED, MIB, Case
+from .cases import MIB, Case
 from .measure import Clock, clock, turns
 from .packed import RIVAL_BYTES, SUITE, PackedCase, raw_of
 from .peers import Peer
@@ -49,7 +49,7 @@ class Row:
     @property
     def counted(self) -> bool:
         """Whether the result is too large for a cache."""
-        return self.case.nbytes >= COUNTED
+        return self.case.counted
 
     @property
     def disturbed(self) -> bool:
@@ -159,10 +159,7 @@ def _measure_packed(case: PackedCase, rounds: int) -> Row:
     ours()
     same = case.proved(base, out)
     count = case.moved
-    source, target = (
-        raw[:count] if (raw := raw_of(x)).size >= count else np.ones(count, np.uint8)
-        for x in (base, out)
-    )
+    source, target = (_bytes(raw_of(x), count) for x in (base, out))
     ways = {"shapejit": ours, **_memcpys(source, target)}
     smaller = case.scaled(min(1, RIVAL_BYTES / case.nbytes))
     assert isinstance(smaller, PackedCase)
@@ -223,14 +220,12 @@ def _ways(
 
     NumPy moves a bfloat16 one call at a time, a uint16 in a loop: it gets its best.
     """
-    raw = _raw(out)
     # A slice is smaller than its base, a broadcast larger.
-    lines = base.reshape(-1).view(np.uint8)
-    source = lines[: raw.size] if lines.size >= raw.size else np.ones(raw.size, np.uint8)
+    source, target = (_bytes(x, case.moved) for x in (base, out))
     carried, carrier = _carried(view), _carried(out)
     ways: dict[str, Callable[[], object]] = {
         "shapejit": lambda: operations.ascontiguous(view, out=out),
-        **_memcpys(source, raw),
+        **_memcpys(source, target),
         "numpy": lambda: np.copyto(carrier, carried),
     }
     if case.fresh:
@@ -241,6 +236,12 @@ def _ways(
 
 def _raw(x: NDArray[Any]) -> NDArray[np.uint8]:
     return x.reshape(-1).view(np.uint8)
+
+
+def _bytes(x: NDArray[Any], count: int) -> NDArray[np.uint8]:
+    """So many bytes of an array, or others where it has fewer."""
+    raw = _raw(x)
+    return raw[:count] if raw.size >= count else np.ones(count, np.uint8)
 
 
 def _carried(x: NDArray[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import packed, ttc, workloads
+from . import cliffs, packed, ttc, workloads
 from .cases import Case
 
 Look = Callable[[NDArray[Any]], NDArray[Any]]
@@ -106,12 +106,16 @@ def _small() -> tuple[Case, ...]:
 
 
 class Suite(NamedTuple):
-    """A list of cases, how many of them `--quick` takes, and whether it runs unasked."""
+    """A list of cases, how many of them `--quick` takes, and whether it runs unasked.
 
-    cases: Callable[[], tuple[Case, ...]]
+    The cases of a `seeded` one are made from a number.
+    """
+
+    cases: Callable[..., tuple[Case, ...]]
     text: str
     quick: int = 0
     default: bool = False
+    seeded: bool = False
 
 
 # The suites that are no lists of copies: see `firstcall` and `throughput`.
@@ -126,6 +130,7 @@ SUITES = {
     "odd": Suite(_odd, "rows off cache lines, in the source and the output", 4, True),
     "tiny-dims": Suite(_tiny_dims, "24 dims of size 2", 1, True),
     "small": Suite(_small, "64 B to 64 KiB: microseconds a call", 4, True),
+    cliffs.SUITE: Suite(cliffs.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True),
     "fresh": Suite(workloads.fresh, "the workloads without out="),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
@@ -134,7 +139,7 @@ SUITES = {
 _QUICK_ASKED = 4  # of a suite that --quick alone leaves out
 
 
-def select(names: tuple[str, ...] = (), quick: bool = False) -> tuple[Case, ...]:
+def select(names: tuple[str, ...] = (), quick: bool = False, seed: int = 0) -> tuple[Case, ...]:
     """The cases of the named suites, of the default ones for none; few of each if `quick`.
 
     >>> [len(select((name,))) for name in ("ttc", "tiny-dims")], len(select(("ttc",), quick=True))
@@ -144,7 +149,7 @@ def select(names: tuple[str, ...] = (), quick: bool = False) -> tuple[Case, ...]
     chosen: list[Case] = []
     for name in names:
         suite = SUITES[name]
-        cases = suite.cases()
+        cases = suite.cases(seed) if suite.seeded else suite.cases()
         chosen += _evenly(cases, suite.quick or _QUICK_ASKED) if quick else cases
     return tuple(chosen)
 

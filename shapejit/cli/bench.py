@@ -35,6 +35,7 @@ def _options(parser: ArgumentParser) -> None:
     add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME/DTYPE")
     add("--quick", action="store_true", help="a few cases of each suite")
     add("--size", type=_size, default=1.0, metavar="F", help="F times the bytes")
+    add("--seed", type=int, default=0, metavar="N", help="of the random suite")
     add("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
     add("--threads", type=_count, metavar="N")
     add(
@@ -86,7 +87,8 @@ def _run(args: Namespace) -> int:
     if args.json:
         made = [*(row.facts(ways) for row in rows), *(each.facts() for each in first)]
         made += [figure.facts() for figure in figures]
-        settings = {"rounds": rounds, "size": args.size, "quick": args.quick}
+        settings = {name: getattr(args, name) for name in ("size", "quick", "seed")}
+        settings["rounds"] = rounds
         facts = {"machine": {**machine, "peers": versions}, "settings": settings, "rows": made}
         print_json({**facts, "summary": [vars(part) for part in found], "disturbed": disturbed})
     else:
@@ -122,7 +124,7 @@ def _chosen(args: Namespace) -> tuple[list[Case], list[str], list[str]]:
 
     copies = [
         case if case.suite == "small" else case.scaled(args.size)
-        for case in comparison.matching(suites.select(names, args.quick), pattern)
+        for case in comparison.matching(suites.select(names, args.quick, args.seed), pattern)
     ]
     calls = matching(suites.FIRST_CALL, list(firstcall.COPIES)[: 1 if args.quick else None])
     batches = matching(suites.BATCH, throughput.QUICK if args.quick else throughput.CASES)

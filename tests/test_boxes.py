@@ -1,0 +1,139 @@
+"""Copies with short dims on either side, which go in boxes that reach back at their edges."""
+
+import tracemalloc
+
+import loops
+import numpy as np
+import pytest
+from test_kernels import WIDTHS
+from test_packed import Guarded, run_alone  # noqa: F401 (for the script)
+
+import shapejit as sj
+from shapejit import planner
+from shapejit.kernels.jit import COMPILED
+from shapejit.layout import Layout
+from shapejit.tiling import IN_BOXES, Strategy
+
+# Shapes, and the views of them: axes, then a step for each dim of the source.
+SHORT = [
+    ((3, 31, 17, 5, 15), (4, 2, 0, 3, 1), (1, 1, 1, 1, 1)),
+    ((3, 31, 17, 5, 15), (4, 2, 0, 3, 1), (1, -1, 2, -1, -1)),
+    ((170, 47, 8), (2, 1, 0), (1, 1, 1)),
+    ((999, 7), (1, 0), (-1, 1)),
+    ((999, 7), (1, 0), (1, -2)),
+    ((3, 999), (1, 0), (-1, -1)),
+    ((10, 6, 5, 9, 3), (1, 4, 0, 3, 2), (1, 1, 1, -1, 1)),
+    ((24, 9, 7, 41), (1, 2, 0, 3), (1, -1, 1, -1)),
+    ((40, 5, 130), (2, 0, 1), (1, -3, 3)),
+    ((60, 3, 31, 2), (1, 3, 0, 2), (1, 1, 1, 1)),
+    ((5, 60, 33, 2), (2, 0, 1, 3), (1, 1, -1, -1)),
+    ((2, 33, 4, 19), (0, 2, 1, 3), (1, 1, 1, 5)),
+]
+KINDS = {**WIDTHS, 3: "V3", 20: "V20"}
+
+
+def views(memory, kind):
+    """A view of the same elements for each row of the table."""
+    for shape, axes, steps in SHORT if COMPILED else SHORT[::3]:
+        count = int(np.prod(shape)) * np.dtype(kind).itemsize
+        x = np.ndarray(shape, kind, memory(count))
+        yield x[tuple(slice(None, None, step) for step in steps)].transpose(axes)
+
+
+@pytest.fixture
+def small(kernels):
+    """Boxes of few bytes, in a copy of any size."""
+    loops.use_boxes()
+    return kernels
+
+
+def dirty(nbytes):
+    return np.random.default_rng(nbytes).integers(0, 256, nbytes + 3, np.uint8).data[3:]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_short_dims(kind, small):
+    met = set()
+    for x in views(dirty, kind):
+        memory = np.full(x.nbytes + 200, 0xAB, np.uint8)
+        out = np.ndarray(x.shape, kind, memory.data, 77)
+        sj.ascontiguous(x, out=out)
+        assert out.tobytes() == x.tobytes()
+        assert (memory[:77] == 0xAB).all()
+        assert (memory[77 + x.nbytes :] == 0xAB).all()
+        strides = [8 * s for s in x.strides]
+        bits = 8 * x.itemsize
+        met.add(planner.plan(Layout.of(x.shape, strides, 0, bits), bits).strategy)
+    assert Strategy.BOXES in met or not COMPILED
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_no_byte_beside_the_source_is_read(at_end):
+    run_alone(
+        f"""
+from test_boxes import *
+loops.use("streamed")
+loops.use_boxes()
+place = Guarded({at_end})
+for kind in (np.uint8, np.uint16, "V3"):
+    for x in views(lambda nbytes: place(nbytes)[0].data, kind):
+        out = place(x.nbytes)[0].view(kind).reshape(x.shape)
+        assert sj.ascontiguous(x, out=out).tobytes() == x.tobytes()
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "dtype", "strategy"),
+    [
+        ((512, 31, 17, 33, 15), (4, 2, 0, 3, 1), np.uint8, Strategy.BOXES),
+        ((9, 41, 512, 37, 7), (2, 0, 4, 1, 3), np.uint16, Strategy.BOXES),
+        ((999_999, 15), (1, 0), np.uint8, Strategy.BOXES),
+        ((97, 240, 31, 141), (0, 2, 1, 3), np.uint8, Strategy.PICK_BOXES),
+        ((573, 61, 9, 16, 5), (0, 1, 3, 2, 4), np.float32, Strategy.BOXES),
+        ((4096, 4096), (1, 0), np.uint8, Strategy.TILES),
+    ],
+)
+def test_what_is_copied_in_boxes(shape, axes, dtype, strategy):
+    layout = Layout.row_major(shape, 8 * np.dtype(dtype).itemsize)
+    if strategy is Strategy.PICK_BOXES:
+        layout = layout.flip((len(shape) - 1,))
+    made = planner.plan(layout.permute(axes), layout.bits)
+    assert made.strategy is strategy
+    if strategy in IN_BOXES:
+        # A box is long runs on both sides, and stays in a cache.
+        dims = sorted([*made.rows, *made.columns], key=lambda loop: loop.target)
+        run = made.width
+        for loop in dims:
+            run *= loop.size if loop.target == run else 1
+        assert run >= 500
+        assert made.width * np.prod([loop.size for loop in dims]) <= 256 * 1024
+
+
+def test_a_plan_says_how_its_last_boxes_reach_back():
+    made = planner.plan(Layout.row_major((999_999, 15), 8).permute((1, 0)), 8)
+    (loop,) = made.loops
+    (rows,) = made.rows
+    ((source, target),) = made.backs
+    over = loop.size * rows.size - 999_999
+    assert 0 <= over < loop.size
+    assert (source, target) == (15 * over, over)
+
+
+@pytest.mark.skipif(not COMPILED, reason="takes long with the JIT off")
+def test_plans_that_are_remembered_stay_small():
+    memory = np.zeros(4000 * 230, np.uint8)
+
+    def move(rows):
+        sj.ascontiguous(memory[: rows * 230].reshape(rows, 230)[:, ::5].T)
+
+    with loops.used("boxes"):
+        move(4000)  # loads the kernels
+        tracemalloc.start()
+        try:
+            for rows in range(3740, 4000):
+                move(rows)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert held < 16 * 2**20
