@@ -16,7 +16,7 @@ from .compare import compare, text
 from .installs import InstallError
 from .record import ROOT, RecordError, commit_named, git
 
-KERNEL, NAME = "shapejit/kernels/tiles.py", "tiles_parallel"
+KERNEL, NAME = "shapejit/kernels/tiles.py", "tiles"
 SLOWER = f'''
 
 _swift = {NAME}

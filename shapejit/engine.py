@@ -143,7 +143,6 @@ def _launch_of(plan: Plan, fresh: bool) -> Launch:
 
 
 KINDS = ("warm", "fresh")
-BYTE_KERNELS = ("copies", "gathers", "memory", "scatters", "tiles")
 
 
 def _byte_launch(plan: Plan, streaming: bool) -> Launch:

@@ -187,7 +187,7 @@ def overlap(sources: Places, targets: Spans) -> tuple[int, int] | None:
     return None
 
 
-RUNS = 1 << 20  # that are looked up at a time
+RUNS = 1 << 16  # that are looked up at a time
 
 
 def _runs(layout: Layout) -> Iterator[tuple[Addresses, int]]:

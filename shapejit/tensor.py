@@ -71,8 +71,15 @@ class Tensor:
         checked = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
         if checked.bits != kind.bits:
             raise FormatError(f"the layout has {checked.bits} bits per element, {kind} {kind.bits}")
+        if not kind.packed and any(s % 8 for s in (checked.offset, *checked.strides)):
+            raise FormatError(f"elements of {kind} begin on whole bytes")
         check_bytes(memory, checked)
         self.buffer, self.dtype, self.layout = memory, kind, checked
+
+    def __init_subclass__(cls, *, traced: bool = False) -> None:
+        """Refused: what a Tensor says of itself is believed."""
+        if not traced:
+            raise TypeError("Tensor cannot be subclassed: hold one as an attribute instead")
 
     @staticmethod
     def trusted(buffer: Bytes, dtype: DType, layout: Layout) -> Tensor:

@@ -90,7 +90,7 @@ class Recorded(Layout):
         return self.then(seen, ("reshape", (seen.shape,)))
 
 
-class Traced(Tensor):
+class Traced(Tensor, traced=True):
     """A Tensor without data, in whose place a function is traced; its dims can be moved.
 
     Whatever reads, converts or joins elements raises TraceError.

@@ -594,13 +594,13 @@ def test_the_slow_down_is_planted(tmp_path):
     assert record.git("diff", "--name-only", same, slow, cwd=clone) == demonstration.KERNEL
     assert record.git("diff", "--name-only", f"{same}^", same, cwd=clone) == ""
     assert changed == ""  # it is checked out
-    code = "from shapejit.kernels import tiles; assert tiles.tiles_parallel is not tiles._swift"
+    code = "from shapejit.kernels import tiles; assert tiles.tiles is not tiles._swift"
     subprocess.run([sys.executable, "-c", code], cwd=clone, check=True)
     slowed = {"_swift_": 0}
-    exec(demonstration.SLOWER.replace("_swift = tiles_parallel", ""), slowed)
+    exec(demonstration.SLOWER.replace("_swift = tiles", ""), slowed)
     slowed["_swift"] = lambda: time.sleep(0.02)
     start = time.perf_counter()
-    slowed["tiles_parallel"]()
+    slowed["tiles"]()
     assert time.perf_counter() - start > 0.03
 
 

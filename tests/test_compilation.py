@@ -52,7 +52,7 @@ started, start = [], _thread.start_new_thread
 _thread.start_new_thread = lambda *call: (started.append(call), start(*call))[1]
 """
     + PRELUDE
-    + "copies(); before = len(started); copies(); assert 0 < before == len(started)",
+    + "copies(); copies(); before = len(started); copies(); assert 0 < before == len(started)",
     "a first copy while the interpreter ends": """
 import atexit, os
 @atexit.register

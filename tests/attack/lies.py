@@ -139,10 +139,10 @@ def parts(random):
     layout = random.choice(
         [
             layout, layout, (2, 3), None, token(random),
-            dataclasses.replace(layout, shape=(2.0, 3)),
-            dataclasses.replace(layout, shape=[2, 3]),
-            dataclasses.replace(layout, strides=(kind.bits,)),
-            dataclasses.replace(layout, offset=None),
+            tried(lambda: dataclasses.replace(layout, shape=(2.0, 3))),
+            tried(lambda: dataclasses.replace(layout, shape=[2, 3])),
+            tried(lambda: dataclasses.replace(layout, strides=(kind.bits,))),
+            tried(lambda: dataclasses.replace(layout, offset=None)),
         ]
     )  # fmt: skip
     t = tried(lambda: sj.Tensor(buffer, dtype, layout))
@@ -161,7 +161,7 @@ def mutated(random, value):
     if dataclasses.is_dataclass(value) and random.random() < 0.9:
         field = random.choice([f for f in dataclasses.fields(value) if f.init])
         part = mutated(random, getattr(value, field.name))
-        return dataclasses.replace(value, **{field.name: part})
+        return tried(lambda: dataclasses.replace(value, **{field.name: part}))
     if isinstance(value, tuple | list) and value and random.random() < 0.9:
         items = list(value)
         at = random.randrange(len(items))
