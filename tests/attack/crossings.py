@@ -15,6 +15,7 @@ def case(random):
     """Thousands of tensors; what a call takes grows with them, not with their square."""
     count = random.choice([500, 1000, 2000])
     call, check = crossing(random, count)
+    call()  # imports numba
     tracemalloc.start()
     call()
     peak = tracemalloc.get_traced_memory()[1]

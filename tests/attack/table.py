@@ -22,7 +22,7 @@ class Attack(NamedTuple):
 
 ATTACKS = {
     "batches": Attack(
-        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 60
+        batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 30
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 300, 60),
