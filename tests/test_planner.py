@@ -22,7 +22,7 @@ def view(shape, bits, *views):
     [
         (view((0, 5), 8), Strategy.NOTHING, 1),
         (view((BIG, BIG), 32), Strategy.ONE_RUN, 1),
-        (view((3, 5), 4), Strategy.BIT_RUN, 1),
+        (view((3, 5), 4), Strategy.BIT_RUN, 60),
         (view((4, 5), 4), Strategy.ONE_RUN, 1),
         (view((BIG, BIG), 8, ("narrow", 1, 1, 1000, 1)), Strategy.ROWS, 1000),
         (view((BIG, BIG, 3), 8, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
