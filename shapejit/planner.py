@@ -45,7 +45,7 @@ FEW_ELEMENTS = 1024  # bytes that small plans move as fast as the vectors of VEC
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
 NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
 VECTORS = (Strategy.INTERLEAVE, Strategy.PICK, Strategy.TURN)  # small plans take elements
-PARALLEL_FROM = 1024 * 1024
+PARALLEL_FROM = 1536 * 1024
 STREAM_FROM = 8 * 1024 * 1024
 BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
 
@@ -181,7 +181,7 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
       column 512: source +4, target +2048 bytes
       row 512: source +2048, target +4 bytes
-      split over the threads
+      one thread
     """
     # Rounded, or each number of tensors would have a plan of its own.
     key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
