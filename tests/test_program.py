@@ -562,6 +562,30 @@ def test_two_copies_reuse_scratch():
         assert 1 < kept.size <= 2 * specialization.SCRATCH
 
 
+def test_a_nested_call_takes_scratch_of_its_own(monkeypatch):
+    """As of the handler of a signal, between two copies of a program."""
+
+    def fn(t):
+        t = t.T.reshape((-1,))[3:24003:7].reshape((3, 1143)).T.reshape((-1,))
+        return t[2:3402].reshape((34, 100)).T.reshape((-1,))
+
+    program = sj.plan((200, 150), "float32", fn)
+    assert len(program.steps) >= 2
+    xs = [values((200, 150), "float32", i) for i in range(2)]
+    want = [fn(sj.asarray(x)).numpy().tobytes() for x in xs]
+    nested, real = [], engine.run
+
+    def run(*given, **named):
+        real(*given, **named)
+        if len(nested) == 0:
+            nested.append(None)
+            nested.append(program(xs[1]).tobytes())
+
+    monkeypatch.setattr(engine, "run", run)
+    assert program(xs[0]).tobytes() == want[0]
+    assert nested[1] == want[1]
+
+
 # Tracing
 
 
