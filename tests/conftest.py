@@ -11,7 +11,7 @@ settings.register_profile("shapejit", deadline=None)
 settings.load_profile("shapejit")
 
 
-@pytest.fixture(params=["small", "serial", "parallel", "streamed"])
+@pytest.fixture(params=["serial", "parallel", "streamed"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """No size is small enough for NumPy's copy, and every copy is serial or parallel."""
     with loops.used(request.param):

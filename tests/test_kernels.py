@@ -32,6 +32,27 @@ def test_any_view(x, kernels):
     assert sj.reshape(x, -1 if x.size else 0, copy=True).tobytes() == x.tobytes()
 
 
+@settings(max_examples=300 if COMPILED else 25)
+@given(x=arrays(st.sampled_from([*WIDTHS.values(), "V3", "V24"]), max_rank=8, max_side=5))
+def test_any_view_without_a_plan(x):
+    """What is small, or met for the first time, goes by a kernel that keeps nothing."""
+    with loops.used("small"):
+        assert sj.ascontiguous(x).tobytes() == x.tobytes()
+        assert sj.reshape(x, -1 if x.size else 0, copy=True).tobytes() == x.tobytes()
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off these are plans")
+@pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32])
+def test_images_of_every_size_without_a_plan(dtype):
+    """Three channels, apart and in turn, go by whole vectors that reach back at the end."""
+    for size in (1, 5, 15, 16, 17, 31, 32, 63, 64, 65, 200):
+        image = np.arange(size * 7 * 3).astype(dtype)
+        planes, pixels = image.reshape(3, size, 7), image.reshape(size, 7, 3)
+        with loops.used("small"):
+            for view in (planes.transpose(1, 2, 0), pixels.transpose(2, 0, 1), pixels[::-1].T):
+                assert sj.ascontiguous(view).tobytes() == view.tobytes()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", EDGES if COMPILED else [3, 65])
 def test_tiles_at_every_edge(width, rows, kernels):
@@ -78,8 +99,6 @@ def test_nothing_outside_the_target_is_written(kernels):
 def test_large_copies_run_compiled_kernels(view, strategy, name, kernels, monkeypatch):
     from shapejit.kernels import copies, gathers, scatters, tiles
 
-    if kernels == "small":
-        pytest.skip("these need no plan")
     calls = []
     (module,) = (m for m in (copies, gathers, scatters, tiles) if hasattr(m, name))
     compiled = getattr(module, name)
