@@ -20,7 +20,7 @@ from .layout import Layout
 from .places import Places, places_of
 from .request import INVALID, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
-from .tensor import Tensor, asarray
+from .tensor import Tensor, asarray, plain
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
@@ -92,7 +92,10 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     items = tuple(tensors.values()) if keyed else tuple(tensors)
     names = list(tensors) if keyed else range(len(items))
     asked = _asked(shapes, keyed, names)
+    items = _without_subclasses(items, names, "tensor")
     outs = None if out is None else _arranged(out, keyed, names, "out=")
+    if outs is not None:
+        outs = _without_subclasses(outs, names, "out")
     lent: list[int] = []
     if Tensor in set(map(type, items)):
         ranks = np.broadcast_to(np.diff(asked.starts), len(items)).tolist()
@@ -173,6 +176,18 @@ def _arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tupl
     if len(values) != len(names):
         raise ReshapeError(f"{what} has {len(values)} entries for {len(names)} tensors")
     return tuple(values)
+
+
+def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """The same with plain ndarrays for those of other classes, which could say what they like."""
+    if set(map(type, items)) <= {np.ndarray, Tensor}:
+        return items
+    made = list(items)
+    for i, x in enumerate(items):
+        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+            with about(f"{what} {names[i]!r}"):
+                made[i] = plain(x)
+    return tuple(made)
 
 
 def _asked(shapes: Any, keyed: bool, names: Sequence[Any]) -> _Asked:

@@ -53,7 +53,7 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     An ndarray is asked for if `dtype` is NumPy's, a Tensor if it is a DType.
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
-    if not isinstance(out, kind):
+    if not issubclass(type(out), kind):  # an object may say that it is of any class
         name = "a Tensor" if kind is Tensor else "an ndarray"
         raise DTypeError(f"out= must be {name} like the source, not {type(out).__name__}")
     if isinstance(out, np.ma.MaskedArray):
