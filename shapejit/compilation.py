@@ -28,8 +28,6 @@ from weakref import WeakSet
 
 Result = TypeVar("Result")
 
-forked = False  # whether this process is the child of a fork
-
 _lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condition only
 _waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
 
@@ -57,7 +55,7 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
         outcome = outcomes.get()
     result, fault = outcome
     if fault is None:
-        return result  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]  # of a queue of anything
     try:
         raise fault
     finally:
@@ -110,8 +108,6 @@ def _hold() -> None:
 
 
 def _after_fork() -> None:
-    global forked
-    forked = True
     _lock.release()
     for outcomes in list(_waiting):
         outcomes.put(None)

@@ -17,5 +17,5 @@ def cached_property(compute: Callable[[Any], Value]) -> functools.cached_propert
     the property would wait for it for ever. Here two threads may both compute it.
     """
     made = functools.cached_property(compute)
-    made.lock = nullcontext()  # type: ignore[attr-defined]
+    made.lock = nullcontext()  # type: ignore[attr-defined]  # gone since Python 3.12
     return made
