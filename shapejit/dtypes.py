@@ -191,8 +191,10 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     """
     if vocabulary is not None:
         return _by_vocabulary(x, vocabulary)
-    if isinstance(x, DType):
-        return x
+    if type(x) is DType:
+        if _BY_NAME.get(x.name) is x:
+            return x
+        raise DTypeError(f"{x!r} is not the dtype of that name: its facts were changed")
     if isinstance(x, str):
         if x in _BY_NAME:
             return _BY_NAME[x]

@@ -71,8 +71,13 @@ class Tensor:
         checked = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
         if checked.bits != kind.bits:
             raise FormatError(f"the layout has {checked.bits} bits per element, {kind} {kind.bits}")
-        if not kind.packed and any(s % 8 for s in (checked.offset, *checked.strides)):
-            raise FormatError(f"elements of {kind} begin on whole bytes")
+        # Kernels take it that an element of 1, 2 or 4 bits lies within one byte.
+        unit = kind.bits if 8 % kind.bits == 0 else 1 if kind.packed else 8
+        if any(s % unit for s in (checked.offset, *checked.strides)):
+            raise FormatError(
+                f"offset {checked.offset} and strides {checked.strides} must be multiples of "
+                f"{unit} bits for {kind}"
+            )
         check_bytes(memory, checked)
         self.buffer, self.dtype, self.layout = memory, kind, checked
 
