@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, operations, outputs, places, planner
+from .arrays import MOST_DIMS, check_possible, plain, possible
 from .compilation import load
 from .copying import is_numpys
 from .engine import Addresses, address_of
 from .errors import DTypeError, ReshapeError, about
-from .kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
+from .kernels.constants import APART, COPY, VIEW
 from .layout import Layout
 from .places import Places, places_of
-from .request import INVALID, MAX_SIZE, Request, integers
+from .request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
-from .tensor import Tensor, asarray, plain
+from .tensor import Tensor, asarray
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
@@ -102,7 +103,11 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         lent = [
             i
             for i, x in enumerate(items)
-            if type(x) is Tensor and not x.dtype.packed and max(x.ndim, ranks[i]) <= MAX_RANK
+            if type(x) is Tensor
+            and not x.dtype.packed
+            and 0 not in x.shape
+            and ranks[i] <= MOST_DIMS
+            and possible(x.shape, x.dtype.bits // 8)
         ]
         items, outs = _as_arrays(lent, names, items, outs, asked)
     settled = _settled(items, names, asked, copy, outs)
@@ -321,6 +326,8 @@ def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
     outputs.wants_copy(view, array, request, copy, out)
     if out is not None:
         outputs.target(out, array.dtype, shape, (array,))
+    elif isinstance(array, np.ndarray):
+        check_possible(shape, array.itemsize)
 
 
 def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
@@ -343,9 +350,6 @@ def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
     else:
         for i in viewed:
             results[i] = items[i].reshape(asked.shapes[i])
-    for i in np.flatnonzero(verdicts == EMPTY).tolist():
-        dims = asked.dims(i, settled.targets)
-        results[i] = np.empty(dims, items[i].dtype) if copy else items[i].reshape(dims)
     copied = np.flatnonzero(verdicts == COPY)
     large = spans[copied, 1] >= OWN
     for i in copied[large].tolist():

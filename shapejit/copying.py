@@ -113,7 +113,7 @@ def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> Non
         launches.setdefault(key, []).append((place & ~7, at & ~7, x))
     for (layout, into), moves in launches.items():
         one = planner.plan(layout, into=into)
-        if one.strategy is NUMPY:
+        if one.strategy is NUMPY and len(into.shape) <= MAX_RANK:
             for _, at, x in moves:
                 array = x.numpy() if tensor else x
                 strides = [s // 8 for s in into.strides]

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
+from .arrays import array_of, check_possible, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
 from .layout import Layout, normal_axes
+from .places import layout_of
 from .request import Request, integers, request
 from .resolver import target_shape
-from .tensor import Array, Tensor, asarray, fixed_width, plain
+from .tensor import Array, Tensor, asarray, fixed_width
 
 CODES = dtype("uint8")
 
@@ -157,9 +159,12 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     (0, 8)
     """
     sizes = integers(shape, "the shape", "broadcast_to")
-    if not isinstance(x, Tensor):
-        return np.broadcast_to(_array(x), sizes)
-    return x.with_layout(x.layout.broadcast_to(sizes)).locked()
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.broadcast_to(sizes)).locked()
+    layout_of(x).broadcast_to(sizes)  # refuses what Layouts refuse
+    check_possible(sizes, x.itemsize)
+    return np.broadcast_to(x, sizes)
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
@@ -174,6 +179,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     axes = normal_axes(given, x.ndim + len(given), "expand_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.expand_dims(axes))
+    check_possible((1,) * (x.ndim + len(axes)), x.itemsize)
     return np.expand_dims(x, axes)
 
 
@@ -320,10 +326,7 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    try:
-        target = outputs.target(out, t.dtype.codes, t.shape, (t,))
-    except ValueError as fault:
-        raise fault if isinstance(fault, ReshapeError) else _beyond_numpy(t, fault) from None
+    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
         t = _copied(t, t.shape, None)
@@ -343,15 +346,7 @@ def numpy(t: Tensor) -> NDArray[Any]:
     if t.dtype.packed:
         return unpack(t)
     strides = tuple(s // 8 for s in t.strides)
-    try:
-        return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
-    except (ValueError, OverflowError) as fault:
-        raise _beyond_numpy(t, fault) from None
-
-
-def _beyond_numpy(t: Tensor, fault: Exception) -> ReshapeError:
-    """The error for a shape that no ndarray can have."""
-    return ReshapeError(f"NumPy has no array of {t.ndim} dims and {t.size} elements: {fault}")
+    return array_of(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
 
 
 def tobytes(t: Tensor) -> bytes:

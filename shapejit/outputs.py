@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import Bytes, plain
+from .arrays import array_of, plain
+from .buffers import Bytes
 from .dtypes import DType
 from .engine import address_of
 from .errors import DTypeError, ReshapeError, about, shape_text
@@ -80,7 +81,7 @@ def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
         if isinstance(dtype, DType):
             layout = Layout.row_major(shape, dtype.bits)
             return Tensor.trusted(new_bytes(layout.size * dtype.bits), dtype, layout)
-        return np.empty(shape, dtype)
+        return array_of(shape, dtype)
     # Written out, not called: a small copy may cost 1 us more than NumPy's.
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
     if not plain_out or out.shape != shape:
@@ -128,8 +129,9 @@ def array_over(
         made = Tensor.trusted(memory, dtype, layout)
         return made.locked() if locked else made
     strides = tuple(stride // 8 for stride in layout.strides)
-    array: NDArray[Any] = np.ndarray(layout.shape, dtype, memory.data, layout.offset // 8, strides)
-    array.flags.writeable = not locked
+    array = array_of(layout.shape, dtype, memory.data, layout.offset // 8, strides)
+    if locked:
+        array.flags.writeable = False
     return array
 
 

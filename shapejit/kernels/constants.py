@@ -25,4 +25,4 @@ MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 
 # What becomes of a tensor of a batch, see `shapes.settle`.
-VIEW, COPY, EMPTY, REFUSED, APART = range(5)
+VIEW, COPY, REFUSED, APART = range(4)

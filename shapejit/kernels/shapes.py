@@ -8,7 +8,7 @@ import numpy as np
 
 from ..request import INFER, INVALID
 from ..resolver import OK, resolve_dims
-from .constants import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
+from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .headers import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -105,7 +105,7 @@ def settle(
         target = targets[to : to + high - low]
         spans[i, :] = 0
         itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
-        if itemsize == 0:
+        if itemsize == 0 or high - low > MAX_RANK:
             verdicts[i] = APART
             continue
         if i + AHEAD < end and groups[i + AHEAD] != OTHER:
@@ -121,7 +121,7 @@ def settle(
             verdicts[i] = REFUSED
             return i
         if count == 0:
-            verdicts[i] = EMPTY
+            verdicts[i] = APART
             continue
         kept = merged(sizes, strides, rank)
         if not copies and has_view(sizes, kept, target):
