@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import DTypeError, ReshapeError, shape_text
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+T = TypeVar("T")
+
 MOST_DIMS = 64  # of an ndarray
 _MOST_BYTES = 2**63 - 1
+
+
+def is_a(x: object, kind: type[T]) -> TypeIs[T]:
+    """`isinstance` by the object's own type, whatever its `__class__` says that it is."""
+    return issubclass(type(x), kind)
 
 
 def plain(x: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import array_of, check_possible, plain
+from .arrays import array_of, check_possible, is_a, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
@@ -19,7 +19,7 @@ from .layout import Layout, normal_axes
 from .places import layout_of
 from .request import Request, integers, request
 from .resolver import target_shape
-from .tensor import Array, Tensor, asarray, fixed_width
+from .tensor import Array, Tensor, asarray, fixed_width, is_array
 
 CODES = dtype("uint8")
 
@@ -57,9 +57,11 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
+    if type(x) is not np.ndarray:
+        x = checked(x)
     if isinstance(x, Tensor):
         return x.reshaped(request, copy, out)
-    array = x if type(x) is np.ndarray else _array(x)
+    array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
     if out is None and copy is not True:
@@ -78,18 +80,13 @@ def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None
 
 
 def checked(x: Array) -> Array:
-    """An ndarray without its subclass, or a Tensor; anything else is refused."""
-    return x if isinstance(x, Tensor) else _array(x)
-
-
-def _array(x: Any) -> NDArray[Any]:
-    """An ndarray, without its subclass; nothing else is converted silently."""
-    if not isinstance(x, np.ndarray):
+    """An ndarray without its subclass, or a Tensor; nothing else is converted silently."""
+    if not is_array(x):
         raise DTypeError(
             f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
             f"wrap it with numpy.asarray or shapejit.asarray"
         )
-    return plain(x)
+    return x if is_a(x, Tensor) else plain(x)
 
 
 def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
@@ -108,12 +105,13 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
+    if type(x) is not np.ndarray:
+        x = checked(x)
     if isinstance(x, Tensor):
         return x.materialized(out)
-    array = x if type(x) is np.ndarray else _array(x)
-    if out is None and array.flags.c_contiguous:
-        return array
-    return _copied(array, array.shape, out)
+    if out is None and x.flags.c_contiguous:
+        return x
+    return _copied(x, x.shape, out)
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
@@ -212,7 +210,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
-    axes = integers(axis if isinstance(axis, Sequence) else (axis,), "axis", asked_by)
+    axes = integers(axis if is_a(axis, Sequence) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
 
 

@@ -14,7 +14,8 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors", "arithmetic"],
-    ["dtypes", "arrays"],
+    ["arrays"],
+    ["dtypes"],
     ["request"],
     ["resolver"],
     ["layout"],
