@@ -160,9 +160,12 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     x = checked(x)
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.broadcast_to(sizes)).locked()
-    layout_of(x).broadcast_to(sizes)  # refuses what Layouts refuse
-    check_possible(sizes, x.itemsize)
-    return np.broadcast_to(x, sizes)
+    try:
+        return np.broadcast_to(x, sizes)
+    except ValueError:
+        layout_of(x).broadcast_to(sizes)  # refuses what Layouts refuse
+        check_possible(sizes, x.itemsize)
+        raise
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:

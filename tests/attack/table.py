@@ -4,6 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+import sweeps
+
 from . import aliases, batches, caches, crossings, files, hostile, lies, nested, pretenders
 
 
@@ -32,5 +34,8 @@ ATTACKS = {
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
     "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
+    "moments": Attack(
+        sweeps.case, "forks, interrupts and exits while kernels are compiled or loaded", 0
+    ),
     "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 60),
 }
