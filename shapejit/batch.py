@@ -180,9 +180,11 @@ def _arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tupl
         return tuple(values[name] for name in names)
     if not is_a(values, Sequence) and not is_a(values, np.ndarray):
         raise DTypeError(f"{what} must be a sequence, not {type(values).__name__} ({ASKED_BY})")
-    arranged = tuple(values)  # may have another length than it says
-    if len(arranged) != len(names):
-        raise ReshapeError(f"{what} has {len(arranged)} entries for {len(names)} tensors")
+    count = len(names)
+    arranged = tuple(islice(values, count + 1))  # it may have another length than it says
+    if len(arranged) != count:
+        found = f"more than {count}" if len(arranged) > count else len(arranged)
+        raise ReshapeError(f"{what} has {found} entries for {count} tensors")
     return arranged
 
 

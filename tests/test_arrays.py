@@ -175,6 +175,7 @@ def test_lengths_are_counted():
     for call in (
         lambda: sj.reshape_batch([TRUE.T] * 40, few),
         lambda: sj.reshape_batch([TRUE.T] * 40, -1, out=LyingList([np.zeros(24, np.float32)])),
+        lambda: sj.reshape_batch([TRUE.T] * 40, -1, out=range(10**30)),
     ):
         with pytest.raises(sj.ReshapeError, match="entries for 40 tensors"):
             call()
