@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations, outputs, places, planner
+from . import engine, operations, outputs, places
 from .compilation import load
 from .copying import is_numpys
 from .engine import Addresses, address_of
@@ -18,6 +18,7 @@ from .errors import DTypeError, ReshapeError, about
 from .kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
 from .layout import Layout
 from .places import Places, places_of
+from .planning import planner
 from .request import INVALID, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
 from .tensor import Tensor, asarray, plain

@@ -1,9 +1,7 @@
 """Elements narrower than a byte: runs and rows at any bit, and elements by way of codes.
 
-Addresses of elements count bits: 8 times the address of a byte and more. `facts`
-holds what all these kernels know of a plan: (bits of a run or element, bit of the
-first element behind `source`, the same of `target`, 1 if whole lines are streamed,
-bytes that may be read behind `source`). `loops` counts bits.
+Addresses of elements count bits: 8 times the address of a byte and more. So do the
+strides of `loops`. `reach` are the bytes that may be read behind `source`.
 """
 
 from __future__ import annotations
@@ -22,11 +20,22 @@ from .bitmoves import (
     stream_shifted,
     widen_line,
 )
-from .constants import CODES_BLOCK, HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
+from .constants import (
+    CODES_BLOCK,
+    HIGH,
+    LINE,
+    LOW,
+    PAGE,
+    PIECE,
+    SPAN,
+    STAGE,
+    STREAMED,
+    TENSOR,
+    WIDTHS,
+)
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import (
-    WIDTHS,
     copy,
     interleave,
     load_byte,
@@ -39,8 +48,6 @@ from .memory import (
 from .odometer import advance, enter
 from .shares import take
 
-# Of their stage: codes, the packed block, and up to four times as many on the way.
-CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE
 LINE_BITS = 8 * LINE
 _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
 SHORT = 4 * LINE  # bytes that are stored at once, streamed or not: TTC 46 with int4 28 -> 20 ms
@@ -174,10 +181,9 @@ def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: bool) 
 
 
 @kernel
-def bit_run(
-    places: Table, work: Numbers, span: Numbers, stage: int, nbits: int, streamed: bool
-) -> None:
+def bit_run(places: Table, work: Numbers, span: Numbers, stage: int, nbits: int) -> None:
     """Copy one run; work is counted in pages of the target that it touches."""
+    streamed = work[STREAMED] != 0
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         page = target & -8 * PAGE
@@ -196,10 +202,10 @@ def bit_rows(
     loops: Table,
     nbits: int,
     reach: int,
-    streamed: bool,
     apart: bool,
 ) -> None:
     """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
@@ -384,7 +390,6 @@ def by_codes(
     stage: int,
     loops: Table,
     reach: int,
-    streamed: bool,
     outer: int,
     count: int,
     block: int,
@@ -400,6 +405,7 @@ def by_codes(
     elements of a row. One of `turns` and `step` may be longer than 1, or `back`
     two bytes: whole vectors then follow the elements.
     """
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]

@@ -2,21 +2,40 @@
 
 The arguments are those of `copies`; `loops` has two more columns, how far the last
 step of a loop goes back in source and target, so that all boxes are alike.
-`shape` holds (length, start) of each part of `offsets`: rows in the source, columns,
-their places on the stage; the first rows of blocks, pieces of columns, the places of
-these; runs on the stage and in the target; lines of the source. Then (bytes of a run,
-bytes behind a box's first element that are read in whole pieces).
+`box` is the table of the parts of `offsets`, whose words stand in `constants`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, TENSOR
+from .constants import (
+    BLOCKS,
+    COLUMNS,
+    COUNT,
+    HIGH,
+    LINE,
+    LINES,
+    LOW,
+    NBYTES,
+    PIECE,
+    PIECE_PLACES,
+    PIECES,
+    PLACES,
+    REACH,
+    ROWS,
+    RUN,
+    RUN_TARGETS,
+    RUNS,
+    SPAN,
+    START,
+    STREAMED,
+    TENSOR,
+    WIDTHS,
+)
 from .copies import small_row
 from .jit import Numbers, Table, kernel
 from .memory import (
-    WIDTHS,
     copy,
     move,
     move_piece,
@@ -51,21 +70,22 @@ def singles(
     come: int,
     stage: int,
     ahead: int,
-    shape: Table,
+    box: Table,
     offsets: Table,
     nbytes: int,
     safe: bool,
     width: Any,
 ) -> None:
     """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
-    rows, columns, places, lines = shape[0, 1], shape[1, 1], shape[2, 1], shape[8, 1]
-    count, every = shape[0, 0], shape[0, 0] * shape[1, 0]
+    rows, columns = box[ROWS, START], box[COLUMNS, START]
+    places, lines = box[PLACES, START], box[LINES, START]
+    count, every = box[ROWS, COUNT], box[ROWS, COUNT] * box[COLUMNS, COUNT]
     asked = 0
-    for j in range(shape[1, 0]):
+    for j in range(box[COLUMNS, COUNT]):
         begin, place = come + offsets[columns + j], stage + offsets[places + j]
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
-            wanted = (j * count + last) * shape[8, 0] // every
+            wanted = (j * count + last) * box[LINES, COUNT] // every
             while asked < wanted:
                 prefetch(ahead + offsets[lines + asked])
                 asked += 1
@@ -116,10 +136,10 @@ def leave(target: int, stage: int, nbytes: int) -> None:
 
 
 @kernel
-def drain(target: int, stage: int, shape: Table, offsets: Table, streamed: bool) -> None:
+def drain(target: int, stage: int, box: Table, offsets: Table, streamed: bool) -> None:
     """Move the runs of a full stage to the target."""
-    staged, places, run = shape[6, 1], shape[7, 1], shape[9, 0]
-    for k in range(shape[6, 0]):
+    staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
+    for k in range(box[RUNS, COUNT]):
         if streamed:
             leave(target + offsets[places + k], stage + offsets[staged + k], run)
         else:
@@ -133,9 +153,8 @@ def boxes(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    box: Table,
     offsets: Table,
-    streamed: bool,
     nbytes: int,
     reach: int,
     width: Any,
@@ -147,9 +166,10 @@ def boxes(
     """
     size, table = size_of(width), offsets.ctypes.data
     step_q = PIECE // size
-    lines, blocks, starts = shape[8, 1], shape[3, 0], shape[4, 0]
+    lines, blocks, starts = box[LINES, START], box[BLOCKS, COUNT], box[PIECES, COUNT]
     # Lines of the next box to ask for with each block, as a binary fraction.
-    each = (shape[8, 0] << SHIFT) // max(1, blocks * starts)
+    each = (box[LINES, COUNT] << SHIFT) // max(1, blocks * starts)
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
@@ -161,23 +181,23 @@ def boxes(
             s, t = advance(loops, at, s, t)
             back_s, back_t = back(loops, at)
             ahead = source + s - back_s
-            safe = come + shape[9, 1] <= source + reach
+            safe = come + box[RUN, REACH] <= source + reach
             if safe and blocks > 0:
                 asked = done = 0
                 for i in range(blocks):
-                    first = offsets[shape[3, 1] + i]
-                    rows_at, place = table + 8 * (shape[0, 1] + first), stage + first * size
+                    first = offsets[box[BLOCKS, START] + i]
+                    rows_at, place = table + 8 * (box[ROWS, START] + first), stage + first * size
                     for j in range(starts):
                         done += each
                         while asked < done >> SHIFT:
                             prefetch(ahead + offsets[lines + asked])
                             asked += 1
-                        begin = come + offsets[shape[4, 1] + j]
-                        columns = table + 8 * (shape[5, 1] + j * step_q)
+                        begin = come + offsets[box[PIECES, START] + j]
+                        columns = table + 8 * (box[PIECE_PLACES, START] + j * step_q)
                         transpose_block(begin, rows_at, place, columns, width, pieces)
             else:
-                singles(come, stage, ahead, shape, offsets, nbytes, safe, width)
-            drain(to, stage, shape, offsets, streamed)
+                singles(come, stage, ahead, box, offsets, nbytes, safe, width)
+            drain(to, stage, box, offsets, streamed)
 
 
 @kernel
@@ -187,9 +207,8 @@ def pick_boxes(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    box: Table,
     offsets: Table,
-    streamed: bool,
     step: Any,
     back_tag: Any,
     width: Any,
@@ -198,8 +217,10 @@ def pick_boxes(
     """`boxes` of rows whose elements lie a few apart in the source, or backwards."""
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
-    rows, columns, staged, lines = shape[0, 1], shape[1, 1], shape[2, 1], shape[8, 1]
-    count = shape[0, 0]
+    rows, columns = box[ROWS, START], box[COLUMNS, START]
+    staged, lines = box[PLACES, START], box[LINES, START]
+    count = box[ROWS, COUNT]
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
@@ -211,13 +232,13 @@ def pick_boxes(
             s, t = advance(loops, at, s, t)
             back_s, back_t = back(loops, at)
             ahead, asked = source + s - back_s, 0
-            for j in range(shape[1, 0]):
+            for j in range(box[COLUMNS, COUNT]):
                 begin, place = come + offsets[columns + j], stage + offsets[staged + j]
-                wanted = (j + 1) * shape[8, 0] // shape[1, 0]
+                wanted = (j + 1) * box[LINES, COUNT] // box[COLUMNS, COUNT]
                 while asked < wanted:
                     prefetch(ahead + offsets[lines + asked])
                     asked += 1
                 for i in range(0, count, each):
                     p = min(i, count - each)
                     pick(begin + offsets[rows + p], place + p * size, step, back_tag, width, pieces)
-            drain(to, stage, shape, offsets, streamed)
+            drain(to, stage, box, offsets, streamed)

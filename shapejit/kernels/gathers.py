@@ -8,7 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, STAGE, TENSOR
+from .constants import (
+    BLOCK,
+    COLUMNS,
+    COUNT,
+    HIGH,
+    INNER,
+    LINE,
+    LOW,
+    PIECE,
+    ROWS,
+    SPAN,
+    STAGE,
+    START,
+    STRIDE,
+    TENSOR,
+)
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
 from .memory import interleave, move, pick, size_of, turn_groups
@@ -23,7 +38,7 @@ def interleave_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     factor: Any,
     width: Any,
@@ -41,15 +56,15 @@ def interleave_rows(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[1, 3] * size * rows
+        next_line = target + t + at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK] * size * rows
         lead = filled = next_line & (LINE - 1)
         for _ in range(low, high):
-            q_low = at[loops.shape[0] - 1] * shape[1, 3]
-            count = min(shape[1, 3], shape[1, 0] - q_low)
+            q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
+            count = min(tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT] - q_low)
             # A short last block reaches back; what it writes again is there already.
             back = max(step_q - count, 0)
-            first = shape[1, 4] + (q_low - back) % shape[1, 1]
-            come = source + s + (q_low - back) // shape[1, 1] * shape[1, 2]
+            first = tile[COLUMNS, START] + (q_low - back) % tile[COLUMNS, INNER]
+            come = source + s + (q_low - back) // tile[COLUMNS, INNER] * tile[COLUMNS, STRIDE]
             place = target + t + (q_low - back) * size * rows
             if stage != 0:
                 place = stage + filled - back * size * rows
@@ -74,7 +89,7 @@ def pick_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     step: Any,
     back_tag: Any,
@@ -89,15 +104,15 @@ def pick_rows(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+        next_line = target + t + at[loops.shape[0] - 1] * tile[ROWS, BLOCK] * size
         lead = filled = next_line & (LINE - 1)
         for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            count = min(shape[0, 3], shape[0, 0] - p_low)
+            p_low = at[loops.shape[0] - 1] * tile[ROWS, BLOCK]
+            count = min(tile[ROWS, BLOCK], tile[ROWS, COUNT] - p_low)
             # A short last block reaches back; what it writes again is there already.
             back = max(each - count, 0)
-            first = shape[0, 4] + (p_low - back) % shape[0, 1]
-            come = source + s + (p_low - back) // shape[0, 1] * shape[0, 2]
+            first = tile[ROWS, START] + (p_low - back) % tile[ROWS, INNER]
+            come = source + s + (p_low - back) // tile[ROWS, INNER] * tile[ROWS, STRIDE]
             place = target + t + (p_low - back) * size
             if stage != 0:
                 place = stage + filled - back * size
@@ -121,7 +136,7 @@ def turn_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     count: Any,
     width: Any,
@@ -133,11 +148,11 @@ def turn_rows(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * group
+        next_line = target + t + at[loops.shape[0] - 1] * tile[ROWS, BLOCK] * group
         lead = filled = next_line & (LINE - 1)
         for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            nbytes = min(shape[0, 3], shape[0, 0] - p_low) * group
+            p_low = at[loops.shape[0] - 1] * tile[ROWS, BLOCK]
+            nbytes = min(tile[ROWS, BLOCK], tile[ROWS, COUNT] - p_low) * group
             come = source + s + p_low * group
             place = target + t + p_low * group
             if stage != 0:
@@ -168,13 +183,13 @@ def gather(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     width: Any,
 ) -> None:
     """Copy blocks of rows that lie side by side in the target, one element at a time.
 
-    `shape` and `offsets` are those of the rows of `tiles`; the last of `loops`
+    `tile` and `offsets` are those of the rows of `tiles`; the last of `loops`
     walks the blocks.
     """
     size = size_of(width)
@@ -183,13 +198,13 @@ def gather(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
+        next_line = target + t + at[loops.shape[0] - 1] * tile[ROWS, BLOCK] * size
         lead = filled = next_line & (LINE - 1)
         for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            count = min(shape[0, 3], shape[0, 0] - p_low)
-            first = shape[0, 4] + p_low % shape[0, 1]
-            come = source + s + p_low // shape[0, 1] * shape[0, 2]
+            p_low = at[loops.shape[0] - 1] * tile[ROWS, BLOCK]
+            count = min(tile[ROWS, BLOCK], tile[ROWS, COUNT] - p_low)
+            first = tile[ROWS, START] + p_low % tile[ROWS, INNER]
+            come = source + s + p_low // tile[ROWS, INNER] * tile[ROWS, STRIDE]
             place = target + t + p_low * size
             if stage != 0:
                 place = stage + filled

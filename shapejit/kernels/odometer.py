@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from .constants import INNER, START, STRIDE
 from .jit import Numbers, Table, kernel
 
 
@@ -20,6 +21,16 @@ def enter(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
         source += at[k] * loops[k, 1]
         target += at[k] * loops[k, 2]
     return source, target
+
+
+@kernel
+def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
+    """Where row or column `index` of a tile lies: an offset, and the place of the rest of it.
+
+    The rest stands in the tile's table of offsets, as those that follow do behind it.
+    """
+    inner = tile[side, INNER]
+    return index // inner * tile[side, STRIDE], tile[side, START] + index % inner
 
 
 @kernel
