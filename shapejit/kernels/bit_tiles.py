@@ -16,7 +16,7 @@ from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
 from .constants import (
     BIT_COLUMNS,
     BLOCK,
-    BUFFER,
+    BUFFER_AT,
     COLUMNS,
     COUNT,
     DENSE,
@@ -25,8 +25,9 @@ from .constants import (
     LINE,
     LOW,
     MOST_AHEAD,
-    PACKED,
+    PACKED_AT,
     PIECE,
+    PITCH,
     ROWS,
     SPAN,
     STAGE,
@@ -37,11 +38,11 @@ from .constants import (
 )
 from .jit import Numbers, Table, kernel
 from .memory import move_line, move_piece, prefetch, size_of, transpose_even
-from .odometer import advance, enter, offset_at
+from .odometer import offset_at, seek, step
 from .shares import take
 from .tiles import NEAR, block_of
 
-PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
+BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
 AHEAD = 16 * LINE_BITS  # of rows, asked for before they are needed
 _BYTE = WIDTHS[1]
 
@@ -52,13 +53,13 @@ def take_block(into: int, row: int, bits: Any) -> None:
     width = len(bits)
     come, shift = row >> 3, row & 7
     if 8 % width != 0:
-        for line in range(0, PITCH, LINE):
+        for line in range(0, BUFFER_PITCH, LINE):
             widen_line(into + line, come + line * width // 8, shift, bits)
     elif shift == 0:
-        for line in range(0, PITCH * width // 8, LINE):
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
             move_line(into + line, come + line)
     else:
-        for line in range(0, PITCH * width // 8, LINE):
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
             shift_line(into + line, come + line, shift)
 
 
@@ -91,7 +92,7 @@ def take_rows(
     """
     width = len(bits)
     together = 8 // width if 8 % width == 0 else 1
-    step, pitch = PIECE * together, PITCH // together
+    step, pitch = PIECE * together, BUFFER_PITCH // together
     whole = count // step * step
     ahead = min(max(NEAR, AHEAD // (count * width)), MOST_AHEAD)
     for r in range(rows):
@@ -134,16 +135,16 @@ def bit_tiles(
     together = 8 // width if 8 % width == 0 else 1
     step_p, step_q = together * vector, PIECE * together
     over = (LINE_BITS + width - 1) // width
-    pitch = PITCH // together
+    pitch = BUFFER_PITCH // together
     apart, dense = tile[STAGED, PITCH], tile[STAGED, DENSE]
     table = offsets.ctypes.data
-    buffer, packed = stage + tile[STAGED, BUFFER], stage + tile[STAGED, PACKED]
+    buffer, packed = stage + tile[STAGED, BUFFER_AT], stage + tile[STAGED, PACKED_AT]
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         s += source
         t += target
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
@@ -153,7 +154,7 @@ def bit_tiles(
             come += s + q_low * width
             to += t
             p_count, q_count, own = p_high - p_low, q_high - q_low, p_own
-            s, t = advance(loops, at, s, t)
+            s, t = step(loops, at, s, t)
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
             for p in range(0, p_count, step_p):
                 rows = min(step_p, p_count - p)

@@ -45,7 +45,7 @@ from .memory import (
     size_of,
     store_byte,
 )
-from .odometer import advance, enter
+from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
@@ -211,13 +211,13 @@ def bit_rows(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         s += source
         t += target
         if apart or nbits >= LONG:
             for _ in range(low, high):
                 move_bits(t, s, nbits, streamed)
-                s, t = advance(loops, at, s, t)
+                s, t = step(loops, at, s, t)
         else:
             lead = t & (LINE_BITS - 1)
             filled = lead
@@ -227,7 +227,7 @@ def bit_rows(
                 if filled + nbits > 8 * STAGE:
                     t, filled = flush_bits(t, stage, lead, filled, streamed)
                     lead = 0
-                s, _ = advance(loops, at, s, 0)
+                s, _ = step(loops, at, s, 0)
             move_bits(t, 8 * stage + lead, filled - lead, streamed)
 
 
@@ -287,7 +287,7 @@ def fill(
     """Write the codes of elements [first, first + count) of the loops."""
     last = loops.shape[0] - 1
     size, stride = loops[last, 0], loops[last, 1]
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min(count - done, size - at[last])
@@ -308,7 +308,7 @@ def fill(
                 pick_codes(codes + done, 1, source + s, stride, take, bits)
             done += take
         at[last] += take - 1
-        s, _ = advance(loops, at, s + (take - 1) * stride, 0)
+        s, _ = step(loops, at, s + (take - 1) * stride, 0)
 
 
 @kernel
@@ -330,7 +330,7 @@ def fill_turns(
     for row in range(rows):
         store_word(runs + 8 * row, row * apart)
     table, runs = runs, runs + LINE
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min((count - done) // rows, size - at[last - 1])
@@ -342,7 +342,7 @@ def fill_turns(
         done += take * rows
         at[last - 1] += take - 1
         at[last] = rows - 1
-        s, _ = advance(loops, at, s + (take - 1) * width + (rows - 1) * loops[last, 1], 0)
+        s, _ = step(loops, at, s + (take - 1) * width + (rows - 1) * loops[last, 1], 0)
 
 
 @kernel
@@ -356,30 +356,30 @@ def fill_picks(
     end: int,
     runs: int,
     bits: Any,
-    step: Any,
-    back: Any,
+    apart: Any,
+    direction: Any,
 ) -> None:
-    """`fill` where the elements of the last loop lie `step` apart, as `pick` has it."""
-    last, width, apart = loops.shape[0] - 1, len(bits), len(step)
+    """`fill` where the elements of the last loop lie `apart`, as `pick` has it."""
+    last, width, far = loops.shape[0] - 1, len(bits), len(apart)
     size = loops[last, 0]
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min(count - done, size - at[last])
-        reach = (take - 1) * apart
-        if size_of(back) == 2:
+        reach = (take - 1) * far
+        if size_of(direction) == 2:
             # The last whole vector reads before the first element: a margin is there.
-            begin = runs + LINE * (apart + 1)
+            begin = runs + LINE * (far + 1)
             widen(begin, source + s - reach * width, reach + 1, end, bits)
             for i in range(0, take, LINE):
-                pick(begin + reach - i * apart, codes + done + i, step, back, _BYTE, _LINE)
+                pick(begin + reach - i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         else:
             widen(runs, source + s, reach + 1, end, bits)
             for i in range(0, take, LINE):
-                pick(runs + i * apart, codes + done + i, step, back, _BYTE, _LINE)
+                pick(runs + i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         done += take
         at[last] += take - 1
-        s, _ = advance(loops, at, s + (take - 1) * loops[last, 1], 0)
+        s, _ = step(loops, at, s + (take - 1) * loops[last, 1], 0)
 
 
 @kernel
@@ -396,13 +396,13 @@ def by_codes(
     unit: int,
     bits: Any,
     turns: Any,
-    step: Any,
-    back: Any,
+    apart: Any,
+    direction: Any,
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
     The first `outer` loops walk blocks of rows of `count` elements, the others the
-    elements of a row. One of `turns` and `step` may be longer than 1, or `back`
+    elements of a row. One of `turns` and `apart` may be longer than 1, or `direction`
     two bytes: whole vectors then follow the elements.
     """
     streamed = work[STREAMED] != 0
@@ -416,7 +416,7 @@ def by_codes(
         begin, packed = source, stage + CODES_BLOCK + 4 * LINE
         runs = packed + CODES_BLOCK + 4 * LINE
         codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
-        s, t = enter(around, around_at, low)
+        s, t = seek(around, around_at, low)
         for _ in range(low, high):
             first = around_at[outer - 1] * block
             rest = min(block, count - first)
@@ -432,7 +432,7 @@ def by_codes(
                     fill_turns(
                         stage, begin + s, within, within_at, at_first, rest, end, runs, bits, turns
                     )
-                elif len(step) > 1 or size_of(back) == 2:
+                elif len(apart) > 1 or size_of(direction) == 2:
                     fill_picks(
                         stage,
                         begin + s,
@@ -443,8 +443,8 @@ def by_codes(
                         end,
                         runs,
                         bits,
-                        step,
-                        back,
+                        apart,
+                        direction,
                     )
                 else:
                     fill(stage, begin + s, within, within_at, at_first, rest, end, bits)
@@ -456,4 +456,4 @@ def by_codes(
                 stream(to >> 3, stage, rest)
             else:
                 copy(to >> 3, stage, rest)
-            s, t = advance(around, around_at, s, t)
+            s, t = step(around, around_at, s, t)

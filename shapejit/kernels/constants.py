@@ -33,8 +33,9 @@ COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
 # of all jobs of a process (`signal`).
 NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
 WORK = 8  # ints of `work`: a cache line
-TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER = range(7)
-SPAN = 8  # ints of `span` before the positions of the loops
+TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER, LEFT, SOURCE, TARGET = range(10)
+SRC, DST, FIRST, LENGTH, DONE_BYTES, NEXT_LINE, LEAD, FILLED, AHEAD = range(10, 19)
+SPAN = 24  # ints of `span` before the positions of the loops
 
 # The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
 # how many one step of the outermost dim has, that step's stride in the other buffer, how
@@ -44,7 +45,7 @@ COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
 # apart they are, whether rows pass through a buffer, and where that and the packed rows
 # lie behind the stage.
-DENSE, _, PITCH, BOUNCED, BUFFER, PACKED = range(6)
+DENSE, _, PITCH, BOUNCED, BUFFER_AT, PACKED_AT = range(6)
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,

@@ -14,10 +14,7 @@ from numba import config, types
 from numba.extending import intrinsic
 
 from . import emit
-from .constants import (
-    LINE,
-    PIECE,
-)
+from .constants import LINE, PIECE
 from .jit import COMPILED
 
 

@@ -11,7 +11,7 @@ from .jit import Numbers, Table, kernel
 
 
 @kernel
-def enter(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
+def seek(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
     """Set `at` to iteration `index`; return the source and target offsets there."""
     source = target = 0
     for k in range(loops.shape[0] - 1, -1, -1):
@@ -34,7 +34,7 @@ def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
 
 
 @kernel
-def advance(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]:
+def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]:
     """The offsets of the iteration after the one in `at`."""
     k = loops.shape[0] - 1
     while k >= 0:

@@ -13,12 +13,7 @@ from typing import Any
 
 from ..dims import merge
 from .bitmoves import store_word
-from .constants import (
-    COUNTS,
-    LINE,
-    PIECE,
-    WIDTHS,
-)
+from .constants import COUNTS, LINE, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, kernel
 from .memory import (

@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import (
-    BLOCK,
-    COLUMNS,
-    COUNT,
-    HIGH,
-    LINE,
-    LOW,
-    ROWS,
-    SPAN,
-    START,
-    STEP,
-    TENSOR,
-)
+from .constants import BLOCK, COLUMNS, COUNT, HIGH, LINE, LOW, ROWS, SPAN, START, STEP, TENSOR
 from .copies import small_row
 from .jit import Numbers, Table, kernel
 from .memory import copy, stream_line
-from .odometer import advance, enter, offset_at
+from .odometer import offset_at, seek, step
 from .shares import take
 
 
@@ -71,7 +59,7 @@ def scatter(
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         for _ in range(low, high):
             p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
             p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
@@ -86,4 +74,4 @@ def scatter(
                         small_row(to, run, nbytes, width)
                     else:
                         deal(to, run, nbytes, stage + q * LINE, begins, ends)
-            s, t = advance(loops, at, s, t)
+            s, t = step(loops, at, s, t)

@@ -13,7 +13,7 @@ from typing import Any
 from .constants import (
     BLOCK,
     BOUNCED,
-    BUFFER,
+    BUFFER_AT,
     COLUMNS,
     COUNT,
     DENSE,
@@ -40,7 +40,7 @@ from .memory import (
     transpose_block,
     transpose_dealt,
 )
-from .odometer import advance, enter, offset_at
+from .odometer import offset_at, seek, step
 from .shares import take
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
@@ -97,12 +97,12 @@ def tiles(
     table = offsets.ctypes.data
     bounce = 0
     if stage != 0 and tile[STAGED, BOUNCED] == 1:
-        bounce = stage + tile[STAGED, BUFFER]
+        bounce = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
         for _ in range(low, high):
             come, p_rest = offset_at(tile, ROWS, p_low)
@@ -114,7 +114,7 @@ def tiles(
                 place, columns = stage, table + 8 * tile[STAGED, START]
             p_count, q_count = p_high - p_low, q_high - q_low
             own, first = p_own, p_low
-            s, t = advance(loops, at, s, t)
+            s, t = step(loops, at, s, t)
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
             for i in range(0, p_count, step_p):
                 p = min(i, p_count - step_p)
@@ -199,7 +199,7 @@ def run_tiles(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         gap, last = tile[COLUMNS, STEP], source + reach
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         for _ in range(low, high):
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
             come, rows_at = offset_at(tile, ROWS, p_low)
@@ -236,4 +236,4 @@ def run_tiles(
                 for q in range(q_high - q_low):
                     staged = stage - p_low * nbytes + q * tile[STAGED, PITCH]
                     drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
-            s, t = advance(loops, at, s, t)
+            s, t = step(loops, at, s, t)
