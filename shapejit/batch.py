@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations, outputs, places, planner
+from . import engine, operations, outputs, places
 from .arrays import MOST_DIMS, check_possible, is_a, plain, possible
 from .compilation import load
 from .copying import is_numpys
@@ -19,6 +19,7 @@ from .errors import DTypeError, ReshapeError, about
 from .kernels.constants import APART, COPY, VIEW
 from .layout import Layout
 from .places import Places, places_of
+from .planning import planner
 from .request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
 from .tensor import Tensor, asarray

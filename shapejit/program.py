@@ -19,8 +19,8 @@ from .errors import DTypeError, ReshapeError, TraceError, about, shape_text
 from .fusion import Op, batched, checked_ops
 from .layout import Layout, checked_shape
 from .places import FEW, headers, located, named, place_of
-from .planner import Plan
-from .planner import plan as planned
+from .planning.planner import plan as planned
+from .planning.plans import Plan
 from .request import MAX_SIZE, integers
 from .specialization import Specialization
 from .tensor import Tensor, fixed_width, is_array

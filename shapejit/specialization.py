@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, outputs, planner
+from . import engine, outputs
 from .arrays import MOST_DIMS, possible
 from .buffers import memory_of
 from .compilation import load
@@ -20,8 +20,8 @@ from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
 from .layout import Layout
 from .lazy import cached_property
 from .outputs import Kind
+from .planning import planner
 from .tensor import Bytes, Tensor
-from .tiling import Strategy
 
 SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
 
@@ -49,9 +49,7 @@ class Specialization:
             return False
         plans = [planner.plan(layout) for layout in self.route.fills]
         return all(
-            made.strategy in (Strategy.NUMPY, Strategy.NOTHING)
-            or (made.strategy is Strategy.ONE_RUN and made.nbytes < planner.NUMPY_BELOW)
-            for made in plans
+            made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
         )
 
     @cached_property
@@ -60,7 +58,7 @@ class Specialization:
         if len(self.route.fills) != 1:
             return None
         made = planner.compiled(self.route.fills[0], count=2)
-        if made.strategy is not Strategy.SMALL:
+        if made.small is None:
             return None
         table = engine.small_plan_of(made)
         if self.route.fills[0].offset:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit import planner
 from shapejit.places import layout_of
-from shapejit.tiling import Strategy
+from shapejit.planning import planner
+from shapejit.planning.strategies import Strategy
 
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
 PACKED = [d for d in sj.dtypes.all() if d.packed]

@@ -26,7 +26,7 @@ from .headers import (
 )
 from .jit import Numbers, Table, held_kernel, kernel
 from .memory import prefetch
-from .parcels import merged, parcel
+from .parcels import merge_dims, parcel
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
@@ -56,7 +56,7 @@ def resolve_ragged(
 
 @kernel
 def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
-    """Whether `merged` dims have a view of the shape `target`, of as many elements (not none).
+    """Whether merged dims have a view of the shape `target`, of as many elements (not none).
 
     The rule of `Layout.reshape`.
     """
@@ -123,7 +123,7 @@ def settle(
         if count == 0:
             verdicts[i] = APART
             continue
-        kept = merged(sizes, strides, rank)
+        kept = merge_dims(sizes, (strides,), rank)
         if not copies and has_view(sizes, kept, target):
             verdicts[i] = VIEW
             continue
