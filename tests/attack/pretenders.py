@@ -76,7 +76,7 @@ def subclasses(random):
         (lambda: program.map([x], out=to[0][None]), out),
         (lambda: sj.concat([x]), None),
         (lambda: sj.concat([x], out=to[0]), out),
-        (lambda: sj.stack([*others, x])[-1], None),
+        (lambda: sj.stack([*others, x])[-1, ...], None),
         (lambda: sj.permute_dims(x, range(k.x.ndim)), None),
         (lambda: sj.flip(sj.flip(x)), None),
         (lambda: sj.asarray(x), None),
