@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, outputs
-from .compilation import load
 from .engine import Addresses, address_of
 from .fusion import CONTIGUOUS, COPY, Op, route
 from .kernels.constants import MAX_RANK
@@ -49,12 +48,7 @@ class Specialization:
         if len(self.route.fills) != 1:
             return None
         made = planner.compiled(self.route.fills[0], count=2)
-        if made.small is None:
-            return None
-        table = engine.small_plan_of(made)
-        if self.route.fills[0].offset:
-            table[load("parcels").SHIFT] += self.route.fills[0].offset // 8
-        return table
+        return None if made.small is None else engine.small_plan_of(made)
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:

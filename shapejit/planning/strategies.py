@@ -223,7 +223,7 @@ class Row(NamedTuple):
 
 
 _CODES: dict[str, Any] = {
-    "kernel": "bits.by_codes",
+    "kernel": "codes.by_codes",
     "staged": True,
     "loops": _code_loops,
     "units": _code_blocks,
