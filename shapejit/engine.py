@@ -139,7 +139,9 @@ def _launch_of(plan: Plan) -> Launch:
     launch: Launch | None = plan.kept.get("launch")
     if launch is None:
         row = plan.row
-        arguments, stage = row.call(plan, load("memory").VECTOR)
+        vector = load("memory").VECTOR
+        tables, stage = row.tables(plan, vector)
+        arguments = *tables, *row.takes(plan, vector)
         launch = _launch(row.kernel, arguments, stage, row.staged, row.bits)
         plan.kept["launch"] = launch
     return launch
