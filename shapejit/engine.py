@@ -139,7 +139,9 @@ def _launch_of(plan: Plan) -> Launch:
     launch: Launch | None = plan.kept.get("launch")
     if launch is None:
         row = plan.row
-        arguments, stage = row.call(plan, load("memory").VECTOR)
+        vector = load("memory").VECTOR
+        tables, stage = row.tables(plan, vector)
+        arguments = *tables, *row.takes(plan, vector)
         launch = _launch(row.kernel, arguments, stage, row.staged, row.bits)
         plan.kept["launch"] = launch
     return launch
@@ -165,22 +167,24 @@ def _run_small(
     if table is None:
         table = plan.kept["small"] = small_plan_of(plan)
     nbytes = np.array([plan.nbytes])
-    begins = (np.asarray(sources) + plan.offset) >> 3, np.asarray(targets) >> 3
+    begins = np.asarray(sources) >> 3, np.asarray(targets) >> 3
     copy_each(*begins, nbytes, table, np.zeros(1, np.int64), fresh)
 
 
 def small_plan_of(plan: Plan) -> Addresses:
-    """The words of a small plan (see `kernels.parcels`), from the first element."""
+    """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
     layout = plan.small
     assert layout is not None
-    parcels = load("parcels")
+    small = load("small")
     rank = layout.ndim
     sizes = np.array(layout.shape, np.int64)
     strides = np.array([stride // 8 for stride in layout.strides], np.int64)
-    table = np.empty(parcels.HEAD + 3 * rank, np.int64)
-    kept = parcels.merge_dims(sizes, (strides,), rank)
-    arguments = sizes, strides, kept, layout.bits // 8, table, 0
-    return table[: parcels.parcel(*arguments)]
+    table = np.empty(small.HEAD + 3 * rank, np.int64)
+    kept = small.merge_dims(sizes, (strides,), rank)
+    words = small.write_plan(sizes, strides, kept, layout.bits // 8, table, 0)
+    for place in (small.SHIFT, small.NEAR):
+        table[place] += plan.offset // 8
+    return table[:words]
 
 
 def copy_each(
