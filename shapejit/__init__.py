@@ -11,7 +11,6 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 # isort: split
 
 from . import dtypes as dtypes
-from .batch import reshape_batch, resolve_batch
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
@@ -29,7 +28,8 @@ from .operations import (
     squeeze,
     stack,
 )
-from .program import Program, plan
+from .programs.batch import reshape_batch, resolve_batch
+from .programs.program import Program, plan
 from .resolver import resolve
 from .tensor import Tensor, asarray
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import batch, engine, operations, places, resolver
+from shapejit import engine, operations, places, resolver
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
+from shapejit.programs import batch
 from shapejit.request import COPY, INFER
 
 DTYPES = [

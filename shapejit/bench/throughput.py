@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine
-from ..batch import reshape_batch, resolve_batch
 from ..dialects import onnx
-from ..program import plan
+from ..programs.batch import reshape_batch, resolve_batch
+from ..programs.program import plan
 from ..resolver import resolve
 from .cases import pattern
 from .measure import clock, turns

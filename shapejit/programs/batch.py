@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations, outputs, places, planner
-from .compilation import load
-from .copying import is_numpys
-from .engine import Addresses, address_of
-from .errors import DTypeError, ReshapeError, about
-from .kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
-from .layout import Layout
-from .places import Places, places_of
-from .request import INVALID, MAX_SIZE, Request, integers
-from .resolver import resolve, target_shape
-from .tensor import Tensor, asarray, plain
+from .. import engine, operations, outputs, places, planner
+from ..compilation import load
+from ..copying import is_numpys
+from ..engine import Addresses, address_of
+from ..errors import DTypeError, ReshapeError, about
+from ..kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
+from ..layout import Layout
+from ..places import Places, places_of
+from ..request import INVALID, MAX_SIZE, Request, integers
+from ..resolver import resolve, target_shape
+from ..tensor import Tensor, asarray, plain
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
