@@ -28,8 +28,9 @@ from .operations import (
     squeeze,
     stack,
 )
-from .programs.batch import reshape_batch, resolve_batch
+from .programs.batch import reshape_batch
 from .programs.program import Program, plan
+from .programs.target_shapes import resolve_batch
 from .resolver import resolve
 from .tensor import Tensor, asarray
 

@@ -893,6 +893,19 @@ def test_imap_takes_no_more_than_a_chunk():
     assert len(taken) == 1
 
 
+def test_imap_of_an_array_that_is_filled_again_and_again():
+    x, ring = np.empty((2, 3), np.float32), [np.empty(6, np.float32) for _ in range(3)]
+
+    def source():
+        for i in range(9):
+            x[...] = i
+            yield x
+
+    for out in (None, lambda i: ring[i % 3]):
+        made = [y.tolist() for y in TURN.imap(source(), out, chunk=1)]
+        assert made == [[i] * 6 for i in range(9)]
+
+
 def test_map_with_a_function_as_out():
     slab = np.zeros((9, 6), np.float32)
     xs = [values((2, 3), "float32", i) for i in range(9)]

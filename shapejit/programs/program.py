@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import outputs
 from ..dtypes import DType
-from ..engine import Addresses
-from ..errors import DTypeError, ReshapeError, TraceError, about, shape_text
+from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..layout import Layout, checked_shape
-from ..places import FEW, headers, located, named, place_of
+from ..places import located, place_of
 from ..planner import Plan
 from ..planner import plan as planned
+from ..recent import Recent
 from ..request import MAX_SIZE, integers
 from ..tensor import Tensor, fixed_width, plain
+from .fast_calls import FastCalls
+from .fuse import Route
 from .ops import Op, batched, checked_ops
 from .specialization import Specialization
-from .trace import Recorded, Traced
+from .trace import Traced, traced
 
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
 MOST = 256  # tensors that it takes at a time
-FAST = 4  # kinds of arrays whose small calls go straight to a kernel
-CALLS = 3  # small calls before numba is imported for their sake
 
 
 def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
@@ -55,11 +54,7 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
     """
     kind = fixed_width(dtype)
     sizes = checked_shape(shape, "the shape", "plan")
-    trace = object()
-    made = fn(Traced(kind, Recorded.start(Layout.row_major(sizes, kind.bits)), trace))
-    if not isinstance(made, Traced) or made.trace is not trace:
-        raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
-    return Program(sizes, kind, made.layout.ops)
+    return Program(sizes, kind, traced(fn, sizes, kind))
 
 
 @dataclass(frozen=True)
@@ -83,19 +78,25 @@ class Program:
     dtype: DType
     ops: tuple[Op, ...]
     shape: tuple[int, ...] = field(init=False, compare=False)
-    _kept: _Kept = field(init=False, compare=False, repr=False)
+    # What is found as the program runs; threads may find the same at once.
+    _specializations: Recent[Layout, Specialization] = field(init=False, compare=False, repr=False)
+    _batched: Recent[int, Program] = field(init=False, compare=False, repr=False)
+    _fast: FastCalls = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Programs come out of pickles, too: operations that leave their source are refused.
         shape = checked_shape(self.source_shape, "the source shape", "Program")
-        object.__setattr__(self, "source_shape", shape)
-        object.__setattr__(self, "dtype", fixed_width(self.dtype))
-        object.__setattr__(self, "shape", checked_ops(self.ops, shape))
-        straight = Specialization(self.ops, Layout.row_major(shape, self.dtype.bits))
-        object.__setattr__(self, "_kept", _Kept(straight))
+        dtype, fill = fixed_width(self.dtype), object.__setattr__
+        fill(self, "source_shape", shape)
+        fill(self, "dtype", dtype)
+        fill(self, "shape", checked_ops(self.ops, shape))
+        fill(self, "_specializations", Recent(KEPT))
+        fill(self, "_batched", Recent(KEPT))
+        fill(self, "_fast", FastCalls())
+        self._route()  # raises for a view that does not exist
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What is kept is compiled, or soon found again.
+        # The rest is compiled, or soon found again.
         return Program, (self.source_shape, self.dtype, self.ops)
 
     @property
@@ -114,7 +115,7 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
         False
         """
-        return not self._kept.straight.route.fresh
+        return not self._route().fresh
 
     @property
     def steps(self) -> tuple[Plan, ...]:
@@ -123,11 +124,10 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
         ()
         """
-        layouts = self._kept.straight.route.copies
-        return tuple(planned(layout) for layout in layouts)
+        return tuple(map(planned, self._route().copies))
 
     def __str__(self) -> str:
-        route, steps = self._kept.straight.route, self.steps
+        route, steps = self._route(), self.steps
         head = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)} {self.dtype}: "
         if not steps:
             return head + "a view, nothing is moved"
@@ -151,31 +151,28 @@ class Program:
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
         if out is not None:
-            for fill, card, _ in self._kept.fast:
-                if fill(id(x), id(out), card):
+            for fill, key, _ in self._fast.known:
+                if fill(id(x), id(out), key):
                     return out
-        if isinstance(x, Tensor):
-            array: Any = x
-            self._check_tensor(x)
-        else:
-            array = plain(x) if isinstance(x, np.ndarray) else x
-            self._check_array(array)
+        as_tensors = isinstance(x, Tensor)
+        array: Any = plain(x) if isinstance(x, np.ndarray) else x
+        self._check(array, as_tensors)
         if isinstance(array, Traced):
-            return self._inlined(array, out)
+            return array.inlined(self.ops, out)
         place, layout = place_of(array)
         special = self._specialized(layout.at(place & 7))
-        dtype = array.dtype
+        kind = self._kind(as_tensors)
         if out is None:
             if not special.route.fresh:
                 return special.view(array)
-            if special.small and isinstance(array, np.ndarray):
+            if special.small and not as_tensors:
                 return special.by_numpy(array)
-            return special.new(np.array([place]), dtype)[0]
-        target = outputs.checked(out, dtype, self.shape)
+            return special.new(np.array([place]), kind)[0]
+        target = outputs.checked(out, kind, self.shape)
         outputs.check_apart(array, target)
-        if isinstance(array, np.ndarray) and self._kept.hasten(special, array, target):
+        if not as_tensors and self._fast.add(special, array, target):
             return out
-        if special.small and isinstance(array, np.ndarray):
+        if special.small and not as_tensors:
             target[...] = special.by_numpy(array)
         else:
             special.fill(np.array([place]), np.array([place_of(target)[0]]))
@@ -202,11 +199,10 @@ class Program:
         if callable(out):
             return list(self.imap(tensors, out))
         if isinstance(tensors, np.ndarray | Tensor):
-            rows = self._rows(tensors)
+            stack: Any = tensors
+            tensors = self._rows(stack)
             if out is None or isinstance(out, np.ndarray | Tensor):
-                stack: Any = tensors
-                return self._batched(len(stack))(stack, out)
-            tensors = rows
+                return self._of_stacks(len(stack))(stack, out)
         try:
             items = tuple(tensors)
         except NotImplementedError as fault:  # a memoryview of several dims
@@ -252,52 +248,51 @@ class Program:
         if chunk is not None:
             (most,) = integers((chunk,), "chunk=", "imap")
             if not 1 <= most <= MAX_SIZE:
-                raise ReshapeError(
-                    f"chunk= must be at least 1, and an int64, not {chunk}", asked_by="imap"
-                )
+                fault = f"chunk= must be at least 1, and an int64, not {chunk}"
+                raise ReshapeError(fault, asked_by="imap")
         return self._imap(iter(tensors), out, most)
 
     def _imap(self, tensors: Iterator[Any], out: Any, most: int) -> Iterator[Any]:
         first = 0
-        if out is None:
-            while items := tuple(islice(tensors, most)):
-                results = self._map(items, None, first)
-                first += len(items)
-                del items
-                yield from results
-            return
         taken: list[Any] = []
         outs: list[Any] = []
-        filled = outputs.Pending()
-        for i, x in enumerate(tensors):
-            if len(taken) == most:
-                yield from self._map(tuple(taken), outs, first)
-                first, taken, outs, filled = i, [], [], outputs.Pending()
-            into = out(i)
-            if not filled.add(into):
-                yield from self._map(tuple(taken), outs, first)
-                first, taken, outs, filled = i, [], [], outputs.Pending()
-                filled.add(into)
+        pending = outputs.Pending()
+
+        def results() -> Any:
+            """The results of what was taken, which is forgotten."""
+            nonlocal first, taken, outs, pending
+            made = self._map(taken, None if out is None else outs, first)
+            first, taken, outs, pending = first + len(taken), [], [], outputs.Pending()
+            return made
+
+        for x in tensors:
+            if out is not None:
+                into = out(first + len(taken))
+                if not pending.add(into):
+                    yield from results()
+                    pending.add(into)
+                outs.append(into)
             taken.append(x)
-            outs.append(into)
-        yield from self._map(tuple(taken), outs, first)
+            del x  # a source may live no longer than its chunk
+            if len(taken) == most:
+                yield from results()
+        yield from results()
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence whose first tensor has the number `first`."""
-        tensors = isinstance(items[0] if items else out, Tensor)
-        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
-        numpys = np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
-        dtype: Any = self.dtype if tensors else numpys
-        check = self._check_tensor if tensors else self._check_array
-        items, sources = located(items, check, self._expected(items), first)
+        as_tensors = isinstance(items[0] if items else out, Tensor)
+        kind, names = self._kind(as_tensors), range(first, first + len(items))
+        items, sources = located(items, partial(self._check, as_tensors=as_tensors), names)
         groups = []
         for layout, which in sources.groups():
-            with about(named(first, int(which[0]))):
+            with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout), which))
         if out is not None:
-            targets, kept = outputs.given(out, len(items), dtype, self.shape, first)
-            one = isinstance(out, np.ndarray | Tensor)
-            outputs.check_all_apart(sources, targets, one, first)
+            targets, kept = outputs.given(out, kind, self.shape, names)
+            spans = targets.spans()
+            if isinstance(out, np.ndarray | Tensor):
+                spans = spans[0][:1], spans[1][-1:]
+            outputs.check_all_apart(sources.spans(), spans, sources.take, names)
             for special, which in groups:
                 special.fill(sources.addresses[which], targets.addresses[which])
             del kept  # alive until here: a sequence may make its arrays when asked
@@ -305,7 +300,7 @@ class Program:
         results: list[Any] = [None] * len(items)
         for special, which in groups:
             if special.route.fresh:
-                made = special.new(sources.addresses[which], dtype)
+                made = special.new(sources.addresses[which], kind)
             else:
                 made = [special.view(items[i]) for i in which.tolist()]
             if len(groups) == 1:
@@ -314,105 +309,46 @@ class Program:
                 results[i] = x
         return results
 
-    def _expected(self, items: Sequence[Any]) -> NDArray[Any] | None:
-        """The first item, if it is a plain ndarray for this program."""
-        if not items or type(items[0]) is not np.ndarray:
-            return None
-        x: NDArray[Any] = items[0]
-        return x if x.dtype == self.dtype.numpy and x.shape == self.source_shape else None
+    def _kind(self, as_tensors: bool) -> outputs.Kind:
+        """The dtype of the results, as Tensors or as ndarrays have it."""
+        if as_tensors:
+            return self.dtype
+        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
+        return np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
 
-    def _inlined(self, t: Traced, out: Any) -> Traced:
-        """The operations as part of another function that is traced."""
-        if out is not None:
-            raise TraceError("out= within a traced function: give it to the outer program")
-        return t.with_layout(t.layout.after(self.ops))
-
-    def _check_array(self, x: Any) -> None:
-        if isinstance(x, Tensor):
+    def _check(self, x: Any, as_tensors: bool) -> None:
+        """Refuse what is not the program's kind of source."""
+        if as_tensors and not isinstance(x, Tensor):
+            raise DTypeError(f"{type(x).__name__} among Tensors")
+        if not as_tensors and isinstance(x, Tensor):
             raise DTypeError("a Tensor among ndarrays")
-        if not isinstance(x, np.ndarray):
+        if not isinstance(x, np.ndarray | Tensor):
             raise DTypeError(
                 f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}"
             )
-        if x.dtype != self.dtype.numpy:
+        if x.dtype != (self.dtype if as_tensors else self.dtype.numpy):
             raise DTypeError(f"the dtype is {x.dtype}, the program's {self.dtype}")
-        self._check_shape(x.shape)
-
-    def _check_tensor(self, t: Any) -> None:
-        if not isinstance(t, Tensor):
-            raise DTypeError(f"{type(t).__name__} among Tensors")
-        if t.dtype is not self.dtype:
-            raise DTypeError(f"the dtype is {t.dtype}, the program's {self.dtype}")
-        self._check_shape(t.shape)
-
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if shape != self.source_shape:
-            raise ReshapeError(
-                f"the shape is {shape_text(shape)}, the program's {shape_text(self.source_shape)}"
-            )
+        if x.shape != self.source_shape:
+            want = shape_text(self.source_shape)
+            raise ReshapeError(f"the shape is {shape_text(x.shape)}, the program's {want}")
 
     def _specialized(self, layout: Layout) -> Specialization:
-        """What the program comes to on tensors of this Layout."""
-        known = self._kept.specializations
-        special = known.get(layout)
+        """What the program does to tensors of this Layout."""
+        special = self._specializations.get(layout)
         if special is None:
             special = Specialization(self.ops, layout)
-            if len(known) >= KEPT:
-                known.clear()
-            known[layout] = special
+            self._specializations.put(layout, special)
         return special
 
-    def _batched(self, count: int) -> Program:
+    def _route(self) -> Route:
+        """How the result of a row-major tensor is made."""
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits)).route
+
+    def _of_stacks(self, count: int) -> Program:
         """The program of stacks of `count` tensors."""
-        programs = self._kept.batched
-        program = programs.get(count)
+        program = self._batched.get(count)
         if program is None:
             ops = batched(self.ops, self.source_shape, count)
             program = Program((count, *self.source_shape), self.dtype, ops)
-            if len(programs) >= KEPT:
-                programs.clear()
-            programs[count] = program
+            self._batched.put(count, program)
         return program
-
-
-class FastCall(NamedTuple):
-    """A kernel that does a whole call, if both arrays are as its `key` says."""
-
-    fill: Callable[[int, int, Addresses], bool]
-    key: Addresses
-    dtypes: tuple[np.dtype[Any], ...]  # the kernel knows them by their address
-
-
-class _Kept:
-    """What a program finds out as it runs; threads may find the same at once."""
-
-    def __init__(self, straight: Specialization) -> None:
-        self.straight = straight  # of a row-major Tensor
-        self.specializations: dict[Layout, Specialization] = {}
-        self.batched: dict[int, Program] = {}
-        self.fast: tuple[FastCall, ...] = ()
-        self._calls = 0
-
-    def hasten(self, special: Specialization, x: NDArray[Any], out: NDArray[Any]) -> bool:
-        """Let later small calls with such arrays go straight to a kernel; whether one did this."""
-        self._calls += 1
-        # numba is only imported for the sake of whoever calls several times.
-        made = _fast_call(special, x, out, FEW if self._calls >= CALLS else 1)
-        if made is not None:
-            self.fast = (made, *self.fast[: FAST - 1])
-        return made is not None
-
-
-def _fast_call(
-    special: Specialization, x: NDArray[Any], out: NDArray[Any], calls: int
-) -> FastCall | None:
-    """How calls with arrays like these go straight to a kernel, if they may."""
-    kernels = headers(calls)
-    if kernels is None or special.small_plan is None:
-        return None
-    low, high = special.source.span
-    keys = [kernels.facts_of(a.dtype, a.shape, a.strides) for a in (x, out)]
-    key = kernels.card_of(*keys, special.small_plan, low // 8, high // 8, out.nbytes)
-    fill = kernels.fill
-    done = fill(id(x), id(out), key)
-    return FastCall(fill, key, (x.dtype, out.dtype)) if done else None

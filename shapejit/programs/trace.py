@@ -107,6 +107,11 @@ class Traced(Tensor, traced=True):
         row_major = Layout.row_major(self.shape, self.layout.bits)
         return self.with_layout(self.layout.then(row_major, CONTIGUOUS))
 
+    def inlined(self, ops: Sequence[Op], out: object) -> Traced:
+        """The operations of a program that the function calls."""
+        _refuse(out)
+        return self.with_layout(self.layout.after(ops))
+
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # as the slot it hides, but for nothing
         """There is none."""
@@ -132,3 +137,12 @@ class Traced(Tensor, traced=True):
 def _refuse(out: object) -> None:
     if out is not None:
         raise TraceError("out= within a traced function: give it to the program that plan() makes")
+
+
+def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -> tuple[Op, ...]:
+    """The operations that a function does to a tensor of a shape and dtype."""
+    trace = object()
+    made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
+    if not isinstance(made, Traced) or made.trace is not trace:
+        raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
+    return made.layout.ops
