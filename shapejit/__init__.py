@@ -15,10 +15,10 @@ from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .joining import concat, stack
 from .operations import (
     ascontiguous,
     broadcast_to,
-    concat,
     expand_dims,
     flip,
     matrix_transpose,
@@ -26,7 +26,6 @@ from .operations import (
     permute_dims,
     reshape,
     squeeze,
-    stack,
 )
 from .programs.batch import reshape_batch
 from .programs.program import Program, plan

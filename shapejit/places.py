@@ -159,11 +159,12 @@ def headers(count: int) -> ModuleType | None:
     """The kernels that read ndarrays where they lie, if they are to be had and to be trusted."""
     if count < FEW and "numba" not in sys.modules:
         return None
-    return _headers()
+    return trusted_headers()
 
 
 @cache
-def _headers() -> ModuleType | None:
+def trusted_headers() -> ModuleType | None:
+    """The kernels that read ndarrays where they lie, if they can be trusted."""
     kernels = load("headers")
     return kernels if kernels.trusted() else None
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
 from . import dlpack
 from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes
-from .buffers import as_ndarray, bytes_of, check_bytes, memory_of
+from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .buffers import plain as plain
 from .dtypes import DType, dtype
 from .dtypes import fixed_width as fixed_width
@@ -290,25 +289,9 @@ class Tensor:
         return dlpack.CPU
 
     def __repr__(self) -> str:
-        size, edge = self.size, 3
-        ends = range(size) if size <= 2 * edge else (*range(edge), *range(size - edge, size))
-        values = [str(self._value(i)) for i in ends]
-        if size > 2 * edge:
-            values.insert(edge, "...")
+        values = preview(self.buffer, self.dtype, self.layout)
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
-        return f"Tensor([{', '.join(values)}], shape={self.shape}, {kind})"
-
-    def _value(self, index: int) -> Any:
-        """The element at a row-major index, read without a kernel."""
-        bit = self.offset
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            index, at = divmod(index, size)
-            bit += at * stride
-        first, shift = divmod(bit, 8)
-        raw = self.buffer[first : first + self.dtype.nbytes(1) + 1].tobytes()
-        code = int.from_bytes(raw, "little") >> shift & ((1 << self.dtype.bits) - 1)
-        codes = self.dtype.codes
-        return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
+        return f"Tensor([{values}], shape={self.shape}, {kind})"
 
 
 # `trusted` sets the fields without `Tensor.__setattr__`.

@@ -394,7 +394,7 @@ sys.exit("numba" in sys.modules)
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "_headers", lambda: None)
+    monkeypatch.setattr(places, "trusted_headers", lambda: None)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]

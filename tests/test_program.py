@@ -960,7 +960,7 @@ def test_small_calls_are_checked_there():
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "_headers", lambda: None)
+    monkeypatch.setattr(places, "trusted_headers", lambda: None)
     program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
     xs = [values((4, 6), "float32", i) for i in range(50)]
     slab = np.zeros((50, 24), np.float32)

@@ -56,7 +56,7 @@ _CARRIERS: dict[str, Any] = {
     "int64_data": np.int64,
     "uint64_data": np.uint64,
 }
-_SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
+SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
 
 
 def from_tensorproto(proto: TensorProto, *, base_dir: Path | None = None) -> Tensor | NDArray[Any]:
@@ -126,7 +126,7 @@ def _field(proto: TensorProto, kind: DType, count: int) -> str:
 def _wrapped(memory: Bytes, kind: DType, shape: tuple[int, ...]) -> Tensor:
     """A Tensor over bytes as ONNX stores them."""
     t = Tensor.frombuffer(memory, kind, shape)
-    return Tensor.frombuffer(_other_order(memory, kind), kind, shape) if _SWAPPED else t
+    return Tensor.frombuffer(_other_order(memory, kind), kind, shape) if SWAPPED else t
 
 
 def _other_order(memory: Bytes, kind: DType) -> Bytes:
@@ -238,7 +238,7 @@ def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> Te
 def _raw_data(t: Tensor) -> bytes:
     """The elements as ONNX stores them: row-major, packed, little-endian."""
     raw = t.tobytes()
-    return _other_order(bytes_of(raw), t.dtype).tobytes() if _SWAPPED else raw
+    return _other_order(bytes_of(raw), t.dtype).tobytes() if SWAPPED else raw
 
 
 def _utf8(value: Any, name: str | None) -> bytes:

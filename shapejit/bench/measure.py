@@ -14,7 +14,7 @@ _FEWEST = 3  # rounds of a way that has used its time up
 _PATIENCE = 1.0  # seconds for all rounds of one way that is slow
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
 # (about 1 ms instead of 10), LLVM's in ms (instead of 200).
-_WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
+WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
 def wait_shortly() -> None:
@@ -23,7 +23,7 @@ def wait_shortly() -> None:
     It reads the environment once, before its first loop; child processes have it,
     too. What the user has set stays.
     """
-    for name, value in _WAIT.items():
+    for name, value in WAIT.items():
         os.environ.setdefault(name, value)
 
 

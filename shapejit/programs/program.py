@@ -139,7 +139,7 @@ class Program:
         return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
 
     def __call__(self, x: Any, out: Any = None) -> Any:
-        """What the function makes of `x`: an ndarray or a Tensor of exactly the planned facts.
+        """What the function makes of `x`, an ndarray or a Tensor of the planned shape and dtype.
 
         The result is of the same kind; without `out` it is a view of `x` where
         the function's own result would be one. `x` may have any strides. `out`
