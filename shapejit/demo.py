@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import conversion
+from .bench.measure import clock, samples
 from .conversion import Change, Conversion, Report
 from .dtypes import DType, dtype
 from .files import safetensors
@@ -202,15 +202,9 @@ def _by_numpy(job: _Job, kind: DType, raw: Bytes, shape: tuple[int, ...], out: B
 
 
 def interleaved(*functions: Callable[[], None]) -> list[list[float]]:
-    """Seconds of each round of each, taking turns, after one call that is not counted."""
-    times: list[list[float]] = [[] for _ in functions]
-    for counted in range(ROUNDS + 1):
-        for function, own in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            if counted:
-                own.append(time.perf_counter() - start)
-    return times
+    """Seconds of each round of each, taking turns."""
+    clocks = {str(k): clock(function) for k, function in enumerate(functions)}
+    return list(samples(clocks, ROUNDS, seconds=0).values())
 
 
 def typical(seconds: list[float]) -> float:

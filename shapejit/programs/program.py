@@ -132,8 +132,8 @@ class Program:
         if not steps:
             return head + "a view, nothing is moved"
         copies = "1 copy" if len(steps) == 1 else f"{len(steps)} copies"
-        moved = [self.dtype.nbytes(layout.size) for layout in route.copies]
-        head += f"{copies}, {sum(moved)} bytes read, {sum(moved)} written"
+        moved = sum(self.dtype.nbytes(layout.size) for layout in route.copies)
+        head += f"{copies}, {moved} bytes read, {moved} written"
         if not route.whole:
             head += ", and a view of the last"
         return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
@@ -163,11 +163,9 @@ class Program:
         special = self._specialized(layout.at(place & 7))
         kind = self._kind(as_tensors)
         if out is None:
-            if not special.route.fresh:
-                return special.view(array)
-            if special.small and not as_tensors:
+            if special.route.fresh and not as_tensors and special.small:
                 return special.by_numpy(array)
-            return special.new(np.array([place]), kind)[0]
+            return special.results((array,), [place], kind)[0]
         target = outputs.checked(out, kind, self.shape)
         outputs.check_apart(array, target)
         if not as_tensors and self._fast.add(special, array, target):
@@ -299,10 +297,8 @@ class Program:
             return out
         results: list[Any] = [None] * len(items)
         for special, which in groups:
-            if special.route.fresh:
-                made = special.new(sources.addresses[which], kind)
-            else:
-                made = [special.view(items[i]) for i in which.tolist()]
+            own = (items[i] for i in which.tolist())
+            made = special.results(own, sources.addresses[which], kind)
             if len(groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
@@ -318,15 +314,15 @@ class Program:
 
     def _check(self, x: Any, as_tensors: bool) -> None:
         """Refuse what is not the program's kind of source."""
-        if as_tensors and not isinstance(x, Tensor):
-            raise DTypeError(f"{type(x).__name__} among Tensors")
-        if not as_tensors and isinstance(x, Tensor):
-            raise DTypeError("a Tensor among ndarrays")
-        if not isinstance(x, np.ndarray | Tensor):
+        if isinstance(x, Tensor) is not as_tensors:
+            among = f"{type(x).__name__} among Tensors" if as_tensors else "a Tensor among ndarrays"
+            raise DTypeError(among)
+        if not as_tensors and not isinstance(x, np.ndarray):
             raise DTypeError(
                 f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}"
             )
-        if x.dtype != (self.dtype if as_tensors else self.dtype.numpy):
+        kind = self.dtype if as_tensors else self.dtype.numpy
+        if x.dtype is not kind and x.dtype != kind:
             raise DTypeError(f"the dtype is {x.dtype}, the program's {self.dtype}")
         if x.shape != self.source_shape:
             want = shape_text(self.source_shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,15 @@ class Specialization:
             x = call(x)
         return x
 
-    def view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+    def results(
+        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: Kind
+    ) -> list[Any]:
+        """The results for `items`, which lie at `sources`: views, or new arrays."""
+        if not self.route.fresh:
+            return [self._view(x) for x in items]
+        return self._new(np.asarray(sources, np.int64), dtype)
+
+    def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
         """The result as a view of the source, where the route has one."""
         if not isinstance(x, Tensor):
             return self.by_numpy(x)
@@ -75,7 +83,7 @@ class Specialization:
         seen = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
         return seen.locked() if self.route.read_only else seen
 
-    def new(self, sources: Addresses, dtype: Kind) -> list[Any]:
+    def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.size * last.bits
