@@ -11,19 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, planner
+from . import engine
 from .compilation import load
 from .engine import address_of
 from .kernels.constants import MAX_RANK, PIECE
 from .places import headers, layout_of, place_of
-from .planner import Plan
+from .planning import planner
+from .planning.plans import Plan
 from .recent import Recent
 from .tensor import Tensor
-from .tiling import Strategy
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
-
-NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
@@ -62,7 +60,7 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
         if made is None:
             load("headers").copy_whole(x, target)
             return
-        if made.strategy is not NUMPY:
+        if not made.by_numpy:
             engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
             return
     # Assignment is np.copyto without its 100 ns of dispatch.

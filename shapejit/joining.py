@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, outputs, planner
-from .copying import NUMPY, is_numpys
+from . import engine, outputs
+from .copying import is_numpys
 from .errors import DTypeError, ReshapeError
 from .kernels.constants import MAX_RANK
 from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
 from .places import place_of
+from .planning import planner
 from .request import integers
 from .tensor import Array, Tensor
 
@@ -88,7 +89,7 @@ def _copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> No
         launches.setdefault(key, []).append((place & ~7, at & ~7, i))
     for (layout, into), moves in launches.items():
         one = planner.plan(layout, into=into)
-        if one.strategy is NUMPY and len(into.shape) <= MAX_RANK:
+        if one.by_numpy and len(into.shape) <= MAX_RANK:
             array = target.numpy() if isinstance(target, Tensor) else target
             for _, _, i in moves:
                 part = array[(slice(None),) * axis + (slice(edges[i], edges[i + 1]),)]

@@ -2,7 +2,8 @@
 
 from contextlib import contextmanager
 
-from shapejit import boxes, copying, planner
+from shapejit import copying
+from shapejit.planning import boxes, planner
 from shapejit.recent import Recent
 
 NEVER = 2**62

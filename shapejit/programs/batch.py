@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, operations, outputs, planner
+from .. import engine, operations, outputs
+from ..arrays import MOST_DIMS, check_possible, is_a, plain, possible
 from ..compilation import load
 from ..copying import is_numpys
 from ..engine import Addresses, address_of
 from ..errors import DTypeError, ReshapeError, about
-from ..kernels.constants import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
+from ..kernels.constants import APART, COPY, REFUSED, VIEW
 from ..places import headers, place_of, places_of, span_of
+from ..planning import planner
 from ..resolver import target_shape
-from ..tensor import Tensor, asarray, plain
+from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
@@ -44,9 +46,10 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         raise DTypeError(f"copy is None, True or False, not {copy!r}")
     if copy is False and out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
-    keyed = isinstance(tensors, Mapping)
-    items = tuple(tensors.values()) if keyed else tuple(tensors)
-    names = list(tensors) if keyed else range(len(items))
+    keyed = is_a(tensors, Mapping)
+    keys = tuple(tensors) if keyed else ()
+    items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
+    names: Sequence[Any] = keys if keyed else range(len(items))
     wanted = TargetShapes.of(shapes, keyed, names)
     items = _without_subclasses(items, names, "tensor")
     outs = None
@@ -66,7 +69,7 @@ def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str)
         return items
     made = list(items)
     for i, x in enumerate(items):
-        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+        if is_a(x, np.ndarray) and type(x) is not np.ndarray:
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x)
     return tuple(made)
@@ -101,7 +104,11 @@ class _Batch:
         lent = [
             i
             for i, x in enumerate(items)
-            if type(x) is Tensor and not x.dtype.packed and max(x.ndim, ranks[i]) <= MAX_RANK
+            if type(x) is Tensor
+            and not x.dtype.packed
+            and 0 not in x.shape
+            and ranks[i] <= MOST_DIMS
+            and possible(x.shape, x.dtype.bits // 8)
         ]
         for i in lent:
             if outs:
@@ -124,6 +131,8 @@ class _Batch:
                 if out is None:
                     raise DTypeError("out= must be an array, not None")
                 outputs.target(out, array.dtype, shape, (array,))
+            elif isinstance(array, np.ndarray):
+                check_possible(shape, array.itemsize)
 
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
@@ -216,12 +225,9 @@ class _Batch:
             engine.run(made, src, dst, self.outs is None)
 
     def _view(self, results: list[Any]) -> None:
-        """The results that need no copy, and those without elements."""
+        """The results that need no copy."""
         for i in np.flatnonzero(self.verdicts == VIEW).tolist():
             results[i] = self.items[i].reshape(self.shapes.shapes[i])
-        for i in np.flatnonzero(self.verdicts == EMPTY).tolist():
-            x, dims = self.items[i], self.shapes.dims(i, self.targets)
-            results[i] = np.empty(dims, x.dtype) if self.copy else x.reshape(dims)
 
     def _allocate(self, which: Addresses, results: list[Any]) -> Addresses:
         """New memory for the results of the tensors `which`; return where each begins."""

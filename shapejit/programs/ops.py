@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from math import prod
 from typing import Any
 
@@ -85,6 +86,13 @@ def checked_ops(ops: object, shape: Shape) -> Shape:
     return shape
 
 
+def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
+    """The shapes that operations make of a shape one after the other."""
+    for name, given in ops:
+        shape = OPERATIONS[name].check(shape, *given)
+        yield shape
+
+
 def batched(ops: Sequence[Op], shape: Shape, count: int) -> tuple[Op, ...]:
     """What does `ops` to each of `count` arrays of `shape` that are stacked along a new dim 0.
 
@@ -92,10 +100,8 @@ def batched(ops: Sequence[Op], shape: Shape, count: int) -> tuple[Op, ...]:
     (('permute', ((0, 2, 1),)), ('reshape', ((5, 6),)))
     """
     made: list[Op] = []
-    for name, given in ops:
-        row = OPERATIONS[name]
-        made += row.batched(count, shape, *given)
-        shape = row.check(shape, *given)
+    for (name, given), before in zip(ops, chain((shape,), shapes(ops, shape)), strict=False):
+        made += OPERATIONS[name].batched(count, before, *given)
     return tuple(made)
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from .. import outputs
+from ..arrays import is_a, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..layout import Layout, checked_shape
 from ..places import located, place_of
-from ..planner import Plan
-from ..planner import plan as planned
+from ..planning.planner import plan as planned
+from ..planning.plans import Plan
 from ..recent import Recent
 from ..request import MAX_SIZE, integers
-from ..tensor import Tensor, fixed_width, plain
+from ..tensor import Tensor, fixed_width, is_array
+from . import sources
 from .fast_calls import FastCalls
 from .fuse import Route
 from .ops import Op, batched, checked_ops
@@ -154,9 +155,9 @@ class Program:
             for fill, key, _ in self._fast.known:
                 if fill(id(x), id(out), key):
                     return out
-        as_tensors = isinstance(x, Tensor)
-        array: Any = plain(x) if isinstance(x, np.ndarray) else x
-        self._check(array, as_tensors)
+        as_tensors = is_a(x, Tensor)
+        array: Any = plain(x) if is_a(x, np.ndarray) else x
+        sources.check(array, as_tensors, self.dtype, self.source_shape)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
         place, layout = place_of(array)
@@ -196,23 +197,16 @@ class Program:
         """
         if callable(out):
             return list(self.imap(tensors, out))
-        if isinstance(tensors, np.ndarray | Tensor):
-            stack: Any = tensors
-            tensors = self._rows(stack)
-            if out is None or isinstance(out, np.ndarray | Tensor):
+        if is_array(tensors):
+            stack = sources.checked_stack(tensors, self.source_shape)
+            if out is None or is_array(out):
                 return self._of_stacks(len(stack))(stack, out)
+            tensors = sources.rows(stack)
         try:
             items = tuple(tensors)
         except NotImplementedError as fault:  # a memoryview of several dims
             raise DTypeError(f"not a sequence of tensors: {fault}") from None
         return self._map(items, out, 0)
-
-    def _rows(self, stack: Any) -> Iterator[Any]:
-        """The tensors of a stack, those without dims as arrays, too."""
-        if stack.shape[1:] != self.source_shape or not stack.ndim:
-            want = ", ".join(["n", *map(str, self.source_shape)])
-            raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
-        return (stack[i, ...] for i in range(len(stack)))
 
     def imap(
         self,
@@ -239,8 +233,8 @@ class Program:
         """
         if out is not None and not callable(out):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
-        if isinstance(tensors, np.ndarray | Tensor):
-            tensors = self._rows(tensors)
+        if is_array(tensors):
+            tensors = sources.rows(sources.checked_stack(tensors, self.source_shape))
         each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
         most = max(1, min(MOST, AHEAD // max(each, 1)))
         if chunk is not None:
@@ -278,27 +272,28 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence whose first tensor has the number `first`."""
-        as_tensors = isinstance(items[0] if items else out, Tensor)
+        as_tensors = is_a(items[0] if items else out, Tensor)
         kind, names = self._kind(as_tensors), range(first, first + len(items))
-        items, sources = located(items, partial(self._check, as_tensors=as_tensors), names)
+        wanted = as_tensors, self.dtype, self.source_shape
+        items, places = located(items, lambda x: sources.check(x, *wanted), names)
         groups = []
-        for layout, which in sources.groups():
+        for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout), which))
         if out is not None:
             targets, kept = outputs.given(out, kind, self.shape, names)
             spans = targets.spans()
-            if isinstance(out, np.ndarray | Tensor):
+            if is_array(out):
                 spans = spans[0][:1], spans[1][-1:]
-            outputs.check_all_apart(sources.spans(), spans, sources.take, names)
+            outputs.check_all_apart(places.spans(), spans, places.take, names)
             for special, which in groups:
-                special.fill(sources.addresses[which], targets.addresses[which])
+                special.fill(places.addresses[which], targets.addresses[which])
             del kept  # alive until here: a sequence may make its arrays when asked
             return out
         results: list[Any] = [None] * len(items)
         for special, which in groups:
             own = (items[i] for i in which.tolist())
-            made = special.results(own, sources.addresses[which], kind)
+            made = special.results(own, places.addresses[which], kind)
             if len(groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
@@ -311,22 +306,6 @@ class Program:
             return self.dtype
         # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
         return np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
-
-    def _check(self, x: Any, as_tensors: bool) -> None:
-        """Refuse what is not the program's kind of source."""
-        if isinstance(x, Tensor) is not as_tensors:
-            among = f"{type(x).__name__} among Tensors" if as_tensors else "a Tensor among ndarrays"
-            raise DTypeError(among)
-        if not as_tensors and not isinstance(x, np.ndarray):
-            raise DTypeError(
-                f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}"
-            )
-        kind = self.dtype if as_tensors else self.dtype.numpy
-        if x.dtype is not kind and x.dtype != kind:
-            raise DTypeError(f"the dtype is {x.dtype}, the program's {self.dtype}")
-        if x.shape != self.source_shape:
-            want = shape_text(self.source_shape)
-            raise ReshapeError(f"the shape is {shape_text(x.shape)}, the program's {want}")
 
     def _specialized(self, layout: Layout) -> Specialization:
         """What the program does to tensors of this Layout."""

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import is_a, plain
 from ..compilation import load
 from ..engine import Addresses
 from ..errors import DTypeError, ReshapeError, about
-from ..kernels.constants import MAX_RANK
 from ..operations import array_request
 from ..places import headers
-from ..request import INVALID, MAX_SIZE, Request, integers
+from ..request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
 from ..resolver import resolve
-from ..tensor import Tensor
 
 ASKED_BY = "reshape_batch"
 
@@ -37,7 +36,7 @@ class TargetShapes(NamedTuple):
     @staticmethod
     def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
         """The shapes for the named tensors, which are the values of a dict if `keyed`."""
-        if not isinstance(shapes, Mapping) and _is_one(shapes):
+        if not is_a(shapes, Mapping) and _is_one(shapes):
             tokens = _tokens((shapes,), None, "the target shape")
             return TargetShapes((shapes,) * len(names), *tokens)
         rows = arranged(shapes, keyed, names, "shapes")
@@ -73,18 +72,19 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     array([[ 2, 12],
            [ 8,  5]])
     """
-    if not isinstance(request, Request):
+    if not is_a(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
     dims = np.array(request.dims, np.int64)
     kernels = load("shapes")
-    rows = source_shapes
+    rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
     if matrix and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         done = kernels.resolve_rows(sources, dims, request.cancel, targets)
-    elif matrix or (isinstance(rows, Sequence) and not isinstance(rows, str | bytes | range)):
-        sizes, starts = _tokens(tuple(rows), range(len(rows)), "the source shape")
+    elif matrix or (is_a(rows, Sequence) and not isinstance(rows, str | bytes | range)):
+        rows = tuple(rows)  # may have another length than it says
+        sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
         for i in np.flatnonzero(np.diff(starts) == 1).tolist():
             if isinstance(rows[i], int | np.integer):
                 raise DTypeError(
@@ -103,7 +103,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
 
 def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
     """As many values as tensors, in their order."""
-    if keyed != isinstance(values, Mapping):
+    if keyed != is_a(values, Mapping):
         kind = "a dict with the tensors' keys" if keyed else "a sequence"
         raise DTypeError(f"{what} must be {kind}, not {type(values).__name__} ({ASKED_BY})")
     if keyed:
@@ -113,20 +113,25 @@ def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple
             wrong = f"no {missing[0]!r}" if missing else f"{extra[0]!r}, which no tensor has"
             raise ReshapeError(f"{what} has {wrong}", asked_by=ASKED_BY)
         return tuple(values[name] for name in names)
-    if isinstance(values, Tensor) or not isinstance(values, Sequence | np.ndarray):
+    if not is_a(values, Sequence) and not is_a(values, np.ndarray):
         raise DTypeError(f"{what} must be a sequence, not {type(values).__name__} ({ASKED_BY})")
-    if len(values) != len(names):
-        raise ReshapeError(f"{what} has {len(values)} entries for {len(names)} tensors")
-    return tuple(values)
+    count = len(names)
+    made = tuple(islice(values, count + 1))  # it may have another length than it says
+    if len(made) != count:
+        found = f"more than {count}" if len(made) > count else len(made)
+        raise ReshapeError(f"{what} has {found} entries for {count} tensors")
+    return made
 
 
 def _is_one(shapes: Any) -> bool:
     """Whether `shapes` is one shape and not several."""
-    if isinstance(shapes, np.ndarray):
+    if is_a(shapes, np.ndarray):
         return shapes.ndim < 2
-    if isinstance(shapes, Sequence):
+    if is_a(shapes, Sequence):
         # A range of 10**30 ints is one shape, too, and refused as such.
-        return not any(isinstance(t, Sequence | np.ndarray) for t in islice(shapes, MAX_RANK + 1))
+        return not any(
+            is_a(t, Sequence) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1)
+        )
     return True
 
 

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from .. import outputs
+from ..arrays import is_a
 from ..dtypes import DType
 from ..errors import TraceError
 from ..layout import Layout
@@ -143,6 +144,6 @@ def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -
     """The operations that a function does to a tensor of a shape and dtype."""
     trace = object()
     made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
-    if not isinstance(made, Traced) or made.trace is not trace:
+    if not is_a(made, Traced) or made.trace is not trace:
         raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
     return made.layout.ops
