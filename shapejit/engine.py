@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import planner, workers
 from .boxes import box_sides
+from .cast_planner import CastPlan
 from .compilation import load
 from .kernels.constants import (
     COUNT,
@@ -28,6 +29,7 @@ from .kernels.constants import (
     TOTAL,
     WORK,
 )
+from .kernels.numbers import Conversion
 from .planner import Plan
 from .tiling import IN_BITS, IN_BOXES, Loop, Strategy, factor_of
 
@@ -280,14 +282,8 @@ def small_plan_of(plan: Plan) -> Addresses:
     """The words of a small plan (see `kernels.parcels`), from the first element."""
     layout = plan.small
     assert layout is not None
-    parcels = load("parcels")
-    rank = layout.ndim
-    sizes = np.array(layout.shape, np.int64)
-    strides = np.array([stride // 8 for stride in layout.strides], np.int64)
-    table = np.empty(parcels.HEAD + 3 * rank, np.int64)
-    kept = parcels.merged(sizes, strides, rank)
-    arguments = sizes, strides, kept, layout.bits // 8, table, 0
-    return table[: parcels.parcel(*arguments)]
+    strides = [stride // 8 for stride in layout.strides]
+    return _small_plan([*zip(layout.shape, strides, strict=True)], layout.bits // 8)
 
 
 def copy_each(
@@ -318,6 +314,67 @@ def copy_each(
     places = np.array([sources, targets], np.int64)
     launch = _launch(batches, "copy_each", (nbytes, plans, starts, bounds), stage, ())
     _run(launch, places, units, units, units, MAX_RANK + 8)
+
+
+def run_cast(
+    plan: CastPlan,
+    conversion: Conversion,
+    sources: Sequence[int] | Addresses,
+    targets: Sequence[int] | Addresses,
+    operands: tuple[int, int] = (0, 0),
+    fresh: bool = False,
+) -> None:
+    """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
+    casts, conversions, memory = map(load, ("casts", "conversions", "memory"))
+    entry = conversions.entry(conversion)
+    places = np.array([sources, targets], np.int64)
+    places += [[plan.offset], [plan.target_offset]]
+    streaming = plan.streaming and not fresh
+    repeated = _repeating(plan) if plan.scales == "repeated" else np.zeros(0, np.int64)
+    fetch = np.zeros(0, np.int64)
+    if plan.fetch in ("bytes", "phases"):
+        dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
+        fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
+    nbits = plan.run_length * plan.unit
+    common = (plan.table, plan.runs, plan.spots[:-1], fetch, repeated)
+    scales = (plan.run_length, plan.block, nbits // 8, operands[0], plan.scale_step)
+    zeros = (operands[1], plan.zero_step, streaming)
+    stage = int(plan.spots[-1])
+    if plan.unit >= 8 and plan.fetch not in ("codes", "bits"):
+        arguments = (*common, plan.lines, entry, *scales, *zeros)
+        launch = _launch(casts, "cast_boxes", arguments, stage, ())
+    else:
+        inner = np.array([dim[:3] for dim in plan.inner], np.int64)
+        unpacks = {"codes": 1, "bits": 2}.get(plan.fetch, 0)
+        scales = (*scales[:2], nbits, *scales[3:])
+        bits = [memory.COUNTS[n if n < 8 else 1] for n in (plan.source_bits, plan.unit)]
+        arguments = (*common, inner, entry, *scales, *zeros, plan.reach, *bits, unpacks)
+        launch = _launch(casts, "cast_packed", (*arguments, plan.unit < 8), stage, ())
+        launch = launch._replace(key=(*launch.key, plan.source_bits, plan.unit))
+    units = plan.count * places.shape[1]
+    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
+    _run(launch, places, plan.count, units, shares, MAX_RANK + 8)
+
+
+def _repeating(plan: CastPlan) -> Addresses:
+    """The small plans that write scales and zero points side by side, where the second begins."""
+    scale = _small_plan([(dim.size, dim.scale) for dim in plan.inner], plan.float_bytes)
+    zero = _small_plan([(dim.size, dim.zero) for dim in plan.inner], plan.float_bytes)
+    begin = 1 + len(scale) if plan.has_zero else 0
+    return np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
+
+
+def _small_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
+    """The words of a small plan for dims of (size, stride in bytes)."""
+    parcels = load("parcels")
+    rank = len(dims)
+    sizes = np.array([size for size, _ in dims], np.int64)
+    strides = np.array([stride for _, stride in dims], np.int64)
+    table = np.empty(parcels.HEAD + 3 * rank, np.int64)
+    kept = parcels.merged(sizes, strides, rank)
+    arguments = sizes, strides, kept, itemsize, table, 0
+    return table[: parcels.parcel(*arguments)]
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:

@@ -26,3 +26,10 @@ CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 
 # What becomes of a tensor of a batch, see `shapes.settle`.
 VIEW, COPY, EMPTY, REFUSED, APART = range(5)
+
+# Columns of the tables of `casts`: of its loops, whose last step goes back by the columns
+# from `BACK` on, and of its runs; and where things stand on its stage.
+BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
+BACK = 4
+RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
+FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)

@@ -1,0 +1,222 @@
+"""Copies that convert: boxes of elements are fetched, converted run by run, and stored.
+
+A box is a part of the target that fits into a cache with its source. `loops` walks the
+boxes, one row (size, then the steps in source, target, scales and zero points, then how
+far the last step goes back in each). `runs` holds, one row per run of a box, where it
+begins: on the stage or in the source, in the target, in the scales, in the zero points
+(words of `constants`), and how far up in their bytes its codes are. Source and target
+count bits, everything else bytes. `spots` are the places on the stage: of the fetched
+elements, of scales and zero points that were repeated there, of converted elements, and
+of packed ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bits import fill, move_bits, narrow, widen
+from .constants import (
+    BACK,
+    BOX_SCALE,
+    BOX_SIZE,
+    BOX_SOURCE,
+    BOX_TARGET,
+    BOX_ZERO,
+    CONVERTED,
+    FETCHED,
+    HIGH,
+    LOW,
+    PACKED,
+    RUN_SCALE,
+    RUN_SHIFT,
+    RUN_SOURCE,
+    RUN_TARGET,
+    RUN_ZERO,
+    SCALES,
+    SPAN,
+    TENSOR,
+    ZEROS,
+)
+from .conversions import convert
+from .copies import stream
+from .jit import Numbers, Table, kernel
+from .memory import prefetch
+from .parcels import put
+from .shares import take
+
+
+@kernel
+def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
+    """Where box `index` begins: in source, target (bits), scales and zero points (bytes)."""
+    source = target = scale = zero = 0
+    for k in range(loops.shape[0] - 1, -1, -1):
+        size = loops[k, BOX_SIZE]
+        at = index % size
+        index //= size
+        source += at * loops[k, BOX_SOURCE]
+        target += at * loops[k, BOX_TARGET]
+        scale += at * loops[k, BOX_SCALE]
+        zero += at * loops[k, BOX_ZERO]
+        if at == size - 1:
+            source -= loops[k, BACK + BOX_SOURCE]
+            target -= loops[k, BACK + BOX_TARGET]
+            scale -= loops[k, BACK + BOX_SCALE]
+            zero -= loops[k, BACK + BOX_ZERO]
+    return source, target, scale, zero
+
+
+@kernel
+def ask_lines(ahead: int, lines: Numbers, begin: int, end: int) -> None:
+    """Ask for lines of the next box."""
+    for i in range(begin, end):
+        prefetch(ahead + lines[i])
+
+
+@kernel
+def repeat_scales(
+    stage: int, spots: Numbers, scale: int, zero: int, plans: Numbers, position: Numbers
+) -> tuple[int, int]:
+    """Write the scales and zero points of a box side by side, where `plans` says how."""
+    if len(plans) > 0:
+        half = plans[0]
+        put(scale, stage + spots[SCALES], plans, 1, position, 0, 0)
+        scale = stage + spots[SCALES]
+        if half > 0:
+            put(zero, stage + spots[ZEROS], plans, half, position, 0, 0)
+            zero = stage + spots[ZEROS]
+    return scale, zero
+
+
+@kernel
+def cast_boxes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    runs: Table,
+    spots: Numbers,
+    fetch: Numbers,
+    scale_plans: Numbers,
+    lines: Numbers,
+    entry: int,
+    count: int,
+    block: int,
+    nbytes: int,
+    scales: int,
+    scale_step: int,
+    zeros: int,
+    zero_step: int,
+    streamed: bool,
+) -> None:
+    """Convert elements of whole bytes; a run is `count` elements, `nbytes` in the target."""
+    position = span[SPAN:]
+    asked = (len(lines) + len(runs) - 1) // len(runs)
+    while take(work, span):
+        source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
+        for unit in range(span[LOW], span[HIGH]):
+            s, t, scale, zero = box_at(loops, unit)
+            begin = source + (s >> 3)
+            ahead = begin
+            if len(lines) > 0 and unit + 1 < span[HIGH]:
+                ahead = source + (box_at(loops, unit + 1)[0] >> 3)
+            if len(fetch) > 0:
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0)
+                begin = stage + spots[FETCHED]
+            scale, zero = repeat_scales(
+                stage, spots, scales + scale, zeros + zero, scale_plans, position
+            )
+            for r in range(len(runs)):
+                if ahead != begin:
+                    ask_lines(ahead, lines, r * asked, min((r + 1) * asked, len(lines)))
+                into = target + ((t + runs[r, RUN_TARGET]) >> 3)
+                made = stage + spots[CONVERTED] if streamed else into
+                convert(
+                    entry,
+                    begin + runs[r, RUN_SOURCE],
+                    made,
+                    count,
+                    block,
+                    scale + runs[r, RUN_SCALE],
+                    scale_step,
+                    zero + runs[r, RUN_ZERO],
+                    zero_step,
+                    runs[r, RUN_SHIFT],
+                )
+                if streamed:
+                    stream(into, made, nbytes)
+
+
+@kernel
+def cast_packed(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    runs: Table,
+    spots: Numbers,
+    fetch: Numbers,
+    scale_plans: Numbers,
+    inner: Table,
+    entry: int,
+    count: int,
+    block: int,
+    nbits: int,
+    scales: int,
+    scale_step: int,
+    zeros: int,
+    zero_step: int,
+    streamed: bool,
+    reach: int,
+    source_bits: Any,
+    target_bits: Any,
+    unpacks: int,
+    packs: bool,
+) -> None:
+    """`cast_boxes` where source or target have several elements per byte, in runs of `nbits`.
+
+    `unpacks` tells how codes are fetched: 0 as bytes, 1 run by run, 2 one by one along
+    the `inner` loops.
+    """
+    position = span[SPAN:]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        end = (source >> 3) + reach
+        for unit in range(span[LOW], span[HIGH]):
+            s, t, scale, zero = box_at(loops, unit)
+            begin = (source + s) >> 3
+            if len(fetch) > 0:
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0)
+                begin = stage + spots[FETCHED]
+            if unpacks == 2:
+                elements = count * len(runs)
+                begin = stage + spots[FETCHED]
+                fill(begin, source + s, inner, position, 0, elements, end, source_bits)
+            scale, zero = repeat_scales(
+                stage, spots, scales + scale, zeros + zero, scale_plans, position
+            )
+            for r in range(len(runs)):
+                codes = begin + runs[r, RUN_SOURCE]
+                if unpacks == 1:
+                    codes = stage + spots[FETCHED]
+                    widen(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                into = target + t + runs[r, RUN_TARGET]
+                made = stage + spots[CONVERTED] if streamed or packs else into >> 3
+                convert(
+                    entry,
+                    codes,
+                    made,
+                    count,
+                    block,
+                    scale + runs[r, RUN_SCALE],
+                    scale_step,
+                    zero + runs[r, RUN_ZERO],
+                    zero_step,
+                    runs[r, RUN_SHIFT],
+                )
+                if packs:
+                    narrow(stage + spots[PACKED], made, count, target_bits)
+                    move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
+                elif streamed:
+                    stream(into >> 3, made, nbits >> 3)
