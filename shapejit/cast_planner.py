@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from .boxes import parts_of
 from .kernels.constants import LINE
-from .kernels.numbers import Number
 from .layout import Layout
 from .lazy import cached_property
 from .planner import PARALLEL_FROM, STREAM_FROM
@@ -28,7 +27,6 @@ from .tiling import Loop
 RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
-LINES = 1 << 14  # of a box that are asked for beforehand
 STREAMED = 512  # bytes of a run that is worth streaming
 
 
@@ -106,7 +104,7 @@ class CastPlan:
     @property
     def weight(self) -> int:
         """A bound on the bytes of the plan and its tables."""
-        return 4096 + 40 * (self.elements // self.run_length) + 8 * LINES
+        return 4096 + 40 * (self.elements // self.run_length)
 
     @cached_property
     def spots(self) -> NDArray[np.int64]:
@@ -169,25 +167,6 @@ class CastPlan:
         return table
 
     @cached_property
-    def lines(self) -> NDArray[np.int64]:
-        """Lines of the source (bytes from the begin of a box) that are worth asking for."""
-        if self.fetch not in ("bytes", "phases"):
-            return np.zeros(0, np.int64)
-        width = max(8, self.source_bits) // 8
-        dims = sorted(((abs(d.source) // 8, d.size, d.source // 8) for d in self.fetched if d.source))
-        low, reach = 0, width
-        while dims and dims[0][0] <= max(reach, LINE):
-            apart, size, stride = dims.pop(0)
-            low += min(0, (size - 1) * stride)
-            reach += (size - 1) * apart
-        if prod(size for _, size, _ in dims) * (reach // LINE + 1) > LINES:
-            return np.zeros(0, np.int64)
-        at = np.arange(low, low + reach + LINE - 1, LINE)
-        for _, size, stride in dims:
-            at = (at + (np.arange(size) * stride)[:, None]).reshape(-1)
-        return at
-
-    @cached_property
     def table(self) -> NDArray[np.int64]:
         """The loops over boxes, as `kernels.casts` walks them."""
         return np.array(self.boxes, np.int64).reshape(-1, 9)
@@ -201,8 +180,12 @@ class CastPlan:
             "bits": "boxes unpacked",
         }[self.fetch]
         lines = [f"cast: {how}, {self.elements} elements per box, {self.nbytes} bytes"]
-        lines += [f"  loop {box[0]}: source {box[1]:+d}, target {box[2]:+d} bits" for box in self.boxes]
-        lines += [f"  box {d.size}: source {d.source:+d}, target {d.target:+d} bits" for d in self.inner]
+        lines += [
+            f"  loop {box[0]}: source {box[1]:+d}, target {box[2]:+d} bits" for box in self.boxes
+        ]
+        lines += [
+            f"  box {d.size}: source {d.source:+d}, target {d.target:+d} bits" for d in self.inner
+        ]
         lines.append("  split over the threads" if self.parallel else "  one thread")
         return "\n".join(lines)
 
@@ -291,14 +274,14 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if not dims:
         return []
     width = max(bits, unit, 8) // 8
-    loops = [
-        Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims
-    ]
+    loops = [Loop(dim.size, dim.source * width // bits, dim.target * width // unit) for dim in dims]
     parts = parts_of(loops, width)
     last = len(dims) - 1
     # Runs as long as possible where that costs nothing; whole bytes of packed elements.
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
+    elif parts[last] < dims[last].size:
+        parts[last] = _uneven(dims[last].size, parts[last], width)
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
@@ -307,7 +290,9 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
         if room < 2 or parts[k + 1] < dims[k + 1].size:
             break
         if prod(parts[k + 1 :]) * 2 <= RUN and parts[k] < dims[k].size:
-            parts[k] = min(dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :])))
+            parts[k] = min(
+                dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :]))
+            )
             room = BOX_ELEMENTS // prod(parts)
     per = 8 // bits if bits < 8 and 8 % bits == 0 else 1
     for k, dim in enumerate(dims):
@@ -317,6 +302,19 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
 
 
 BOX_ELEMENTS = 1 << 16
+
+
+def _uneven(size: int, part: int, width: int) -> int:
+    """About `part` of `size` elements, an odd number of lines: no two rows fall on one set."""
+    per = LINE // width
+    steps = -(-size // part)
+    options = [
+        (tried * found - size, found)
+        for tried in range(steps, steps + 3)
+        for found in [((-(-size // tried) + per - 1) // per | 1) * per]
+        if found <= size
+    ]
+    return min(options)[1] if options else part
 
 
 def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
@@ -335,9 +333,8 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
     within = [k for k, dim in enumerate(inner) if dim.source == bits]
     others = [dim.source for k, dim in enumerate(inner) if k not in within]
     even = per and not offset % 8 and not any(stride % 8 for stride in others)
-    if even and len(within) == 1 and within[0] < len(inner) - 1:
-        if inner[within[0]].size % per == 0:
-            return "phases", len(inner) - 1 - within[0]
+    if even and len(within) == 1 and inner[within[0]].size % per == 0:
+        return "phases", len(inner) - 1 - within[0]
     return "bits", len(inner)
 
 

@@ -341,7 +341,7 @@ def run_cast(
     zeros = (operands[1], plan.zero_step, streaming)
     stage = int(plan.spots[-1])
     if plan.unit >= 8 and plan.fetch not in ("codes", "bits"):
-        arguments = (*common, plan.lines, entry, *scales, *zeros)
+        arguments = (*common, entry, *scales, *zeros)
         launch = _launch(casts, "cast_boxes", arguments, stage, ())
     else:
         inner = np.array([dim[:3] for dim in plan.inner], np.int64)

@@ -34,6 +34,8 @@ ROOMS = [
     ["outputs"],
     ["tracing", "copying"],
     ["operations"],
+    ["converting"],
+    ["scaling"],
     ["casts"],
     ["equality", "specialization"],
     ["batch", "program"],

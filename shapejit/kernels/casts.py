@@ -40,7 +40,6 @@ from .constants import (
 from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
-from .memory import prefetch
 from .parcels import put
 from .shares import take
 
@@ -66,23 +65,16 @@ def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
 
 
 @kernel
-def ask_lines(ahead: int, lines: Numbers, begin: int, end: int) -> None:
-    """Ask for lines of the next box."""
-    for i in range(begin, end):
-        prefetch(ahead + lines[i])
-
-
-@kernel
 def repeat_scales(
     stage: int, spots: Numbers, scale: int, zero: int, plans: Numbers, position: Numbers
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
         half = plans[0]
-        put(scale, stage + spots[SCALES], plans, 1, position, 0, 0)
+        put(scale, stage + spots[SCALES], plans, 1, position, 0, 0, 0)
         scale = stage + spots[SCALES]
         if half > 0:
-            put(zero, stage + spots[ZEROS], plans, half, position, 0, 0)
+            put(zero, stage + spots[ZEROS], plans, half, position, 0, 0, 0)
             zero = stage + spots[ZEROS]
     return scale, zero
 
@@ -98,7 +90,6 @@ def cast_boxes(
     spots: Numbers,
     fetch: Numbers,
     scale_plans: Numbers,
-    lines: Numbers,
     entry: int,
     count: int,
     block: int,
@@ -111,24 +102,21 @@ def cast_boxes(
 ) -> None:
     """Convert elements of whole bytes; a run is `count` elements, `nbytes` in the target."""
     position = span[SPAN:]
-    asked = (len(lines) + len(runs) - 1) // len(runs)
     while take(work, span):
         source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
             begin = source + (s >> 3)
             ahead = begin
-            if len(lines) > 0 and unit + 1 < span[HIGH]:
+            if unit + 1 < span[HIGH]:
                 ahead = source + (box_at(loops, unit + 1)[0] >> 3)
             if len(fetch) > 0:
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0)
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, ahead - begin)
                 begin = stage + spots[FETCHED]
             scale, zero = repeat_scales(
                 stage, spots, scales + scale, zeros + zero, scale_plans, position
             )
             for r in range(len(runs)):
-                if ahead != begin:
-                    ask_lines(ahead, lines, r * asked, min((r + 1) * asked, len(lines)))
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
                 made = stage + spots[CONVERTED] if streamed else into
                 convert(
@@ -186,8 +174,11 @@ def cast_packed(
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
             begin = (source + s) >> 3
+            ahead = begin
+            if unit + 1 < span[HIGH]:
+                ahead = (source + box_at(loops, unit + 1)[0]) >> 3
             if len(fetch) > 0:
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0)
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, ahead - begin)
                 begin = stage + spots[FETCHED]
             if unpacks == 2:
                 elements = count * len(runs)

@@ -121,11 +121,7 @@ if COMPILED:
         """Ask for the line at an address, which need not exist."""
 
         def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            kind = ir.FunctionType(ir.VoidType(), [emit.POINTER, emit.I32, emit.I32, emit.I32])
-            name = "llvm.prefetch"
-            ask = builder.module.declare_intrinsic(name, [emit.POINTER], kind)
-            read, keep, data = (ir.Constant(emit.I32, n) for n in (0, 3, 1))
-            builder.call(ask, [builder.inttoptr(arguments[0], emit.POINTER), read, keep, data])
+            emit.ask(builder, arguments[0])
             return context.get_dummy_value()
 
         return types.void(types.int64), emitted

@@ -124,9 +124,19 @@ def ask(ahead: int, end: int, nbytes: int) -> int:
 
 @kernel
 def blocks(
-    source: int, target: int, table: Numbers, at: int, ahead: int, end: int, width: Any
+    source: int,
+    target: int,
+    table: Numbers,
+    at: int,
+    ahead: int,
+    end: int,
+    apart: int,
+    width: Any,
 ) -> int:
-    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead."""
+    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead.
+
+    The next plane lies as this one, `apart` bytes behind it (0: nobody knows).
+    """
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = table[at + ROWS], table[at + ROW_STEP]
     columns, gap = table[at + COLUMNS], table[at + COLUMN_GAP]
@@ -142,6 +152,13 @@ def blocks(
                     prefetch(ahead + line)
                 ahead += nbytes
             come, place = source + p * row_step + q * size, target + p * size + q * gap
+            if apart != 0:
+                # The next block of rows, which may be the next plane's.
+                quarter = (j // step_q) & 3
+                line = source + q * size - quarter * PIECE
+                line += apart if i + step_p >= rows else (i + step_p) * row_step
+                for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
+                    prefetch(line + r * row_step)
             if whole:
                 transpose_even(come, row_step, place, gap, width, WHOLE)
             else:
@@ -259,10 +276,12 @@ def put(
     position: Numbers,
     ahead: int,
     end: int,
+    apart: int,
 ) -> int:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
-    Returns where those begin that it did not come to.
+    Returns where those begin that it did not come to. The next one lies `apart` bytes
+    behind this one, with the same strides; 0 if nothing is known.
 
     `position` is scratch for the loops, and for three numbers more.
     """
@@ -281,15 +300,15 @@ def put(
             place = position.ctypes.data + 8 * loops
             ahead = elements(source, target, table, at, ahead, end, place)
         elif width == 4:
-            ahead = blocks(source, target, table, at, ahead, end, W4)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W4)
         elif width == 2:
-            ahead = blocks(source, target, table, at, ahead, end, W2)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W2)
         elif width == 1:
-            ahead = blocks(source, target, table, at, ahead, end, W1)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W1)
         elif width == 8:
-            ahead = blocks(source, target, table, at, ahead, end, W8)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W8)
         else:
-            ahead = blocks(source, target, table, at, ahead, end, W16)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W16)
         k = loops - 1
         while k >= 0:
             row = at + HEAD + 3 * k

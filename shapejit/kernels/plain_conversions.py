@@ -49,12 +49,13 @@ def plain(made: Conversion) -> Callable[..., None]:
     return run
 
 
-def _at(address: int, count: int, nbytes: int) -> NDArray[Any]:
+def _at(address: int, count: int, nbytes: int) -> Any:
     memory = (ctypes.c_uint8 * (count * nbytes)).from_address(address)
-    return np.frombuffer(memory, f"u{nbytes}")
+    codes: NDArray[Any] = np.ctypeslib.as_array(memory).view(f"u{nbytes}")
+    return codes
 
 
-def _floats(address: int, count: int, bits: int) -> NDArray[Any]:
+def _floats(address: int, count: int, bits: int) -> Any:
     return _at(address, count, bits // 8).view(f"f{bits // 8}")
 
 
@@ -64,7 +65,7 @@ def _converted(
     shift: int,
     scales: NDArray[Any] | None,
     zeros: NDArray[Any] | None,
-) -> NDArray[Any]:
+) -> Any:
     source, target = made.source, made.target
     if source.bits < 8:
         codes = (codes >> shift) & ((1 << source.bits) - 1)
@@ -79,9 +80,9 @@ def _converted(
         values = decoded(codes, source)
     if not made.arithmetic:
         if target.kind == "bool":
-            return codes != 0  # type: ignore[no-any-return]
+            return codes != 0
         kept = values.astype(f"i{target.nbytes}").view(f"u{target.nbytes}")
-        return kept & kept.dtype.type((1 << target.bits) - 1)  # type: ignore[no-any-return]
+        return kept & kept.dtype.type((1 << target.bits) - 1)
     floats = np.dtype(f"f{made.arithmetic // 8}")
     if scales is not None:
         return encoded(_scaled(values.astype(floats), made, scales, zeros), made)
@@ -90,7 +91,7 @@ def _converted(
     return encoded(values.astype(floats), made)
 
 
-def _to_odd(values: NDArray[Any]) -> NDArray[Any]:
+def _to_odd(values: NDArray[Any]) -> Any:
     """64-bit integers cut to 53 bits, rounded to odd: a later rounding is the only one."""
     low = values.dtype.type((1 << 11) - 1)
     sticky = ((values & low) != 0).astype(values.dtype) << values.dtype.type(11)
@@ -100,7 +101,7 @@ def _to_odd(values: NDArray[Any]) -> NDArray[Any]:
 
 def _scaled(
     values: NDArray[Any], made: Conversion, scales: NDArray[Any], zeros: NDArray[Any] | None
-) -> NDArray[Any]:
+) -> Any:
     if made.step == "dequantize":
         return (values if zeros is None else values - zeros) * scales
     values = values / scales
@@ -111,7 +112,7 @@ def _scaled(
     return values + zeros if zeros is not None and made.zeros == "integer" else values
 
 
-def decoded(codes: NDArray[Any], number: Number) -> Values:
+def decoded(codes: NDArray[Any], number: Number) -> Any:
     """The values of float codes."""
     if number.bits >= 32:
         return codes.view(f"f{number.nbytes}").astype(np.float64)
@@ -119,7 +120,7 @@ def decoded(codes: NDArray[Any], number: Number) -> Values:
 
 
 @cache
-def _values(number: Number) -> Values:
+def _values(number: Number) -> Any:
     """The value of every code of a float of 16 bits or fewer."""
     codes = np.arange(1 << number.bits)
     if number.kind == "table":
@@ -140,7 +141,7 @@ def _values(number: Number) -> Values:
     return values
 
 
-def encoded(values: NDArray[Any], made: Conversion) -> NDArray[Any]:
+def encoded(values: NDArray[Any], made: Conversion) -> Any:
     """The codes of float32 or float64 values, rounded once."""
     number = made.target
     if number.kind == "bool":
@@ -163,7 +164,7 @@ def encoded(values: NDArray[Any], made: Conversion) -> NDArray[Any]:
     return _rounded(exact64, np.signbit(values), made)
 
 
-def _rounded(values: Values, negative: NDArray[np.bool_], made: Conversion) -> NDArray[Any]:
+def _rounded(values: Values, negative: NDArray[np.bool_], made: Conversion) -> Any:
     number = made.target
     size = np.abs(values)
     top = number.exponent + number.mantissa
@@ -191,7 +192,7 @@ def _rounded(values: Values, negative: NDArray[np.bool_], made: Conversion) -> N
     return np.where(nan, number.nan, codes) | sign
 
 
-def _powers(values: Values, made: Conversion) -> NDArray[Any]:
+def _powers(values: Values, made: Conversion) -> Any:
     with np.errstate(all="ignore"):
         single = values.astype(np.float32)
         # Rounded to odd, as a later rounding is the only one.
