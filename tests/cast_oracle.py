@@ -65,7 +65,8 @@ NF4 = [
     *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 ]
-REAL = ["bool", *INTEGERS, *FLOATS]
+WHOLE = ["bool", *INTEGERS]
+REAL = [*WHOLE, *FLOATS]
 
 
 def bits_of(name):
@@ -240,16 +241,23 @@ def same(found, codes, name):
 def cast(codes, source, target, saturate=True, round_mode="nearest"):
     """The target's codes of the source's codes."""
     if source == target:
-        return codes
+        return kept(codes, source, saturate)
     if source in PARTS:
         parts = codes.reshape(*codes.shape, 1).view(carrier(PARTS[source]))
         made = cast(parts, PARTS[source], PARTS[target]).astype(carrier(PARTS[target]))
         return made.view(f"V{2 * made.itemsize}")[..., 0]
-    if source in INTEGERS and target in INTEGERS:  # the low bits
-        kept = signed(codes, SIGNED[source]) if source in SIGNED else codes
+    if source in WHOLE and target in INTEGERS:  # the low bits
+        low = signed(codes, SIGNED[source]) if source in SIGNED else codes
         mask = np.uint64(2 ** INTEGERS[target] - 1)
-        return (kept.astype(np.uint64) & mask).astype(carrier(target))
+        return (low.astype(np.uint64) & mask).astype(carrier(target))
     return encode(decode(codes, source), target, saturate, round_mode)
+
+
+def kept(codes, name, saturate):
+    """Every bit, but a float8 has no infinity where it is saturated."""
+    if name not in FLOATS or FLOATS[name].bits != 8 or not saturate:
+        return codes
+    return np.where(np.isinf(values(name)[codes]), encode(values(name)[codes], name), codes)
 
 
 def arithmetic(scale):

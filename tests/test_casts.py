@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import cast_oracle as oracle
 import ml_dtypes
@@ -370,8 +371,8 @@ def test_scales_that_are_no_numbers(scale):
         ((3,), None),
         ((2, 3), None),
         ((4, 3), None),
-        ((4, 3), (1, 2)),
-        ((4, 2), (1, 4)),
+        ((4, 3), (1, 3)),
+        ((4, 2), (1, 6)),
         ((4, 2), (1, 0)),
         ((4, 2), (1, -3)),
         ((4, 2), (3,)),
@@ -390,7 +391,7 @@ def test_scales_that_do_not_fit(shape, block_shape):
     ):
         with pytest.raises((sj.ShapeJitError, TypeError)) as refused:
             call()
-        if shape and block_shape != "13":
+        if shape and block_shape not in (3, "13"):
             assert str(shape) in str(refused.value)
             assert "(4, 6)" in str(refused.value)
     assert (out == 7).all()
@@ -494,13 +495,29 @@ def test_outputs_that_do_not_fit(out):
     assert not np.asarray(out).any()
 
 
-def test_few_elements_do_not_need_numba(monkeypatch):
+def test_few_elements_do_not_need_numba():
     """NumPy converts them as long as nothing has imported numba."""
-    monkeypatch.delitem(sys.modules, "numba")
-    for seed in range(150):
-        for case in (attack.cast, attack.dequantize, attack.quantize):
-            case(random.Random(seed), most=3000)
-        assert "numba" not in sys.modules
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
+        + """
+import numpy as np, shapejit as sj, cast_oracle as oracle
+names = [name for name in oracle.REAL if sj.dtype(name).numpy is not None]
+for source in names:
+    codes = np.arange(2 if source == "bool" else 1 << min(8, oracle.bits_of(source)))
+    codes = codes.astype(oracle.carrier(source)) << max(oracle.bits_of(source) - 8, 0)
+    for target in names:
+        found = oracle.codes_of(sj.cast(oracle.array(codes, source), target), target)
+        wanted = oracle.cast(codes, source, target)
+        assert oracle.same(found, wanted, target).all(), (source, target)
+codes = np.arange(200, dtype=np.uint8).reshape(4, 50).T
+wanted = (codes.astype(np.float32) - 3) * np.float32(0.5)
+assert np.array_equal(sj.dequantize(codes, 0.5, zero_point=3), wanted)
+assert np.array_equal(sj.quantize(wanted, 0.5, zero_point=3, dtype="uint8"), codes)
+sys.exit("numba" in sys.modules)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
