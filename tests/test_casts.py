@@ -21,7 +21,7 @@ FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 SMALL = [name for name in REAL if oracle.bits_of(name) <= 16]
 ROUND_MODES = ("nearest", "up", "down")
 # The targets of each source in the tests by default: each needs a kernel of its own.
-FEW = ("bool", "int4", "uint8", "float4_e2m1fn", "float8_e4m3fn", "bfloat16", "float32")
+FEW = ("uint8", "float4_e2m1fn", "float8_e4m3fn", "bfloat16", "float32")
 
 
 def ml_cast(x, name):
@@ -189,7 +189,16 @@ def test_every_code_of_a_float(target):
     """The targets that the test above leaves out, and each way to round and to saturate."""
     for settings in settings_of(target):
         check_cast(all_codes("float16"), "float16", target, **settings)
-        check_cast(all_codes("float8_e5m2"), "float8_e5m2", target, **settings)
+
+
+@pytest.mark.parametrize("name", ["float8_e5m2", "float8_e3m4", "float8_e4m3fnuz", "bfloat16"])
+def test_the_same_dtype(name):
+    """Every bit stays, but float8 has no infinity where it is saturated."""
+    for settings in settings_of(name):
+        check_cast(all_codes(name), name, name, **settings)
+    if name == "bfloat16":
+        x = all_codes(name).astype(np.uint16)
+        assert sj.cast(oracle.array(x, name), name).tobytes() == x.tobytes()
 
 
 @pytest.mark.slow
@@ -236,31 +245,35 @@ def integers_beside_boundaries(bits, signed):
 
 
 @pytest.mark.parametrize("source", ["int32", "uint32", "int64", "uint64"])
-@pytest.mark.parametrize(
-    "targets", [("bfloat16", "float16", "float32", "float64"), NARROW[:-2]], ids=["wide", "narrow"]
-)
-def test_integers_are_rounded_once(source, targets):
+def test_integers_are_rounded_once(source):
     codes = integers_beside_boundaries(INTEGERS[source], source in oracle.SIGNED)
-    for target in targets if COMPILED or len(targets) == 4 else targets[::3]:
+    for target in ("float32", "float64", *(NARROW if source == "int64" else NARROW[-5:])):
         check_cast(codes, source, target)
 
 
-@pytest.mark.parametrize("source", ["int16", "uint32", "int64", "uint64", "int4", "uint6"])
+@pytest.mark.parametrize("source", ["int16", "uint32", "int64", "uint6"])
 def test_integers_keep_their_low_bits(source):
     codes = integers_beside_boundaries(INTEGERS[source], source in oracle.SIGNED)
-    for target in (*INTEGERS, "bool"):
+    for target in ("int1", "uint3", "int4", "uint8", "int16", "int32", "uint64", "bool"):
         check_cast(codes, source, target)
 
 
-@pytest.mark.parametrize("source", ["float16", "float32", "float64"])
-def test_floats_are_truncated_and_clamped(source):
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ("float16", ["int2", "uint8", "int32"]),
+        ("float32", INTEGERS),
+        ("float64", ["uint4", "int16", "int64", "uint64"]),
+    ],
+)
+def test_floats_are_truncated_and_clamped(source, targets):
     ends = [2.0**k for k in range(66)]
     points = np.array([0, 0.5, 0.99, 1.5, 2.5, np.inf, np.nan, 1e30, *ends], np.float64)
     points = np.concatenate([points, points - 0.5, points - 1, points + 0.5, points * 1.25])
     with np.errstate(all="ignore"):
         x = np.concatenate([points, -points]).astype(source)
     codes = beside(x).view(oracle.carrier(source))
-    for target in INTEGERS:
+    for target in targets:
         check_cast(codes, source, target)
     found = sj.cast(np.array([-9.7, 300, np.nan, -np.inf], source), "int8")
     assert found.tolist() == [-9, 127, 0, -128]
@@ -455,7 +468,7 @@ def test_any_view(case, kernels):
         "dequantize": ("int4", "float8_e4m3fn", "uint8", "float4_e2m1fn"),
         "quantize": ("float32", "bfloat16"),
     }[case]
-    for seed in range(25):
+    for seed in range(15):
         getattr(attack, case)(random.Random(seed), names)
 
 
