@@ -2,7 +2,8 @@
 
 from contextlib import contextmanager
 
-from shapejit import boxes, copying, planner
+from shapejit import copying
+from shapejit.planning import boxes, planner
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}

@@ -442,7 +442,7 @@ def test_views_exist_where_layouts_have_them(data, x):
     shape = [n for n in np.array(data.draw(asks(x))).tolist() if n != -1]
     shape.append(x.size // prod(shape))
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = parcels.merged(sizes, strides, x.ndim)
+    kept = parcels.merge_dims(sizes, (strides,), x.ndim)
     have = shapes.has_view(sizes, kept, np.array(shape, np.int64))
     layout = Layout.of(x.shape, x.strides, 0, 2)
     assert have == (layout.reshape(shape) is not None)
@@ -460,7 +460,7 @@ def test_parcels_are_copies(x):
         return
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = parcels.merged(sizes, strides, x.ndim)
+    kept = parcels.merge_dims(sizes, (strides,), x.ndim)
     parcels.parcel(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target = (engine.address_of(a) for a in (x, memory))
@@ -484,7 +484,7 @@ def test_parcels_at_every_edge(dtype):
             x = raw[: rows * columns].reshape(rows, columns)
             for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x[:, ::2], x):
                 sizes, strides = np.array(view.shape), np.array(view.strides)
-                kept = parcels.merged(sizes, strides, 2)
+                kept = parcels.merge_dims(sizes, (strides,), 2)
                 parcels.parcel(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 places = engine.address_of(view), engine.address_of(memory) + 32

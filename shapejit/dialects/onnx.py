@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import request as requests
+from ..arrays import is_a, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, negative_source
 from ..operations import reshape_as
 from ..request import MAX_SIZE, Request, integers
-from ..tensor import Array, Tensor, dtype_of, plain
+from ..tensor import Array, Tensor, dtype_of, is_array
 
 _ALL_UP_TO_OPSET_5 = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 string complex64 complex128"
@@ -62,7 +63,7 @@ class Version(NamedTuple):
 
     def check(self, data: NDArray[Any] | Tensor) -> None:
         """Raise DTypeError for data whose dtype is not in T."""
-        if not isinstance(data, np.ndarray | Tensor):
+        if not is_array(data):
             raise DTypeError(f"{self} expects an ndarray or a Tensor, not {type(data).__name__}")
         kind = dtype_of(data)
         if kind.name not in self.types:
@@ -126,9 +127,9 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
 
 def _int64(shape: Any, who: str) -> Any:
     """The shape, which must be int64 in every version if it is a tensor."""
-    if isinstance(shape, Tensor):
+    if is_a(shape, Tensor):
         shape = np.asarray(shape)
-    if not isinstance(shape, np.ndarray):
+    if not is_a(shape, np.ndarray):
         return shape
     shape = plain(shape)
     if shape.dtype != np.int64:
@@ -178,7 +179,7 @@ def shape(
     """
     version("Shape", opset).check(data)
     return shape_of(
-        data.shape if isinstance(data, Tensor) else plain(data).shape,
+        data.shape if is_a(data, Tensor) else plain(data).shape,
         start=start,
         end=end,
         opset=opset,

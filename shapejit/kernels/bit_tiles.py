@@ -1,10 +1,10 @@
 """Tiles of elements narrower than a byte, at any bit of source and target.
 
-As `tiles`, whose `shape` and `offsets` are here in elements and bits, and with the
-`facts` of `bits`. A block of rows passes through a buffer, a few lines of each row at a
-time; with several elements a byte these are exchanged within groups of rows, so
-that what is left is a transposition of bytes. Elements of 3 and 6 bits travel as
-codes, a byte each. Columns are staged, and moved to their bits from there.
+As `tiles`, whose `tile` and `offsets` are here in elements and bits. A block of rows
+passes through a buffer, a few lines of each row at a time; with several elements per
+byte these are exchanged within groups of rows, so that what is left is a transposition
+of bytes. Elements of 3 and 6 bits travel as codes, a byte each. Columns are staged, and
+moved to their bits from there.
 """
 
 from __future__ import annotations
@@ -15,23 +15,34 @@ from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, 
 from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
 from .constants import (
     BIT_COLUMNS,
+    BLOCK,
+    BUFFER_AT,
+    COLUMNS,
+    COUNT,
+    DENSE,
     DENSE_PIECES,
     HIGH,
     LINE,
     LOW,
     MOST_AHEAD,
+    PACKED_AT,
     PIECE,
+    PITCH,
+    ROWS,
     SPAN,
     STAGE,
+    STAGED,
+    STREAMED,
     TENSOR,
+    WIDTHS,
 )
 from .jit import Numbers, Table, kernel
-from .memory import WIDTHS, move_line, move_piece, prefetch, size_of, transpose_even
-from .odometer import advance, enter
+from .memory import move_line, move_piece, prefetch, size_of, transpose_even
+from .odometer import offset_at, seek, step
 from .shares import take
 from .tiles import NEAR, block_of
 
-PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
+BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
 AHEAD = 16 * LINE_BITS  # of rows, asked for before they are needed
 _BYTE = WIDTHS[1]
 
@@ -42,13 +53,13 @@ def take_block(into: int, row: int, bits: Any) -> None:
     width = len(bits)
     come, shift = row >> 3, row & 7
     if 8 % width != 0:
-        for line in range(0, PITCH, LINE):
+        for line in range(0, BUFFER_PITCH, LINE):
             widen_line(into + line, come + line * width // 8, shift, bits)
     elif shift == 0:
-        for line in range(0, PITCH * width // 8, LINE):
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
             move_line(into + line, come + line)
     else:
-        for line in range(0, PITCH * width // 8, LINE):
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
             shift_line(into + line, come + line, shift)
 
 
@@ -80,8 +91,8 @@ def take_rows(
     asked for, at last those of the next block.
     """
     width = len(bits)
-    per_byte = 8 // width if 8 % width == 0 else 1
-    step, pitch = PIECE * per_byte, PITCH // per_byte
+    together = 8 // width if 8 % width == 0 else 1
+    step, pitch = PIECE * together, BUFFER_PITCH // together
     whole = count // step * step
     ahead = min(max(NEAR, AHEAD // (count * width)), MOST_AHEAD)
     for r in range(rows):
@@ -89,7 +100,7 @@ def take_rows(
             near = source + load_word(rows_at + 8 * (r + ahead))
         else:
             near = next_source + load_word(next_at + 8 * (r + ahead - rows))
-        into = buffer + r % per_byte * LINE * pitch + r // per_byte * pitch
+        into = buffer + r % together * LINE * pitch + r // together * pitch
         row = source + load_word(rows_at + 8 * r)
         if count == BIT_COLUMNS:
             for line in range(0, BIT_COLUMNS * width // 8, LINE):
@@ -101,9 +112,9 @@ def take_rows(
                 prefetch((near >> 3) + line)
             prefetch((near >> 3) + last)
             for q in range(0, whole, step):
-                take_piece(into + q // per_byte, row + q * width, bits)
+                take_piece(into + q // together, row + q * width, bits)
             if whole < count:
-                take_piece(into + whole // per_byte, row + (count - step) * width, bits)
+                take_piece(into + whole // together, row + (count - step) * width, bits)
 
 
 @kernel
@@ -113,57 +124,58 @@ def bit_tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Numbers,
-    streamed: bool,
     bits: Any,
     pieces: Any,
 ) -> None:
     """Transpose tiles of elements of as many bits as `bits` is long."""
     width = len(bits)
     vector = PIECE * size_of(pieces)
-    per_byte = 8 // width if 8 % width == 0 else 1
-    step_p, step_q = per_byte * vector, PIECE * per_byte
+    together = 8 // width if 8 % width == 0 else 1
+    step_p, step_q = together * vector, PIECE * together
     over = (LINE_BITS + width - 1) // width
-    pitch = PITCH // per_byte
-    apart, dense = shape[2, 2], shape[2, 0]
+    pitch = BUFFER_PITCH // together
+    apart, dense = tile[STAGED, PITCH], tile[STAGED, DENSE]
     table = offsets.ctypes.data
-    buffer, packed = stage + shape[3, 1], stage + shape[3, 2]
+    buffer, packed = stage + tile[STAGED, BUFFER_AT], stage + tile[STAGED, PACKED_AT]
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         s += source
         t += target
-        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
         for _ in range(low, high):
-            come = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-            to = t + q_low // shape[1, 1] * shape[1, 2]
-            p_rest, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
+            come, p_rest = offset_at(tile, ROWS, p_low)
+            to, columns = offset_at(tile, COLUMNS, q_low)
+            come += s + q_low * width
+            to += t
             p_count, q_count, own = p_high - p_low, q_high - q_low, p_own
-            s, t = advance(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
+            s, t = step(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
             for p in range(0, p_count, step_p):
                 rows = min(step_p, p_count - p)
                 # What comes next: the next block of rows, which may be the next tile's.
                 ahead, rows_ahead = come, p_rest + p + step_p
                 if p + step_p >= p_count:
-                    ahead = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-                    rows_ahead = p_low % shape[0, 1]
+                    ahead, rows_ahead = offset_at(tile, ROWS, p_low)
+                    ahead += s + q_low * width
                 rows_at, ahead_at = table + 8 * (p_rest + p), table + 8 * rows_ahead
                 take_rows(buffer, come, rows_at, rows, q_count, ahead, ahead_at, bits)
-                if per_byte > 1:
-                    for done in range(0, (rows + per_byte - 1) // per_byte * pitch, LINE):
+                if together > 1:
+                    for done in range(0, (rows + together - 1) // together * pitch, LINE):
                         exchange(buffer + done, LINE * pitch, bits)
-                for c in range(per_byte):
+                for c in range(together):
                     for k in range(0, q_count, step_q):
                         q = min(k, q_count - step_q)
-                        piece = buffer + c * LINE * pitch + k // per_byte
-                        place = stage + (q + c) * apart + p // per_byte
-                        transpose_even(piece, pitch, place, per_byte * apart, _BYTE, pieces)
-            limit = shape[0, 0]
-            last = min(own + shape[0, 3], limit)
+                        piece = buffer + c * LINE * pitch + k // together
+                        place = stage + (q + c) * apart + p // together
+                        transpose_even(piece, pitch, place, together * apart, _BYTE, pieces)
+            limit = tile[ROWS, COUNT]
+            last = min(own + tile[ROWS, BLOCK], limit)
             if dense == DENSE_PIECES:
                 move_bits(to + offsets[columns], 8 * stage, q_count * limit * width, streamed)
                 q_count = 0
@@ -174,7 +186,7 @@ def bit_tiles(
                 filled = lead
                 for q in range(q_count):
                     row = stage + q * apart
-                    if per_byte == 1:
+                    if together == 1:
                         narrow(row, row, limit, bits)
                     if (filled | limit * width) & 7 == 0:
                         for done in range(0, limit * width >> 3, PIECE):
@@ -189,7 +201,7 @@ def bit_tiles(
                 q_count = 0
             for q in range(q_count):
                 row, begin = stage + q * apart, to + offsets[columns + q]
-                if per_byte == 1:
+                if together == 1:
                     narrow(row, row, p_count, bits)
                 # The lines that start in the tile's own part of the row, and the row's first bits.
                 first, behind = begin + own * width, begin + last * width

@@ -1,9 +1,7 @@
 """Elements narrower than a byte: runs and rows at any bit, and elements by way of codes.
 
-Addresses of elements count bits: 8 times the address of a byte and more. `facts`
-holds what all these kernels know of a plan: (bits of a run or element, bit of the
-first element behind `source`, the same of `target`, 1 if whole lines are streamed,
-bytes that may be read behind `source`). `loops` counts bits.
+Addresses of elements count bits: 8 times the address of a byte and more. So do the
+strides of `loops`. `reach` are the bytes that may be read behind `source`.
 """
 
 from __future__ import annotations
@@ -22,11 +20,22 @@ from .bitmoves import (
     stream_shifted,
     widen_line,
 )
-from .constants import CODES_BLOCK, HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
+from .constants import (
+    CODES_BLOCK,
+    HIGH,
+    LINE,
+    LOW,
+    PAGE,
+    PIECE,
+    SPAN,
+    STAGE,
+    STREAMED,
+    TENSOR,
+    WIDTHS,
+)
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import (
-    WIDTHS,
     copy,
     interleave,
     load_byte,
@@ -36,11 +45,9 @@ from .memory import (
     size_of,
     store_byte,
 )
-from .odometer import advance, enter
+from .odometer import seek, step
 from .shares import take
 
-# Of their stage: codes, the packed block, and up to four times as many on the way.
-CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE
 LINE_BITS = 8 * LINE
 _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
 SHORT = 4 * LINE  # bytes that are stored at once, streamed or not: TTC 46 with int4 28 -> 20 ms
@@ -174,10 +181,9 @@ def flush_bits(target: int, stage: int, lead: int, filled: int, streamed: bool) 
 
 
 @kernel
-def bit_run(
-    places: Table, work: Numbers, span: Numbers, stage: int, nbits: int, streamed: bool
-) -> None:
+def bit_run(places: Table, work: Numbers, span: Numbers, stage: int, nbits: int) -> None:
     """Copy one run; work is counted in pages of the target that it touches."""
+    streamed = work[STREAMED] != 0
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         page = target & -8 * PAGE
@@ -196,22 +202,22 @@ def bit_rows(
     loops: Table,
     nbits: int,
     reach: int,
-    streamed: bool,
     apart: bool,
 ) -> None:
     """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
         end = (source >> 3) + reach
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         s += source
         t += target
         if apart or nbits >= LONG:
             for _ in range(low, high):
                 move_bits(t, s, nbits, streamed)
-                s, t = advance(loops, at, s, t)
+                s, t = step(loops, at, s, t)
         else:
             lead = t & (LINE_BITS - 1)
             filled = lead
@@ -221,7 +227,7 @@ def bit_rows(
                 if filled + nbits > 8 * STAGE:
                     t, filled = flush_bits(t, stage, lead, filled, streamed)
                     lead = 0
-                s, _ = advance(loops, at, s, 0)
+                s, _ = step(loops, at, s, 0)
             move_bits(t, 8 * stage + lead, filled - lead, streamed)
 
 
@@ -281,7 +287,7 @@ def fill(
     """Write the codes of elements [first, first + count) of the loops."""
     last = loops.shape[0] - 1
     size, stride = loops[last, 0], loops[last, 1]
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min(count - done, size - at[last])
@@ -302,7 +308,7 @@ def fill(
                 pick_codes(codes + done, 1, source + s, stride, take, bits)
             done += take
         at[last] += take - 1
-        s, _ = advance(loops, at, s + (take - 1) * stride, 0)
+        s, _ = step(loops, at, s + (take - 1) * stride, 0)
 
 
 @kernel
@@ -324,7 +330,7 @@ def fill_turns(
     for row in range(rows):
         store_word(runs + 8 * row, row * apart)
     table, runs = runs, runs + LINE
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min((count - done) // rows, size - at[last - 1])
@@ -336,7 +342,7 @@ def fill_turns(
         done += take * rows
         at[last - 1] += take - 1
         at[last] = rows - 1
-        s, _ = advance(loops, at, s + (take - 1) * width + (rows - 1) * loops[last, 1], 0)
+        s, _ = step(loops, at, s + (take - 1) * width + (rows - 1) * loops[last, 1], 0)
 
 
 @kernel
@@ -350,30 +356,30 @@ def fill_picks(
     end: int,
     runs: int,
     bits: Any,
-    step: Any,
-    back: Any,
+    apart: Any,
+    direction: Any,
 ) -> None:
-    """`fill` where the elements of the last loop lie `step` apart, as `pick` has it."""
-    last, width, apart = loops.shape[0] - 1, len(bits), len(step)
+    """`fill` where the elements of the last loop lie `apart`, as `pick` has it."""
+    last, width, far = loops.shape[0] - 1, len(bits), len(apart)
     size = loops[last, 0]
-    s, _ = enter(loops, at, first)
+    s, _ = seek(loops, at, first)
     done = 0
     while done < count:
         take = min(count - done, size - at[last])
-        reach = (take - 1) * apart
-        if size_of(back) == 2:
+        reach = (take - 1) * far
+        if size_of(direction) == 2:
             # The last whole vector reads before the first element: a margin is there.
-            begin = runs + LINE * (apart + 1)
+            begin = runs + LINE * (far + 1)
             widen(begin, source + s - reach * width, reach + 1, end, bits)
             for i in range(0, take, LINE):
-                pick(begin + reach - i * apart, codes + done + i, step, back, _BYTE, _LINE)
+                pick(begin + reach - i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         else:
             widen(runs, source + s, reach + 1, end, bits)
             for i in range(0, take, LINE):
-                pick(runs + i * apart, codes + done + i, step, back, _BYTE, _LINE)
+                pick(runs + i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         done += take
         at[last] += take - 1
-        s, _ = advance(loops, at, s + (take - 1) * loops[last, 1], 0)
+        s, _ = step(loops, at, s + (take - 1) * loops[last, 1], 0)
 
 
 @kernel
@@ -384,22 +390,22 @@ def by_codes(
     stage: int,
     loops: Table,
     reach: int,
-    streamed: bool,
     outer: int,
     count: int,
     block: int,
     unit: int,
     bits: Any,
     turns: Any,
-    step: Any,
-    back: Any,
+    apart: Any,
+    direction: Any,
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
     The first `outer` loops walk blocks of rows of `count` elements, the others the
-    elements of a row. One of `turns` and `step` may be longer than 1, or `back`
+    elements of a row. One of `turns` and `apart` may be longer than 1, or `direction`
     two bytes: whole vectors then follow the elements.
     """
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
@@ -410,7 +416,7 @@ def by_codes(
         begin, packed = source, stage + CODES_BLOCK + 4 * LINE
         runs = packed + CODES_BLOCK + 4 * LINE
         codes_at_hand = within.shape[0] == 1 and within[0, 1] == 8
-        s, t = enter(around, around_at, low)
+        s, t = seek(around, around_at, low)
         for _ in range(low, high):
             first = around_at[outer - 1] * block
             rest = min(block, count - first)
@@ -426,7 +432,7 @@ def by_codes(
                     fill_turns(
                         stage, begin + s, within, within_at, at_first, rest, end, runs, bits, turns
                     )
-                elif len(step) > 1 or size_of(back) == 2:
+                elif len(apart) > 1 or size_of(direction) == 2:
                     fill_picks(
                         stage,
                         begin + s,
@@ -437,8 +443,8 @@ def by_codes(
                         end,
                         runs,
                         bits,
-                        step,
-                        back,
+                        apart,
+                        direction,
                     )
                 else:
                     fill(stage, begin + s, within, within_at, at_first, rest, end, bits)
@@ -450,4 +456,4 @@ def by_codes(
                 stream(to >> 3, stage, rest)
             else:
                 copy(to >> 3, stage, rest)
-            s, t = advance(around, around_at, s, t)
+            s, t = step(around, around_at, s, t)

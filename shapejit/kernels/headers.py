@@ -24,7 +24,7 @@ from . import emit
 from .constants import MAX_RANK
 from .jit import COMPILED, Numbers, held_kernel, kernel
 from .memory import prefetch
-from .parcels import HEAD, merged, parcel, put
+from .parcels import HEAD, merge_dims, parcel, put
 
 # Bytes from the start of an object to a field.
 TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
@@ -137,7 +137,7 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
     sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
-    kept = merged(sizes, strides, rank)
+    kept = merge_dims(sizes, (strides,), rank)
     table[0], table[1] = word(x + DATA), word(out + DATA)
     parcel(sizes, strides, kept, itemsize, table, PLAN)
 

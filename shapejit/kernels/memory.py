@@ -1,8 +1,6 @@
 """Moves between addresses: numba intrinsics with explicit vectors, and ctypes with the JIT off.
 
-A width travels as the type of a scalar, `WIDTHS[n]`: numba compiles a kernel
-once for each type of it, and a kernel never looks at its value. Sizes of a
-vector travel the same way.
+Widths, counts and the sizes of vectors travel as types: see `constants`.
 """
 
 from __future__ import annotations
@@ -18,17 +16,6 @@ from numba.extending import intrinsic
 from . import emit
 from .constants import LINE, PIECE
 from .jit import COMPILED
-
-WIDTHS: dict[int, Any] = {
-    1: np.uint8(0),
-    2: np.uint16(0),
-    4: np.uint32(0),
-    8: np.uint64(0),
-    16: 0j,
-}
-
-# A small count travels as the length of a tuple.
-COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
 
 
 def _vector_bytes() -> int:

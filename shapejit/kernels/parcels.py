@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dims import merge
 from .bitmoves import store_word
-from .constants import LINE, PIECE
+from .constants import COUNTS, LINE, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, kernel
 from .memory import (
-    COUNTS,
     VECTOR,
-    WIDTHS,
     copy,
     interleave,
     move,
@@ -41,28 +40,14 @@ ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
 
-@kernel
-def merged(sizes: Numbers, strides: Numbers, rank: int) -> int:
-    """Merge evenly spaced dims, without those of size 1, where they stand; return how many stay."""
-    kept = 0
-    for k in range(rank):
-        size, stride = sizes[k], strides[k]
-        if size == 1:
-            continue
-        if kept > 0 and strides[kept - 1] == size * stride:
-            sizes[kept - 1] *= size
-            strides[kept - 1] = stride
-        else:
-            sizes[kept], strides[kept] = size, stride
-            kept += 1
-    return kept
+merge_dims: Any = kernel(merge)  # of arrays, where it says sequences
 
 
 @kernel
 def parcel(
     sizes: Numbers, strides: Numbers, kept: int, itemsize: int, table: Numbers, at: int
 ) -> int:
-    """Write the parcel of `merged` dims at `table[at:]`; return the words it takes.
+    """Write the parcel of merged dims at `table[at:]`; return the words it takes.
 
     Strides are bytes. There are elements.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..request import INFER, INVALID
 from ..resolver import OK, resolve_dims
-from .constants import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
+from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .headers import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -26,7 +26,7 @@ from .headers import (
 )
 from .jit import Numbers, Table, held_kernel, kernel
 from .memory import prefetch
-from .parcels import merged, parcel
+from .parcels import merge_dims, parcel
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
@@ -56,7 +56,7 @@ def resolve_ragged(
 
 @kernel
 def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
-    """Whether `merged` dims have a view of the shape `target`, of as many elements (not none).
+    """Whether merged dims have a view of the shape `target`, of as many elements (not none).
 
     The rule of `Layout.reshape`.
     """
@@ -105,7 +105,7 @@ def settle(
         target = targets[to : to + high - low]
         spans[i, :] = 0
         itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
-        if itemsize == 0:
+        if itemsize == 0 or high - low > MAX_RANK:
             verdicts[i] = APART
             continue
         if i + AHEAD < end and groups[i + AHEAD] != OTHER:
@@ -121,9 +121,9 @@ def settle(
             verdicts[i] = REFUSED
             return i
         if count == 0:
-            verdicts[i] = EMPTY
+            verdicts[i] = APART
             continue
-        kept = merged(sizes, strides, rank)
+        kept = merge_dims(sizes, (strides,), rank)
         if not copies and has_view(sizes, kept, target):
             verdicts[i] = VIEW
             continue

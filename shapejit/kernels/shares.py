@@ -1,6 +1,6 @@
 """How several threads divide one job: each takes the next share until none is left.
 
-A job is `work[COUNT]` units of one kernel for each of many tensors, cut into
+A job is `work[UNITS]` units of one kernel for each of many tensors, cut into
 `work[SHARES]` shares of all units together. Each thread calls the kernel by itself,
 and the kernel calls `take` until there is nothing left. The thread that owns the job
 opens it with its first call; its last call returns when the shares that other threads
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from .atomics import add, load, pause, yield_core
 from .constants import (
-    COUNT,
     DONE,
     END,
     HIGH,
@@ -30,6 +29,7 @@ from .constants import (
     TOTAL,
     UNDERWAY,
     UNIT,
+    UNITS,
 )
 from .jit import Numbers, inlined, kernel
 from .memory import fence
@@ -75,11 +75,11 @@ def take(work: Numbers, span: Numbers) -> bool:
     if not more:
         more = begin_share(work, span)
     if more:
-        tensor = span[UNIT] // work[COUNT]
-        before = tensor * work[COUNT]
+        tensor = span[UNIT] // work[UNITS]
+        before = tensor * work[UNITS]
         span[TENSOR] = tensor
         span[LOW] = span[UNIT] - before
-        span[HIGH] = min(span[END] - before, work[COUNT])
+        span[HIGH] = min(span[END] - before, work[UNITS])
         span[UNIT] = before + span[HIGH]
     return more
 

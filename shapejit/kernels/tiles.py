@@ -1,20 +1,34 @@
 """Tiles: rows that lie side by side in the target by columns that do so in the source.
 
-The arguments are those of `copies`; `shape` and `offsets` describe a tile. `shape`
-holds one row (count, count of one step of the outermost dim, stride of that step
-in the other buffer, block, where its offsets begin, step) for the rows and for
-the columns; then one for the stage (1 if it is dense, -, pitch, -, where its
-offsets begin, -) and one for the bounce buffer (1 if rows pass through it, where
-it lies behind the stage). `offsets` holds the source offsets of the rows, the
-target offsets of the columns, and those of the columns on the stage. The last
-two `loops` walk the blocks of rows and of columns.
+The arguments are those of `copies`; the words of the table `tile` stand in
+`constants`. `offsets` holds the source offsets of the rows, the target offsets of the
+columns, and those of the columns on the stage. The last two `loops` walk the blocks of
+rows and of columns.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, TENSOR
+from .constants import (
+    BLOCK,
+    BOUNCED,
+    BUFFER_AT,
+    COLUMNS,
+    COUNT,
+    DENSE,
+    HIGH,
+    LINE,
+    LOW,
+    PIECE,
+    PITCH,
+    ROWS,
+    SPAN,
+    STAGED,
+    START,
+    STEP,
+    TENSOR,
+)
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import (
@@ -26,24 +40,24 @@ from .memory import (
     transpose_block,
     transpose_dealt,
 )
-from .odometer import advance, enter
+from .odometer import offset_at, seek, step
 from .shares import take
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
 
 @kernel
-def block_of(at: Table, shape: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
+def block_of(at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
     """The tile at `at`: its rows' own start, the rows [low, high) to fill, the columns [low, high).
 
     Edge tiles reach back instead of being cut, so that every block of steps is
     whole; rows run `over` further, for the lines that end behind the tile.
     """
-    p_own = at[loops.shape[0] - 2] * shape[0, 3]
-    p_high = min(p_own + shape[0, 3] + over, shape[0, 0])
+    p_own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+    p_high = min(p_own + tile[ROWS, BLOCK] + over, tile[ROWS, COUNT])
     p_low = max(min(p_own, p_high - step_p), 0)
-    q_low = at[loops.shape[0] - 1] * shape[1, 3]
-    q_high = min(q_low + shape[1, 3], shape[1, 0])
+    q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
+    q_high = min(q_low + tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT])
     return p_own, p_low, p_high, min(q_low, q_high - step_q), q_high
 
 
@@ -71,7 +85,7 @@ def tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     width: Any,
     pieces: Any,
@@ -82,33 +96,34 @@ def tiles(
     over = 0 if stage == 0 else LINE // size
     table = offsets.ctypes.data
     bounce = 0
-    if stage != 0 and shape[3, 0] == 1:
-        bounce = stage + shape[3, 1]
+    if stage != 0 and tile[STAGED, BOUNCED] == 1:
+        bounce = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+        s, t = seek(loops, at, low)
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
         for _ in range(low, high):
-            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-            to = target + t + q_low // shape[1, 1] * shape[1, 2]
-            p_rest, q_rest = p_low % shape[0, 1], q_low % shape[1, 1]
-            place, columns = to + p_low * size, table + 8 * (shape[1, 4] + q_rest)
+            come, p_rest = offset_at(tile, ROWS, p_low)
+            to, q_first = offset_at(tile, COLUMNS, q_low)
+            come += source + s + q_low * size
+            to += target + t
+            place, columns = to + p_low * size, table + 8 * q_first
             if stage != 0:
-                place, columns = stage, table + 8 * shape[2, 4]
+                place, columns = stage, table + 8 * tile[STAGED, START]
             p_count, q_count = p_high - p_low, q_high - q_low
             own, first = p_own, p_low
-            s, t = advance(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+            s, t = step(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
             for i in range(0, p_count, step_p):
                 p = min(i, p_count - step_p)
                 rows_at = table + 8 * (p_rest + p)
                 # Ask for the source of the next block of rows, which may be the next tile's.
                 ahead, rows_ahead = come, p_rest + p + step_p
                 if i + step_p >= p_count:
-                    ahead = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-                    rows_ahead = p_low % shape[0, 1]
+                    ahead, rows_ahead = offset_at(tile, ROWS, p_low)
+                    ahead += source + s + q_low * size
                 if bounce != 0:
                     # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
                     for r in range(step_p):
@@ -143,14 +158,21 @@ def tiles(
                             pieces,
                         )
             if stage != 0:
-                end, limit = min(own + shape[0, 3], shape[0, 0]) * size, shape[0, 0] * size
-                if shape[2, 0] == 1:
+                limit = tile[ROWS, COUNT] * size
+                end = min((own + tile[ROWS, BLOCK]) * size, limit)
+                if tile[STAGED, DENSE] == 1:
                     # The columns' rows follow one another in the target, as on the stage.
-                    stream(to + offsets[shape[1, 4] + q_rest], stage, q_count * limit)
+                    stream(to + offsets[q_first], stage, q_count * limit)
                     q_count = 0
                 for q in range(q_count):
-                    staged = stage - first * size + q * shape[2, 2]
-                    drain(to + offsets[shape[1, 4] + q_rest + q], staged, own * size, end, limit)
+                    staged = stage - first * size + q * tile[STAGED, PITCH]
+                    drain(
+                        to + offsets[q_first + q],
+                        staged,
+                        own * size,
+                        end,
+                        limit,
+                    )
 
 
 @kernel
@@ -160,7 +182,7 @@ def run_tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Table,
     nbytes: int,
     reach: int,
@@ -168,7 +190,7 @@ def run_tiles(
 ) -> None:
     """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
 
-    Columns lie evenly spaced in the source, shape[1, 5] apart, of which `reach`
+    Columns lie evenly spaced in the source, tile[COLUMNS, STEP] apart, of which `reach`
     bytes may be read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
@@ -176,14 +198,15 @@ def run_tiles(
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        gap, last = shape[1, 5], source + reach
-        s, t = enter(loops, at, low)
+        gap, last = tile[COLUMNS, STEP], source + reach
+        s, t = seek(loops, at, low)
         for _ in range(low, high):
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
-            rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
-            to = target + t + q_low // shape[1, 1] * shape[1, 2]
-            short = stage != 0 and shape[2, 0] == 0 and nbytes < PIECE
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
+            come, rows_at = offset_at(tile, ROWS, p_low)
+            to, columns = offset_at(tile, COLUMNS, q_low)
+            come += source + s + q_low * gap
+            to += target + t
+            short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
             for p in range(p_high - p_low):
                 row = come + offsets[rows_at + p]
                 ahead = come + offsets[rows_at + p + 1]
@@ -192,7 +215,7 @@ def run_tiles(
                     for line in range(0, (q_high - q_low) * gap, LINE):
                         prefetch(ahead + line)
                     for q in range(q_high - q_low):
-                        move_piece(stage + q * shape[2, 2] + p * nbytes, row + q * gap)
+                        move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
                     continue
                 for q in range(q_high - q_low):
                     # Several short runs share a line: it is asked for once.
@@ -202,14 +225,15 @@ def run_tiles(
                     if stage == 0:
                         place = to + offsets[columns + q] + (p_low + p) * nbytes
                     else:
-                        place = stage + q * shape[2, 2] + p * nbytes
+                        place = stage + q * tile[STAGED, PITCH] + p * nbytes
                     small_row(place, row + q * gap, nbytes, width)
             if stage != 0:
-                end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
-                if shape[2, 0] == 1:
+                limit = tile[ROWS, COUNT] * nbytes
+                end = min((p_own + tile[ROWS, BLOCK]) * nbytes, limit)
+                if tile[STAGED, DENSE] == 1:
                     stream(to + offsets[columns], stage, (q_high - q_low) * limit)
                     q_high = q_low
                 for q in range(q_high - q_low):
-                    staged = stage - p_low * nbytes + q * shape[2, 2]
+                    staged = stage - p_low * nbytes + q * tile[STAGED, PITCH]
                     drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
-            s, t = advance(loops, at, s, t)
+            s, t = step(loops, at, s, t)
