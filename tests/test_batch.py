@@ -464,7 +464,8 @@ def test_parcels_are_copies(x):
     parcels.parcel(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target = (engine.address_of(a) for a in (x, memory))
-    parcels.put(source, target + 32, table, 0, position, source, source + table[parcels.NEAR_BYTES])
+    end = source + table[parcels.NEAR_BYTES]
+    parcels.put(source, target + 32, table, 0, position, source, end, 0)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -488,7 +489,7 @@ def test_parcels_at_every_edge(dtype):
                 parcels.parcel(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 places = engine.address_of(view), engine.address_of(memory) + 32
-                parcels.put(*places, table, 0, position, places[0], places[0])
+                parcels.put(*places, table, 0, position, places[0], places[0], 0)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()
