@@ -141,7 +141,9 @@ def _launch_of(plan: Plan) -> Launch:
     launch: Launch | None = plan.kept.get("launch")
     if launch is None:
         row = plan.row
-        arguments, stage = row.call(plan, load("memory").VECTOR)
+        vector = load("memory").VECTOR
+        tables, stage = row.tables(plan, vector)
+        arguments = *tables, *row.takes(plan, vector)
         launch = _launch(row.kernel, arguments, stage, row.staged, row.bits)
         plan.kept["launch"] = launch
     return launch
@@ -167,16 +169,19 @@ def _run_small(
     if table is None:
         table = plan.kept["small"] = small_plan_of(plan)
     nbytes = np.array([plan.nbytes])
-    begins = (np.asarray(sources) + plan.offset) >> 3, np.asarray(targets) >> 3
+    begins = np.asarray(sources) >> 3, np.asarray(targets) >> 3
     copy_each(*begins, nbytes, table, np.zeros(1, np.int64), fresh)
 
 
 def small_plan_of(plan: Plan) -> Addresses:
-    """The words of a small plan (see `kernels.parcels`), from the first element."""
+    """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
     layout = plan.small
     assert layout is not None
-    strides = [stride // 8 for stride in layout.strides]
-    return _small_plan([*zip(layout.shape, strides, strict=True)], layout.bits // 8)
+    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
+    table, small = _small_plan(dims, layout.bits // 8), load("small")
+    for place in (small.SHIFT, small.NEAR):
+        table[place] += plan.offset // 8
+    return table
 
 
 def copy_each(
@@ -251,14 +256,12 @@ def _repeating(plan: CastPlan) -> Addresses:
 
 def _small_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
     """The words of a small plan for dims of (size, stride in bytes)."""
-    parcels = load("parcels")
-    rank = len(dims)
+    small = load("small")
     sizes = np.array([size for size, _ in dims], np.int64)
     strides = np.array([stride for _, stride in dims], np.int64)
-    table = np.empty(parcels.HEAD + 3 * rank, np.int64)
-    kept = parcels.merge_dims(sizes, (strides,), rank)
-    arguments = sizes, strides, kept, itemsize, table, 0
-    return table[: parcels.parcel(*arguments)]
+    table = np.empty(small.HEAD + 3 * len(dims), np.int64)
+    kept = small.merge_dims(sizes, (strides,), len(dims))
+    return table[: small.write_plan(sizes, strides, kept, itemsize, table, 0)]
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:

@@ -48,7 +48,7 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
     ...     t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((32, 128, 64)))
     >>> print(heads)
     (8, 128, 256) -> (32, 128, 64) bfloat16: 1 copy, 524288 bytes read, 524288 written
-    1. scatter: runs in the source's order, dealt to a few places; 128 bytes at a time, 524288 bytes
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 524288 bytes
       loop 8: source +65536, target +65536 bytes
       column 4: source +128, target +16384 bytes
       row 128: source +512, target +128 bytes

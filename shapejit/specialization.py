@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from . import engine, outputs
 from .arrays import MOST_DIMS, possible
 from .buffers import memory_of
-from .compilation import load
 from .engine import Addresses, address_of
 from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
 from .layout import Layout
@@ -58,12 +57,7 @@ class Specialization:
         if len(self.route.fills) != 1:
             return None
         made = planner.compiled(self.route.fills[0], count=2)
-        if made.small is None:
-            return None
-        table = engine.small_plan_of(made)
-        if self.route.fills[0].offset:
-            table[load("parcels").SHIFT] += self.route.fills[0].offset // 8
-        return table
+        return None if made.small is None else engine.small_plan_of(made)
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:

@@ -41,18 +41,10 @@ from .constants import (
 )
 from .copies import small_row
 from .jit import Numbers, Table, kernel
-from .memory import (
-    copy,
-    move,
-    move_piece,
-    pick,
-    prefetch,
-    size_of,
-    stream_line,
-    transpose_block,
-)
+from .memory import copy, move, move_piece, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
+from .vectors import pick, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between which lines of the next box are asked for

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .bits import fill, move_bits, narrow, widen
+from .bits import move_bits
+from .codes import fill, pack, unpack
 from .constants import (
     BACK,
     BOX_SCALE,
@@ -43,8 +44,8 @@ from .constants import (
 from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
-from .parcels import put
 from .shares import take
+from .small import put
 
 
 @kernel
@@ -194,7 +195,7 @@ def cast_packed(
                 codes = begin + runs[r, RUN_SOURCE]
                 if unpacks == RUN_BY_RUN:
                     codes = stage + spots[FETCHED]
-                    widen(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                    unpack(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
                 into = target + t + runs[r, RUN_TARGET]
                 made = stage + spots[CONVERTED] if streamed or packs else into >> 3
                 convert(
@@ -210,7 +211,7 @@ def cast_packed(
                     runs[r, RUN_SHIFT],
                 )
                 if packs:
-                    narrow(stage + spots[PACKED], made, count, target_bits)
+                    pack(stage + spots[PACKED], made, count, target_bits)
                     move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
                 elif streamed:
                     stream(into >> 3, made, nbits >> 3)

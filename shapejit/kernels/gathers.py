@@ -33,9 +33,10 @@ from .constants import (
 )
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
-from .memory import interleave, move, pick, size_of, turn_groups
+from .memory import move, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
+from .vectors import interleave, pick, turn_groups
 
 
 @kernel

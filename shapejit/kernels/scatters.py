@@ -1,4 +1,4 @@
-"""Runs in the source's order, dealt to as many places as a row has: heads apart from positions.
+"""Runs in the source's order, to as many places as a row has: heads apart from positions.
 
 The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each
 row; here the source is read from end to end, and only the target is met in places.
@@ -17,7 +17,7 @@ from .shares import take
 
 
 @kernel
-def deal(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
+def scatter_run(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
     """Stream a run behind the one before it, whose last part of a line waits at `line`.
 
     A run that begins or ends a row of them writes its parts of lines plainly.
@@ -46,7 +46,7 @@ def scatter(
     stage: int,
     loops: Table,
     tile: Table,
-    offsets: Table,
+    offsets: Numbers,
     nbytes: int,
     width: Any,
 ) -> None:
@@ -63,15 +63,15 @@ def scatter(
         for _ in range(low, high):
             p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
             p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
-            come, first = offset_at(tile, ROWS, p_low)
-            come += source + s
+            src, first = offset_at(tile, ROWS, p_low)
+            src += source + s
             for p in range(p_low, p_high):
-                row, place = come + offsets[first + p - p_low], target + t + p * nbytes
+                row, place = src + offsets[first + p - p_low], target + t + p * nbytes
                 begins, ends = p == p_low, p == p_high - 1
                 for q in range(tile[COLUMNS, COUNT]):
-                    to, run = place + offsets[columns + q], row + q * gap
+                    dst, run = place + offsets[columns + q], row + q * gap
                     if stage == 0:
-                        small_row(to, run, nbytes, width)
+                        small_row(dst, run, nbytes, width)
                     else:
-                        deal(to, run, nbytes, stage + q * LINE, begins, ends)
+                        scatter_run(dst, run, nbytes, stage + q * LINE, begins, ends)
             s, t = step(loops, at, s, t)

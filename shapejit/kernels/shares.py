@@ -14,7 +14,7 @@ positions of its loops. `signal` counts the jobs that this process has opened.
 
 from __future__ import annotations
 
-from .atomics import add, load, pause, yield_core
+from .atomics import fetch_add, load_atomic, pause, yield_core
 from .constants import (
     DONE,
     END,
@@ -44,22 +44,22 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
     if span[UNDERWAY] != 0:
         span[UNDERWAY] = 0
         fence()  # what was streamed is in memory before others are told
-        add(place + 8 * DONE, 1)
+        fetch_add(place + 8 * DONE, 1)
     elif span[OWNER] != 0:
-        add(place + 8 * OPEN, 1)
+        fetch_add(place + 8 * OPEN, 1)
         if work[SIGNAL] != 0:
-            add(work[SIGNAL], 1)
+            fetch_add(work[SIGNAL], 1)
     shares = work[SHARES]
     share = shares
-    if load(place + 8 * OPEN) != 0:
-        share = add(place + 8 * NEXT, 1)
+    if load_atomic(place + 8 * OPEN) != 0:
+        share = fetch_add(place + 8 * NEXT, 1)
     if share < shares:
         span[UNDERWAY] = 1
         span[UNIT] = work[TOTAL] * share // shares
         span[END] = work[TOTAL] * (share + 1) // shares
         return True
     looks = 0
-    while span[OWNER] != 0 and load(place + 8 * DONE) < shares:
+    while span[OWNER] != 0 and load_atomic(place + 8 * DONE) < shares:
         looks += 1
         if looks < LOOKS:
             pause()
@@ -88,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 def job_after(signal: int, seen: int, looks: int) -> int:
     """Look for a job opened after the `seen` first ones; how many there are by now."""
     for _ in range(looks):
-        now = int(load(signal))
+        now = int(load_atomic(signal))
         if now != seen:
             return now
         pause()

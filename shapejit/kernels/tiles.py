@@ -31,17 +31,10 @@ from .constants import (
 )
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
-from .memory import (
-    copy,
-    move_piece,
-    prefetch,
-    size_of,
-    stream_line,
-    transpose_block,
-    transpose_dealt,
-)
+from .memory import copy, move_piece, prefetch, size_of, stream_line
 from .odometer import offset_at, seek, step
 from .shares import take
+from .vectors import transpose_block, transpose_interleaved
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
@@ -62,20 +55,108 @@ def block_of(at: Table, tile: Table, loops: Table, over: int, step_p: int, step_
 
 
 @kernel
-def drain(target: int, stage: int, start: int, end: int, limit: int) -> None:
+def drain(dst: int, stage: int, start: int, end: int, limit: int) -> None:
     """Stream the lines that start in [start, end) of a row, which ends at `limit`.
 
     The first tile of a row also owns the bytes before the first line.
     """
-    done = start + (-(target + start) & (LINE - 1))
+    done = start + (-(dst + start) & (LINE - 1))
     if start == 0 and done > 0:
-        copy(target, stage, min(done, limit))
+        copy(dst, stage, min(done, limit))
     while done < end:
         if done + LINE <= limit:
-            stream_line(target + done, stage + done)
+            stream_line(dst + done, stage + done)
         else:
-            copy(target + done, stage + done, limit - done)
+            copy(dst + done, stage + done, limit - done)
         done += LINE
+
+
+@kernel
+def drain_tile(
+    dst: int,
+    stage: int,
+    tile: Table,
+    offsets: Numbers,
+    columns: int,
+    count: int,
+    own: int,
+    low: int,
+    size: int,
+) -> None:
+    """Stream `count` columns of a tile, whose offsets stand at `columns`.
+
+    Rows from `low` on are on the stage, `size` bytes each; those from `own` on are the
+    tile's own.
+    """
+    limit = tile[ROWS, COUNT] * size
+    end = min((own + tile[ROWS, BLOCK]) * size, limit)
+    if tile[STAGED, DENSE] == 1:
+        # The columns' rows follow one another in the target, as on the stage.
+        stream(dst + offsets[columns], stage, count * limit)
+        return
+    for q in range(count):
+        staged = stage - low * size + q * tile[STAGED, PITCH]
+        drain(dst + offsets[columns + q], staged, own * size, end, limit)
+
+
+@kernel
+def transpose_rows(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Transpose a block of rows by `count` columns; ask for the rows at `ahead` meanwhile."""
+    size, rows = size_of(width), offsets.ctypes.data + 8 * first
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        quarter = (j // step_q) & 3
+        line = ahead + (j - quarter * step_q) * size
+        for k in range(step_p // 4):
+            prefetch(line + offsets[first_ahead + quarter * (step_p // 4) + k])
+        transpose_block(src + q * size, rows, dst, columns + 8 * q, width, pieces)
+
+
+@kernel
+def transpose_buffered(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    buffer: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """The same by way of a buffer of interleaved rows: each line of them is met once."""
+    size = size_of(width)
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    for r in range(step_p):
+        if r + NEAR < step_p:
+            near = src + offsets[first + r + NEAR]
+        else:
+            near = ahead + offsets[first_ahead + r + NEAR - step_p]
+        row = src + offsets[first + r]
+        into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+        for j in range(0, count, step_q):
+            q = min(j, count - step_q)
+            if j * size & (LINE - 1) == 0:
+                prefetch(near + j * size)
+            move_piece(into + j * (step_p * size), row + q * size)
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        rows = buffer + j * (step_p * size)
+        transpose_interleaved(rows, dst, columns + 8 * q, width, pieces)
 
 
 @kernel
@@ -86,7 +167,7 @@ def tiles(
     stage: int,
     loops: Table,
     tile: Table,
-    offsets: Table,
+    offsets: Numbers,
     width: Any,
     pieces: Any,
 ) -> None:
@@ -95,84 +176,44 @@ def tiles(
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     over = 0 if stage == 0 else LINE // size
     table = offsets.ctypes.data
-    bounce = 0
-    if stage != 0 and tile[STAGED, BOUNCED] == 1:
-        bounce = stage + tile[STAGED, BUFFER_AT]
+    buffered = stage != 0 and tile[STAGED, BOUNCED] == 1
+    buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = seek(loops, at, low)
+        s, t = seek(loops, at, span[LOW])
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
-        for _ in range(low, high):
-            come, p_rest = offset_at(tile, ROWS, p_low)
-            to, q_first = offset_at(tile, COLUMNS, q_low)
-            come += source + s + q_low * size
-            to += target + t
-            place, columns = to + p_low * size, table + 8 * q_first
+        src, rows = offset_at(tile, ROWS, p_low)
+        src += source + s + q_low * size
+        for _ in range(span[LOW], span[HIGH]):
+            own, low, p_count, q_count = p_own, p_low, p_high - p_low, q_high - q_low
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            dst += target + t
+            place, where = dst + low * size, table + 8 * columns
             if stage != 0:
-                place, columns = stage, table + 8 * tile[STAGED, START]
-            p_count, q_count = p_high - p_low, q_high - q_low
-            own, first = p_own, p_low
+                place, where = stage, table + 8 * tile[STAGED, START]
             s, t = step(loops, at, s, t)
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
+            next_src, next_rows = offset_at(tile, ROWS, p_low)
+            next_src += source + s + q_low * size
             for i in range(0, p_count, step_p):
                 p = min(i, p_count - step_p)
-                rows_at = table + 8 * (p_rest + p)
-                # Ask for the source of the next block of rows, which may be the next tile's.
-                ahead, rows_ahead = come, p_rest + p + step_p
-                if i + step_p >= p_count:
-                    ahead, rows_ahead = offset_at(tile, ROWS, p_low)
-                    ahead += source + s + q_low * size
-                if bounce != 0:
-                    # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
-                    for r in range(step_p):
-                        if r + NEAR < step_p:
-                            near = come + offsets[p_rest + p + r + NEAR]
-                        else:
-                            near = ahead + offsets[rows_ahead + r + NEAR - step_p]
-                        row = come + offsets[p_rest + p + r]
-                        into = bounce + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
-                        for j in range(0, q_count, step_q):
-                            q = min(j, q_count - step_q)
-                            if j * size & (LINE - 1) == 0:
-                                prefetch(near + j * size)
-                            move_piece(into + j * (step_p * size), row + q * size)
-                    for j in range(0, q_count, step_q):
-                        q = min(j, q_count - step_q)
-                        dealt = bounce + j * (step_p * size)
-                        transpose_dealt(dealt, place + p * size, columns + 8 * q, width, pieces)
-                else:
-                    for j in range(0, q_count, step_q):
-                        q = min(j, q_count - step_q)
-                        quarter = (j // step_q) & 3
-                        line = ahead + (j - quarter * step_q) * size
-                        for k in range(step_p // 4):
-                            prefetch(line + offsets[rows_ahead + quarter * (step_p // 4) + k])
-                        transpose_block(
-                            come + q * size,
-                            rows_at,
-                            place + p * size,
-                            columns + 8 * q,
-                            width,
-                            pieces,
-                        )
-            if stage != 0:
-                limit = tile[ROWS, COUNT] * size
-                end = min((own + tile[ROWS, BLOCK]) * size, limit)
-                if tile[STAGED, DENSE] == 1:
-                    # The columns' rows follow one another in the target, as on the stage.
-                    stream(to + offsets[q_first], stage, q_count * limit)
-                    q_count = 0
-                for q in range(q_count):
-                    staged = stage - first * size + q * tile[STAGED, PITCH]
-                    drain(
-                        to + offsets[q_first + q],
-                        staged,
-                        own * size,
-                        end,
-                        limit,
+                to, first = place + p * size, rows + p
+                # The source of the next block of rows, which may be the next tile's.
+                ahead, then = next_src, next_rows
+                if i + step_p < p_count:
+                    ahead, then = src, first + step_p
+                if buffered:
+                    transpose_buffered(
+                        src, first, to, where, q_count, ahead, offsets, then, buffer, width, pieces
                     )
+                else:
+                    transpose_rows(
+                        src, first, to, where, q_count, ahead, offsets, then, width, pieces
+                    )
+            if stage != 0:
+                drain_tile(dst, stage, tile, offsets, columns, q_count, own, low, size)
+            src, rows = next_src, next_rows
 
 
 @kernel
@@ -183,7 +224,7 @@ def run_tiles(
     stage: int,
     loops: Table,
     tile: Table,
-    offsets: Table,
+    offsets: Numbers,
     nbytes: int,
     reach: int,
     width: Any,
@@ -202,14 +243,14 @@ def run_tiles(
         s, t = seek(loops, at, low)
         for _ in range(low, high):
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
-            come, rows_at = offset_at(tile, ROWS, p_low)
-            to, columns = offset_at(tile, COLUMNS, q_low)
-            come += source + s + q_low * gap
-            to += target + t
+            src, rows_at = offset_at(tile, ROWS, p_low)
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            src += source + s + q_low * gap
+            dst += target + t
             short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
             for p in range(p_high - p_low):
-                row = come + offsets[rows_at + p]
-                ahead = come + offsets[rows_at + p + 1]
+                row = src + offsets[rows_at + p]
+                ahead = src + offsets[rows_at + p + 1]
                 if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
                     # Whole pieces: what is too much of one run lies where the next row's will be.
                     for line in range(0, (q_high - q_low) * gap, LINE):
@@ -223,17 +264,11 @@ def run_tiles(
                         for line in range(0, nbytes, LINE):
                             prefetch(ahead + q * gap + line)
                     if stage == 0:
-                        place = to + offsets[columns + q] + (p_low + p) * nbytes
+                        place = dst + offsets[columns + q] + (p_low + p) * nbytes
                     else:
                         place = stage + q * tile[STAGED, PITCH] + p * nbytes
                     small_row(place, row + q * gap, nbytes, width)
             if stage != 0:
-                limit = tile[ROWS, COUNT] * nbytes
-                end = min((p_own + tile[ROWS, BLOCK]) * nbytes, limit)
-                if tile[STAGED, DENSE] == 1:
-                    stream(to + offsets[columns], stage, (q_high - q_low) * limit)
-                    q_high = q_low
-                for q in range(q_high - q_low):
-                    staged = stage - p_low * nbytes + q * tile[STAGED, PITCH]
-                    drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
+                count = q_high - q_low
+                drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
             s, t = step(loops, at, s, t)

@@ -36,96 +36,55 @@ LARGEST_TILE_OF_BITS = 128 * 1024
 LARGE = 32 * 1024  # of all others, but for boxes
 
 
-class Call(NamedTuple):
-    """What a kernel takes behind `places`, `work`, `span` and `stage`, which has so many bytes."""
-
-    arguments: tuple[Any, ...]
-    stage: int = STAGE_BYTES
+Arguments = tuple[Any, ...]
+Takes = Callable[["Plan", int], Arguments]
+Tables = Callable[["Plan", int], tuple[Arguments, int]]
 
 
-def _rows(plan: Plan, vector: int) -> Call:
-    return Call((plan.table, plan.width, _widest(plan.width)))
+def _no_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    """A kernel without loops works on a page, if on any stage."""
+    return (), 1
 
 
-def _tiles(plan: Plan, vector: int) -> Call:
+def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    return (plan.table,), STAGE_BYTES
+
+
+def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    return (plan.table,), CODES_BYTES
+
+
+def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
     tile, offsets, stage = plan.sides
-    pieces = _pieces(tile[ROWS, COUNT] * plan.width, vector)
-    return Call((plan.table, tile, offsets, _widest(plan.width), pieces), stage)
+    return (plan.table, tile, offsets), stage
 
 
-def _run_tiles(plan: Plan, vector: int) -> Call:
-    tile, offsets, stage = plan.sides
-    width = plan.width
-    return Call((plan.table, tile, offsets, width, plan.reach, _widest(width)), stage)
+def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, _lanes(plan, vector))
+    return (plan.table, tile, offsets), stage
 
 
-def _scatter(plan: Plan, vector: int) -> Call:
-    tile, offsets, stage = plan.sides
-    return Call((plan.table, tile, offsets, plan.width, _widest(plan.width)), stage)
+def _lanes(plan: Plan, vector: int) -> int:
+    """The pieces of a block of BOXES, 0 without blocks."""
+    return min(plan.step, vector // PIECE) if plan.strategy is Strategy.BOXES else 0
 
 
-def _gather(plan: Plan, vector: int) -> Call:
-    tile, offsets, _ = plan.sides
-    return Call((plan.table, tile, offsets, _widest(plan.width)))
+def _row_pieces(plan: Plan, vector: int) -> Any:
+    """The pieces of a vector that a row of a tile fills."""
+    return _pieces(plan.sides.tile[ROWS, COUNT] * plan.width, vector)
 
 
-def _interleave(plan: Plan, vector: int) -> Call:
-    tile, offsets, _ = plan.sides
-    pieces = _even_pieces(plan.columns, plan.width, vector)
-    return Call((plan.table, tile, offsets, COUNTS[plan.step], _widest(plan.width), pieces))
+def _bit_pieces(plan: Plan, vector: int) -> Any:
+    """The pieces of a vector of packed rows: whole ones where rows follow one another."""
+    row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
+    dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
+    return _pieces(row & -row if dense else row, vector)
 
 
-def _pick(plan: Plan, vector: int) -> Call:
-    tile, offsets, _ = plan.sides
-    return Call((plan.table, tile, offsets, *_picks(plan, vector)))
-
-
-def _turn(plan: Plan, vector: int) -> Call:
-    tile, offsets, _ = plan.sides
-    return Call((plan.table, tile, offsets, COUNTS[plan.step], WIDTHS[plan.width // plan.step]))
-
-
-def _boxes(plan: Plan, vector: int) -> Call:
-    lanes = min(plan.step, vector // PIECE)
-    tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, lanes)
-    width, pieces = _widest(plan.width), WIDTHS[max(1, lanes)]
-    return Call((plan.table, tile, offsets, plan.width, plan.reach, width, pieces), stage)
-
-
-def _pick_boxes(plan: Plan, vector: int) -> Call:
-    tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, 0)
-    return Call((plan.table, tile, offsets, *_picks(plan, vector)), stage)
-
-
-def _bit_rows(plan: Plan, vector: int) -> Call:
-    return Call((plan.table, plan.width, plan.reach, plan.gaps))
-
-
-def _bit_tiles(plan: Plan, vector: int) -> Call:
-    tile, offsets, stage = plan.sides
-    row = max(PIECE, int(tile[ROWS, COUNT]) // per_byte(plan.width))
-    if tile[STAGED, DENSE] == DENSE_PIECES:
-        row &= -row
-    return Call((plan.table, tile, offsets, COUNTS[plan.width], _pieces(row, vector)), stage)
-
-
-def _codes(plan: Plan, vector: int) -> Call:
-    return _by_codes(plan, 1, 1)
-
-
-def _codes_interleaved(plan: Plan, vector: int) -> Call:
-    return _by_codes(plan, plan.step, 1)
-
-
-def _codes_picked(plan: Plan, vector: int) -> Call:
-    return _by_codes(plan, 1, plan.step)
-
-
-def _by_codes(plan: Plan, turns: int, step: int) -> Call:
+def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
     outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
     tags = COUNTS[plan.width], COUNTS[turns], COUNTS[abs(step)], _direction(step)
-    block = _codes_block(plan)
-    return Call((plan.table, plan.reach, outer, per_row, block, plan.unit, *tags), CODES_BYTES)
+    return (plan.reach, outer, per_row, _codes_block(plan), plan.unit, *tags)
 
 
 def _codes_block(plan: Plan) -> int:
@@ -199,19 +158,21 @@ def _box_weight(plan: Plan) -> int:
 class Row(NamedTuple):
     """All that a strategy is.
 
-    `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. `call`
-    makes what the kernel takes of a plan, on a machine with vectors of so many bytes;
-    unless `staged`, it gets its stage only where lines are streamed. Of a plan, `loops`
-    are the rows of its table, `sides` those of its tile, `units` its units of work,
-    `weight` a bound on the bytes that it and its tables take. Flags: `bits`: strides and
-    width count bits; `streams_gaps`: whole lines are streamed into a target with gaps,
-    too; `vectors`: a small plan would move element by element what goes by whole vectors
-    here.
+    `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. Behind
+    `places`, `work`, `span` and `stage` it takes the `tables`, which come with the bytes
+    of its stage, and what it `takes` of a plan besides, both on a machine with vectors of
+    so many bytes. Unless `staged`, it gets a stage only where lines are streamed. Of a
+    plan, `loops` are the rows of its table, `sides` those of its tile, `units` its units
+    of work, `weight` a bound on the bytes that it and its tables take. Flags: `bits`:
+    strides and width count bits; `streams_gaps`: whole lines are streamed into a target
+    with gaps, too; `vectors`: a small plan would move element by element what goes by
+    whole vectors here.
     """
 
     words: str
     kernel: str = ""
-    call: Callable[[Plan, int], Call] = _gather
+    takes: Takes = lambda plan, vector: (_widest(plan.width),)
+    tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
     sides: Callable[[tuple[Loop, ...], tuple[Loop, ...], int], Sides] = byte_sides
@@ -222,20 +183,11 @@ class Row(NamedTuple):
     vectors: bool = False
 
 
-_CODES: dict[str, Any] = {
-    "kernel": "bits.by_codes",
-    "staged": True,
-    "loops": _code_loops,
-    "units": _code_blocks,
-    "bits": True,
-    "streams_gaps": True,
-}
-_BOXES: dict[str, Any] = {
-    "staged": True,
-    "loops": _box_loops,
-    "weight": _box_weight,
-    "streams_gaps": True,
-}
+_BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
+_CODES: dict[str, Any] = {"tables": _code_tables, "loops": _code_loops, "units": _code_blocks}
+_CODES |= {"kernel": "codes.by_codes", "staged": True, **_BITS}
+_BOXES: dict[str, Any] = {"tables": _box, "loops": _box_loops, "weight": _box_weight}
+_BOXES |= {"staged": True, "streams_gaps": True}
 
 
 class Strategy(Enum):
@@ -247,74 +199,113 @@ class Strategy(Enum):
     ONE_RUN = Row(
         "one run: the elements lie side by side",
         "copies.run",
-        lambda plan, vector: Call((plan.nbytes,), 1),
+        lambda plan, vector: (plan.nbytes,),
+        tables=_no_tables,
         units=lambda plan: -(-plan.nbytes // PAGE),
     )
-    ROWS = Row("rows: runs that lie side by side in source and target", "copies.rows", _rows)
-    TILES = Row("tiles: blocks transposed in registers", "tiles.tiles", _tiles, streams_gaps=True)
+    ROWS = Row(
+        "rows: runs that lie side by side in source and target",
+        "copies.rows",
+        lambda plan, vector: (plan.width, _widest(plan.width)),
+        tables=_loops,
+    )
+    TILES = Row(
+        "tiles: blocks transposed in registers",
+        "tiles.tiles",
+        lambda plan, vector: (
+            _widest(plan.width),
+            _row_pieces(plan, vector),
+        ),
+        streams_gaps=True,
+    )
     RUN_TILES = Row(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
-        _run_tiles,
+        lambda plan, vector: (plan.width, plan.reach, _widest(plan.width)),
         streams_gaps=True,
     )
     SCATTER = Row(
-        "scatter: runs in the source's order, each to one of a few places",
+        "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
-        _scatter,
+        lambda plan, vector: (plan.width, _widest(plan.width)),
         sides=scattered_sides,
         streams_gaps=True,
     )
     INTERLEAVE = Row(
         "interleave: a few rows take turns",
         "gathers.interleave_rows",
-        _interleave,
+        lambda plan, vector: (
+            COUNTS[plan.step],
+            _widest(plan.width),
+            _even_pieces(plan.columns, plan.width, vector),
+        ),
         sides=interleaved_sides,
         vectors=True,
     )
-    PICK = Row("pick: elements a few apart, or backwards", "gathers.pick_rows", _pick, vectors=True)
-    TURN = Row(
-        "turn: short groups, each in the other order", "gathers.turn_rows", _turn, vectors=True
+    PICK = Row(
+        "pick: elements a few apart, or backwards", "gathers.pick_rows", _picks, vectors=True
     )
-    GATHER = Row("gather: element by element into whole lines", "gathers.gather", _gather)
+    TURN = Row(
+        "turn: short groups, each in the other order",
+        "gathers.turn_rows",
+        lambda plan, vector: (COUNTS[plan.step], WIDTHS[plan.width // plan.step]),
+        vectors=True,
+    )
+    GATHER = Row("gather: element by element into whole lines", "gathers.gather")
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",
         "boxes.boxes",
-        _boxes,
+        lambda plan, vector: (
+            plan.width,
+            plan.reach,
+            _widest(plan.width),
+            WIDTHS[max(1, _lanes(plan, vector))],
+        ),
         **_BOXES,
     )
     PICK_BOXES = Row(
-        "boxes of elements a few apart, or backwards", "boxes.pick_boxes", _pick_boxes, **_BOXES
+        "boxes of elements a few apart, or backwards", "boxes.pick_boxes", _picks, **_BOXES
     )
     BIT_RUN = Row(
         "one run of bits: the elements lie side by side, between bytes",
         "bits.bit_run",
-        lambda plan, vector: Call((plan.width,), 0),
+        lambda plan, vector: (plan.width,),
+        tables=_no_tables,
         units=lambda plan: plan.nbytes // PAGE + 2,  # the pages that it may touch
-        bits=True,
-        streams_gaps=True,
+        **_BITS,
     )
     BIT_ROWS = Row(
         "rows of bits: runs that begin between bytes",
         "bits.bit_rows",
-        _bit_rows,
+        lambda plan, vector: (plan.width, plan.reach, plan.gaps),
+        tables=_loops,
         staged=True,
-        bits=True,
-        streams_gaps=True,
+        **_BITS,
     )
     BIT_TILES = Row(
         "tiles of bits: packed blocks transposed in registers",
         "bit_tiles.bit_tiles",
-        _bit_tiles,
+        lambda plan, vector: (COUNTS[plan.width], _bit_pieces(plan, vector)),
         staged=True,
         sides=bit_sides,
         weight=lambda plan: LARGEST_TILE_OF_BITS,
-        bits=True,
-        streams_gaps=True,
+        **_BITS,
     )
-    CODES = Row("codes: a byte per element on the way, then packed", call=_codes, **_CODES)
-    BIT_INTERLEAVE = Row("codes of a few rows that take turns", call=_codes_interleaved, **_CODES)
-    BIT_PICK = Row("codes of elements a few apart, or backwards", call=_codes_picked, **_CODES)
+    CODES = Row(
+        "codes: a byte per element on the way, then packed",
+        takes=lambda plan, vector: _codes(plan),
+        **_CODES,
+    )
+    BIT_INTERLEAVE = Row(
+        "codes of a few rows that take turns",
+        takes=lambda plan, vector: _codes(plan, turns=plan.step),
+        **_CODES,
+    )
+    BIT_PICK = Row(
+        "codes of elements a few apart, or backwards",
+        takes=lambda plan, vector: _codes(plan, step=plan.step),
+        **_CODES,
+    )
 
     @property
     def row(self) -> Row:

@@ -19,7 +19,7 @@ class Attack(NamedTuple):
     case: Callable[[Random], None]
     does: str
     few: int
-    seconds: int = 300
+    seconds: int = 600
 
 
 ATTACKS = {
