@@ -1,13 +1,28 @@
-"""Where ndarrays enter the package: as exact ndarrays, without their subclass."""
+"""Where ndarrays enter the package, as exact ndarrays; and which shapes they can have."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DTypeError
+from .errors import DTypeError, ReshapeError, shape_text
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+T = TypeVar("T")
+
+MOST_DIMS = 64  # of an ndarray
+_MOST_BYTES = 2**63 - 1
+
+
+def is_a(x: object, kind: type[T]) -> TypeIs[T]:
+    """`isinstance` by the object's own type, whatever its `__class__` says that it is."""
+    return issubclass(type(x), kind)
 
 
 def plain(x: Any) -> NDArray[Any]:
@@ -28,3 +43,39 @@ def plain(x: Any) -> NDArray[Any]:
     if issubclass(type(x), np.ma.MaskedArray):
         raise DTypeError("a masked array would lose its mask: pass x.data and x.mask separately")
     return np.ndarray.view(x, np.ndarray)
+
+
+def possible(shape: Sequence[int], itemsize: int) -> bool:
+    """Whether NumPy has arrays of this shape, of elements of so many bytes.
+
+    It counts dims of size 0 as if they were 1.
+
+    >>> possible((1,) * 64, 8), possible((1,) * 65, 8), possible((0, 2**62), 8)
+    (True, False, False)
+    """
+    size = prod(shape) or prod(size for size in shape if size)
+    return len(shape) <= MOST_DIMS and size * itemsize <= _MOST_BYTES
+
+
+def check_possible(shape: Sequence[int], itemsize: int) -> None:
+    """Raise ReshapeError for a shape that no ndarray can have."""
+    if not possible(shape, itemsize):
+        raise ReshapeError(
+            f"no ndarray has the {len(shape)} dims {shape_text(shape)}: NumPy allows {MOST_DIMS} "
+            f"dims and {_MOST_BYTES} bytes, sizes of 0 not counted; a shapejit.Tensor can have more"
+        )
+
+
+def array_of(
+    shape: Sequence[int],
+    dtype: np.dtype[Any],
+    memory: Any = None,
+    offset: int = 0,
+    strides: Sequence[int] | None = None,
+) -> NDArray[Any]:
+    """An ndarray over memory (offset and strides in bytes), or in new memory; see `possible`."""
+    try:
+        return np.ndarray(shape, dtype, memory, offset, strides)
+    except (ValueError, OverflowError):
+        check_possible(shape, dtype.itemsize)
+        raise

@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations, outputs, places, planner
+from . import engine, operations, outputs, places
+from .arrays import MOST_DIMS, check_possible, is_a, plain, possible
 from .compilation import load
 from .copying import is_numpys
 from .engine import Addresses, address_of
 from .errors import DTypeError, ReshapeError, about
-from .kernels.constants import APART, COPY, EMPTY, MAX_RANK, VIEW
+from .kernels.constants import APART, COPY, VIEW
 from .layout import Layout
 from .places import Places, places_of
-from .request import INVALID, MAX_SIZE, Request, integers
+from .planning import planner
+from .request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
 from .resolver import resolve, target_shape
-from .tensor import Tensor, asarray, plain
+from .tensor import Tensor, asarray
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
@@ -88,9 +90,10 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         raise DTypeError(f"copy is None, True or False, not {copy!r}")
     if copy is False and out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
-    keyed = isinstance(tensors, Mapping)
-    items = tuple(tensors.values()) if keyed else tuple(tensors)
-    names = list(tensors) if keyed else range(len(items))
+    keyed = is_a(tensors, Mapping)
+    keys = tuple(tensors) if keyed else ()
+    items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
+    names: Sequence[Any] = keys if keyed else range(len(items))
     asked = _asked(shapes, keyed, names)
     items = _without_subclasses(items, names, "tensor")
     outs = None if out is None else _arranged(out, keyed, names, "out=")
@@ -102,7 +105,11 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         lent = [
             i
             for i, x in enumerate(items)
-            if type(x) is Tensor and not x.dtype.packed and max(x.ndim, ranks[i]) <= MAX_RANK
+            if type(x) is Tensor
+            and not x.dtype.packed
+            and 0 not in x.shape
+            and ranks[i] <= MOST_DIMS
+            and possible(x.shape, x.dtype.bits // 8)
         ]
         items, outs = _as_arrays(lent, names, items, outs, asked)
     settled = _settled(items, names, asked, copy, outs)
@@ -128,20 +135,21 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     array([[ 2, 12],
            [ 8,  5]])
     """
-    if not isinstance(request, Request):
+    if not is_a(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
     dims = np.array(request.dims, np.int64)
     kernels = load("shapes")
-    rows = source_shapes
+    rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         facts = sources, dims, request.cancel, targets
         done = kernels.resolve_rows(*facts)
-    elif (isinstance(rows, Sequence) and not isinstance(rows, str | bytes | range)) or (
+    elif (is_a(rows, Sequence) and not isinstance(rows, str | bytes | range)) or (
         isinstance(rows, np.ndarray) and rows.ndim == 2
     ):
-        sizes, starts = _tokens(tuple(rows), range(len(rows)), "the source shape")
+        rows = tuple(rows)  # may have another length than it says
+        sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
         for i in np.flatnonzero(np.diff(starts) == 1).tolist():
             if isinstance(rows[i], int | np.integer):
                 raise DTypeError(
@@ -161,7 +169,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
 
 def _arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
     """As many values as tensors, in their order."""
-    if keyed != isinstance(values, Mapping):
+    if keyed != is_a(values, Mapping):
         kind = "a dict with the tensors' keys" if keyed else "a sequence"
         raise DTypeError(f"{what} must be {kind}, not {type(values).__name__} ({ASKED_BY})")
     if keyed:
@@ -171,11 +179,14 @@ def _arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tupl
             wrong = f"no {missing[0]!r}" if missing else f"{extra[0]!r}, which no tensor has"
             raise ReshapeError(f"{what} has {wrong}", asked_by=ASKED_BY)
         return tuple(values[name] for name in names)
-    if isinstance(values, Tensor) or not isinstance(values, Sequence | np.ndarray):
+    if not is_a(values, Sequence) and not is_a(values, np.ndarray):
         raise DTypeError(f"{what} must be a sequence, not {type(values).__name__} ({ASKED_BY})")
-    if len(values) != len(names):
-        raise ReshapeError(f"{what} has {len(values)} entries for {len(names)} tensors")
-    return tuple(values)
+    count = len(names)
+    arranged = tuple(islice(values, count + 1))  # it may have another length than it says
+    if len(arranged) != count:
+        found = f"more than {count}" if len(arranged) > count else len(arranged)
+        raise ReshapeError(f"{what} has {found} entries for {count} tensors")
+    return arranged
 
 
 def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
@@ -184,14 +195,14 @@ def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str)
         return items
     made = list(items)
     for i, x in enumerate(items):
-        if isinstance(x, np.ndarray) and type(x) is not np.ndarray:
+        if is_a(x, np.ndarray) and type(x) is not np.ndarray:
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x)
     return tuple(made)
 
 
 def _asked(shapes: Any, keyed: bool, names: Sequence[Any]) -> _Asked:
-    if not isinstance(shapes, Mapping) and _is_one(shapes):
+    if not is_a(shapes, Mapping) and _is_one(shapes):
         return _Asked((shapes,), *_tokens((shapes,), None, "the target shape"))
     rows = _arranged(shapes, keyed, names, "shapes")
     if len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1:
@@ -220,11 +231,13 @@ def _as_arrays(
 
 def _is_one(shapes: Any) -> bool:
     """Whether `shapes` is one shape and not several."""
-    if isinstance(shapes, np.ndarray):
+    if is_a(shapes, np.ndarray):
         return shapes.ndim < 2
-    if isinstance(shapes, Sequence):
+    if is_a(shapes, Sequence):
         # A range of 10**30 ints is one shape, too, and refused as such.
-        return not any(isinstance(t, Sequence | np.ndarray) for t in islice(shapes, MAX_RANK + 1))
+        return not any(
+            is_a(t, Sequence) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1)
+        )
     return True
 
 
@@ -315,12 +328,14 @@ def _settle(facts: _Settled, asked: _Asked, copies: bool) -> int:
 
 def _check(x: Any, request: Request, copy: bool | None, out: Any) -> None:
     """Refuse what `reshape` of this one tensor would refuse."""
-    array = x if isinstance(x, Tensor) else operations.checked(x)
+    array = operations.checked(x)
     shape = target_shape(array.shape, request)
     view = places.place_of(array)[1].reshape(shape)
     outputs.wants_copy(view, array, request, copy, out)
     if out is not None:
         outputs.target(out, array.dtype, shape, (array,))
+    elif isinstance(array, np.ndarray):
+        check_possible(shape, array.itemsize)
 
 
 def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
@@ -343,9 +358,6 @@ def _new(settled: _Settled, asked: _Asked, copy: bool | None) -> list[Any]:
     else:
         for i in viewed:
             results[i] = items[i].reshape(asked.shapes[i])
-    for i in np.flatnonzero(verdicts == EMPTY).tolist():
-        dims = asked.dims(i, settled.targets)
-        results[i] = np.empty(dims, items[i].dtype) if copy else items[i].reshape(dims)
     copied = np.flatnonzero(verdicts == COPY)
     large = spans[copied, 1] >= OWN
     for i in copied[large].tolist():
@@ -490,7 +502,7 @@ def _near(sources: places.Spans, targets: places.Spans) -> list[int]:
 def places_of_any(items: Sequence[Any]) -> Places:
     """Where arrays of any kinds lie."""
     known: dict[Layout, int] = {}
-    found = [places.place_of(x if isinstance(x, Tensor) else operations.checked(x)) for x in items]
+    found = [places.place_of(operations.checked(x)) for x in items]
     which = [known.setdefault(layout, len(known)) for _, layout in found]
     return Places(np.array([place for place, _ in found]), list(known), np.array(which, np.intp))
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import plain as plain
+from .arrays import is_a, plain
 from .errors import FormatError
 from .layout import Layout
 
@@ -39,7 +39,7 @@ def bytes_of(buffer: Any) -> Bytes:
     >>> bytes_of(memoryview(b"abcd").cast("h"))
     array([ 97,  98,  99, 100], dtype=uint8)
     """
-    if isinstance(buffer, np.ndarray):
+    if is_a(buffer, np.ndarray):
         array = plain(buffer)
         if not array.flags.c_contiguous or array.dtype.hasobject:
             raise FormatError("the ndarray must be C-contiguous and must not hold Python objects")
@@ -79,9 +79,9 @@ def has_one_per_byte(memory: Bytes) -> bool:
     True
     """
     owner: Any = memory
-    while isinstance(owner, np.ndarray):
+    while is_a(owner, np.ndarray):
         owner = _base(owner)
-    return isinstance(owner, Lent) and owner.one_per_byte
+    return is_a(owner, Lent) and owner.one_per_byte
 
 
 def check_bytes(memory: Bytes, layout: Layout) -> None:
@@ -100,7 +100,7 @@ def check_bytes(memory: Bytes, layout: Layout) -> None:
 
 def as_ndarray(x: Any) -> NDArray[Any] | None:
     """The exact ndarray that NumPy makes of x; None if only DLPack can read it."""
-    if isinstance(x, np.ndarray):
+    if is_a(x, np.ndarray):
         return plain(x)
     exports = hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__")
     if exports and not hasattr(x, "__array__"):

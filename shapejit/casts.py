@@ -40,7 +40,7 @@ def cast(
 
     >>> import numpy as np
     >>> cast(np.array([0.1, 500, -2.5], np.float32), "float8_e4m3fn")
-    array([0.101562, 448, -2.5], dtype=float8_e4m3fn)
+    array([0.101562, 448, -2.5], dtype='float8_e4m3fn')
     >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
     array([  1,  -1, 127], dtype=int8)
     """

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, operations
-from .cast_planner import Scales, cast_plan
 from .dtypes import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
 from .kernels.plain_conversions import plain
 from .layout import Layout
 from .places import place_of
+from .planning.casts import Scales, cast_plan
 from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor

@@ -12,20 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, planner
+from . import engine
 from .compilation import load
 from .engine import address_of
 from .kernels.constants import MAX_RANK, PIECE
 from .layout import Layout
 from .places import headers, layout_of, place_of
-from .planner import Plan
+from .planning import planner
+from .planning.plans import Plan
 from .recent import Recent
 from .tensor import Tensor
-from .tiling import Strategy
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
-
-NUMPY = Strategy.NUMPY  # a class attribute of an Enum costs 30 ns to look up
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
@@ -64,7 +62,7 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
         if made is None:
             load("headers").copy_whole(x, target)
             return
-        if made.strategy is not NUMPY:
+        if not made.by_numpy:
             engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
             return
     # Assignment is np.copyto without its 100 ns of dispatch.
@@ -113,7 +111,7 @@ def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> Non
         launches.setdefault(key, []).append((place & ~7, at & ~7, x))
     for (layout, into), moves in launches.items():
         one = planner.plan(layout, into=into)
-        if one.strategy is NUMPY:
+        if one.by_numpy and len(into.shape) <= MAX_RANK:
             for _, at, x in moves:
                 array = x.numpy() if tensor else x
                 strides = [s // 8 for s in into.strides]

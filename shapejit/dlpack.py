@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import MOST_DIMS
 from .buffers import Bytes, Lent, has_one_per_byte
 from .dtypes import DType, dtype
 from .errors import DTypeError, ExportError, FormatError, shape_text
@@ -22,7 +23,6 @@ from .layout import Layout, checked_shape
 CPU = (1, 0)  # kDLCPU, device 0
 _HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _VERSION = (1, 1)  # the first that has all type codes of the dtype table
-_MAX_RANK = 64  # dims of an ndarray
 
 _READ_ONLY, _COPIED, _ONE_PER_BYTE = 1, 2, 4  # DLPACK_FLAG_BITMASK_...
 _FRESH = (b"dltensor", b"dltensor_versioned")
@@ -103,8 +103,8 @@ def check_exportable(kind: DType, ndim: int, *, versioned: bool, writeable: bool
     """Raise ExportError for what such a capsule cannot describe."""
     if kind.dlpack is None:
         raise ExportError(f"DLPack has no dtype for {kind}")
-    if ndim > _MAX_RANK:
-        raise ExportError(f"DLPack export supports at most {_MAX_RANK} dims, not {ndim}")
+    if ndim > MOST_DIMS:
+        raise ExportError(f"DLPack export supports at most {MOST_DIMS} dims, not {ndim}")
     if not versioned and kind.packed:
         raise ExportError(
             f"{kind} needs a consumer that supports DLPack 1 (max_version=(1, 1)): older ones "

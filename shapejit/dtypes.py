@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from .arrays import is_a
 from .errors import DTypeError
 
 
@@ -243,13 +244,15 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     """
     if vocabulary is not None:
         return _by_vocabulary(x, vocabulary)
-    if isinstance(x, DType):
-        return x
+    if type(x) is DType:
+        if _BY_NAME.get(x.name) is x:
+            return x
+        raise DTypeError(f"{x!r} is not the dtype of that name: its facts were changed")
     if isinstance(x, str):
         if x in _BY_NAME:
             return _BY_NAME[x]
         raise DTypeError(f"unknown dtype {x!r}{_suggestion(x)}")
-    if isinstance(x, np.dtype):
+    if is_a(x, np.dtype):
         return _by_numpy(x)
     if isinstance(x, type):
         # np.dtype gives object for any class, and reads fields that a ctypes class may lack.
@@ -284,7 +287,7 @@ def _by_vocabulary(x: object, vocabulary: str) -> DType:
         known = ", ".join(map(repr, _BY_VOCABULARY))
         raise DTypeError(f"unknown vocabulary {vocabulary!r}; known are {known}")
     # True == 1 and 1.0 == 1 would find FLOAT: only an int is a code.
-    parts = x if isinstance(x, tuple) else (x,)
+    parts = x if is_a(x, tuple) else (x,)
     if not any(isinstance(p, bool) or not isinstance(p, str | int | np.integer) for p in parts):
         found = keys.get(x)
         if found is not None:

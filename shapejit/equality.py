@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import is_a, plain
 from .dtypes import STRING
 from .errors import DTypeError
 from .operations import ascontiguous
-from .tensor import Bytes, Tensor, asarray, dtype_of, plain
+from .tensor import Bytes, Tensor, asarray, dtype_of
 
 _PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
 
@@ -42,9 +43,9 @@ def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
 
 
 def _checked(x: Any) -> Any:
-    if isinstance(x, Tensor):
+    if is_a(x, Tensor):
         return x
-    if isinstance(x, np.ndarray):
+    if is_a(x, np.ndarray):
         return plain(x)
     raise DTypeError(
         f"array_equal compares numpy.ndarrays and shapejit.Tensors, not {type(x).__name__}"

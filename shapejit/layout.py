@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from .dims import merged
 from .errors import FormatError, ReshapeError, shape_text
 from .request import MAX_SIZE, integers
 
@@ -210,15 +211,7 @@ class Layout:
         >>> Layout((2, 3, 4), (120, 40, 8), 0, 8).runs()
         [(6, 40), (4, 8)]
         """
-        merged: list[tuple[int, int]] = []
-        for size, stride in zip(self.shape, self.strides, strict=True):
-            if size == 1:
-                continue
-            if merged and merged[-1][1] == size * stride:
-                merged[-1] = (merged[-1][0] * size, stride)
-            else:
-                merged.append((size, stride))
-        return merged
+        return [(size, stride) for size, stride in merged(self.shape, self.strides)]
 
     def reshape(self, shape: Sequence[int]) -> Layout | None:
         """The view of `shape` (with as many elements), or None if there is none.

@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
+from .arrays import array_of, check_possible, is_a, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
 from .layout import Layout, normal_axes
+from .places import layout_of
 from .request import Request, integers, request
 from .resolver import target_shape
-from .tensor import Array, Tensor, asarray, fixed_width, plain
+from .tensor import Array, Tensor, asarray, fixed_width, is_array
 
 CODES = dtype("uint8")
 
@@ -55,9 +57,11 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
+    if type(x) is not np.ndarray:
+        x = checked(x)
     if isinstance(x, Tensor):
         return x.reshaped(request, copy, out)
-    array = x if type(x) is np.ndarray else _array(x)
+    array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
     if out is None and copy is not True:
@@ -76,18 +80,13 @@ def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None
 
 
 def checked(x: Array) -> Array:
-    """An ndarray without its subclass, or a Tensor; anything else is refused."""
-    return x if isinstance(x, Tensor) else _array(x)
-
-
-def _array(x: Any) -> NDArray[Any]:
-    """An ndarray, without its subclass; nothing else is converted silently."""
-    if not isinstance(x, np.ndarray):
+    """An ndarray without its subclass, or a Tensor; nothing else is converted silently."""
+    if not is_array(x):
         raise DTypeError(
             f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
             f"wrap it with numpy.asarray or shapejit.asarray"
         )
-    return plain(x)
+    return x if is_a(x, Tensor) else plain(x)
 
 
 def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
@@ -106,12 +105,13 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
+    if type(x) is not np.ndarray:
+        x = checked(x)
     if isinstance(x, Tensor):
         return x.materialized(out)
-    array = x if type(x) is np.ndarray else _array(x)
-    if out is None and array.flags.c_contiguous:
-        return array
-    return _copied(array, array.shape, out)
+    if out is None and x.flags.c_contiguous:
+        return x
+    return _copied(x, x.shape, out)
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
@@ -157,9 +157,15 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     (0, 8)
     """
     sizes = integers(shape, "the shape", "broadcast_to")
-    if not isinstance(x, Tensor):
-        return np.broadcast_to(_array(x), sizes)
-    return x.with_layout(x.layout.broadcast_to(sizes)).locked()
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.broadcast_to(sizes)).locked()
+    try:
+        return np.broadcast_to(x, sizes)
+    except ValueError:
+        layout_of(x).broadcast_to(sizes)  # refuses what Layouts refuse
+        check_possible(sizes, x.itemsize)
+        raise
 
 
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
@@ -174,6 +180,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     axes = normal_axes(given, x.ndim + len(given), "expand_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.expand_dims(axes))
+    check_possible((1,) * (x.ndim + len(axes)), x.itemsize)
     return np.expand_dims(x, axes)
 
 
@@ -206,7 +213,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
-    axes = integers(axis if isinstance(axis, Sequence) else (axis,), "axis", asked_by)
+    axes = integers(axis if is_a(axis, Sequence) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
 
 
@@ -320,10 +327,7 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    try:
-        target = outputs.target(out, t.dtype.codes, t.shape, (t,))
-    except ValueError as fault:
-        raise fault if isinstance(fault, ReshapeError) else _beyond_numpy(t, fault) from None
+    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
         t = _copied(t, t.shape, None)
@@ -343,15 +347,7 @@ def numpy(t: Tensor) -> NDArray[Any]:
     if t.dtype.packed:
         return unpack(t)
     strides = tuple(s // 8 for s in t.strides)
-    try:
-        return np.ndarray(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
-    except (ValueError, OverflowError) as fault:
-        raise _beyond_numpy(t, fault) from None
-
-
-def _beyond_numpy(t: Tensor, fault: Exception) -> ReshapeError:
-    """The error for a shape that no ndarray can have."""
-    return ReshapeError(f"NumPy has no array of {t.ndim} dims and {t.size} elements: {fault}")
+    return array_of(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
 
 
 def tobytes(t: Tensor) -> bytes:

@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import Bytes, plain
+from .arrays import array_of, is_a, plain
+from .buffers import Bytes
 from .dtypes import DType
 from .engine import address_of
 from .errors import DTypeError, ReshapeError, about, shape_text
 from .layout import Layout
 from .places import Places, Spans, named, overlap, place_of, places_of, read_alike
 from .request import Request
-from .tensor import Tensor
+from .tensor import Tensor, is_array
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
 
@@ -53,12 +54,12 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     An ndarray is asked for if `dtype` is NumPy's, a Tensor if it is a DType.
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
-    if not issubclass(type(out), kind):  # an object may say that it is of any class
+    if not is_a(out, kind):
         name = "a Tensor" if kind is Tensor else "an ndarray"
         raise DTypeError(f"out= must be {name} like the source, not {type(out).__name__}")
-    if isinstance(out, np.ma.MaskedArray):
+    if is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
-    seen: Any = out if isinstance(out, Tensor) else plain(out)
+    seen: Any = out if kind is Tensor else plain(out)
     if seen.dtype != dtype:
         raise DTypeError(f"out= has dtype {seen.dtype}, the result {dtype}")
     if seen.shape != shape:
@@ -80,7 +81,7 @@ def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
         if isinstance(dtype, DType):
             layout = Layout.row_major(shape, dtype.bits)
             return Tensor.trusted(new_bytes(layout.size * dtype.bits), dtype, layout)
-        return np.empty(shape, dtype)
+        return array_of(shape, dtype)
     # Written out, not called: a small copy may cost 1 us more than NumPy's.
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
     if not plain_out or out.shape != shape:
@@ -128,8 +129,9 @@ def array_over(
         made = Tensor.trusted(memory, dtype, layout)
         return made.locked() if locked else made
     strides = tuple(stride // 8 for stride in layout.strides)
-    array: NDArray[Any] = np.ndarray(layout.shape, dtype, memory.data, layout.offset // 8, strides)
-    array.flags.writeable = not locked
+    array = array_of(layout.shape, dtype, memory.data, layout.offset // 8, strides)
+    if locked:
+        array.flags.writeable = False
     return array
 
 
@@ -144,11 +146,11 @@ def given(
     kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
     bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
     layout = Layout.row_major(shape, bits)
-    if isinstance(out, kind):
+    if is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
         begins = begin + bits * prod(shape) * np.arange(count)
         return Places(begins, (layout,), np.zeros(count, np.intp)), out
-    if not isinstance(out, Sequence) or isinstance(out, str | bytes):
+    if not is_a(out, Sequence) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one {name} of all results or a sequence of {name}s, "
             f"not {type(out).__name__}"
@@ -209,9 +211,12 @@ class Pending:
 
     def add(self, out: Any) -> bool:
         """Whether it lies apart from all before; what is not an array is refused later."""
-        if not isinstance(out, np.ndarray | Tensor) or out.size == 0:
+        if not is_array(out):
             return True
-        begin, layout = place_of(out)
+        array = out if is_a(out, Tensor) else np.ndarray.view(out, np.ndarray)
+        if array.size == 0:
+            return True
+        begin, layout = place_of(array)
         low, high = layout.span
         start, end = (begin + low) // 8, (begin + high + 7) // 8
         place = bisect(self._ends, start)

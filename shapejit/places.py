@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import plain
+from .arrays import is_a, plain
 from .compilation import load
 from .engine import Addresses, address_of
 from .errors import about
@@ -99,7 +99,7 @@ def located(
     arrays = []
     for i, x in enumerate(items):
         with about(named(first, i)):
-            array = plain(x) if isinstance(x, np.ndarray) else x
+            array = plain(x) if is_a(x, np.ndarray) else x
             check(array)
         arrays.append(array)
     return arrays, places_of(arrays)

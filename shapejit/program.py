@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import outputs
+from .arrays import is_a, plain
 from .dtypes import DType
 from .engine import Addresses
 from .errors import DTypeError, ReshapeError, TraceError, about, shape_text
 from .fusion import Op, batched, checked_ops
 from .layout import Layout, checked_shape
 from .places import FEW, headers, located, named, place_of
-from .planner import Plan
-from .planner import plan as planned
+from .planning.planner import plan as planned
+from .planning.plans import Plan
 from .request import MAX_SIZE, integers
 from .specialization import Specialization
-from .tensor import Tensor, fixed_width, plain
+from .tensor import Tensor, fixed_width, is_array
 from .tracing import Recorded, Traced
 
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
@@ -47,7 +48,7 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
     ...     t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((32, 128, 64)))
     >>> print(heads)
     (8, 128, 256) -> (32, 128, 64) bfloat16: 1 copy, 524288 bytes read, 524288 written
-    1. scatter: runs in the source's order, dealt to a few places; 128 bytes at a time, 524288 bytes
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 524288 bytes
       loop 8: source +65536, target +65536 bytes
       column 4: source +128, target +16384 bytes
       row 128: source +512, target +128 bytes
@@ -57,7 +58,7 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
     sizes = checked_shape(shape, "the shape", "plan")
     trace = object()
     made = fn(Traced(kind, Recorded.start(Layout.row_major(sizes, kind.bits)), trace))
-    if not isinstance(made, Traced) or made.trace is not trace:
+    if not is_a(made, Traced) or made.trace is not trace:
         raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
     return Program(sizes, kind, made.layout.ops)
 
@@ -155,11 +156,11 @@ class Program:
             for fill, card, _ in self._kept.fast:
                 if fill(id(x), id(out), card):
                     return out
-        if isinstance(x, Tensor):
+        if is_a(x, Tensor):
             array: Any = x
             self._check_tensor(x)
         else:
-            array = plain(x) if isinstance(x, np.ndarray) else x
+            array = plain(x) if is_a(x, np.ndarray) else x
             self._check_array(array)
         if isinstance(array, Traced):
             return self._inlined(array, out)
@@ -202,24 +203,24 @@ class Program:
         """
         if callable(out):
             return list(self.imap(tensors, out))
-        if isinstance(tensors, np.ndarray | Tensor):
-            rows = self._rows(tensors)
-            if out is None or isinstance(out, np.ndarray | Tensor):
-                stack: Any = tensors
+        if is_array(tensors):
+            stack = self._checked_stack(tensors)
+            if out is None or is_array(out):
                 return self._batched(len(stack))(stack, out)
-            tensors = rows
+            tensors = _rows(stack)
         try:
             items = tuple(tensors)
         except NotImplementedError as fault:  # a memoryview of several dims
             raise DTypeError(f"not a sequence of tensors: {fault}") from None
         return self._map(items, out, 0)
 
-    def _rows(self, stack: Any) -> Iterator[Any]:
-        """The tensors of a stack, those without dims as arrays, too."""
+    def _checked_stack(self, x: NDArray[Any] | Tensor) -> Any:
+        """An array of tensors for this program, without its subclass."""
+        stack = x if is_a(x, Tensor) else plain(x)
         if stack.shape[1:] != self.source_shape or not stack.ndim:
             want = ", ".join(["n", *map(str, self.source_shape)])
             raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
-        return (stack[i, ...] for i in range(len(stack)))
+        return stack
 
     def imap(
         self,
@@ -246,8 +247,8 @@ class Program:
         """
         if out is not None and not callable(out):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
-        if isinstance(tensors, np.ndarray | Tensor):
-            tensors = self._rows(tensors)
+        if is_array(tensors):
+            tensors = _rows(self._checked_stack(tensors))
         each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
         most = max(1, min(MOST, AHEAD // max(each, 1)))
         if chunk is not None:
@@ -285,7 +286,7 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence whose first tensor has the number `first`."""
-        tensors = isinstance(items[0] if items else out, Tensor)
+        tensors = is_a(items[0] if items else out, Tensor)
         # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
         numpys = np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
         dtype: Any = self.dtype if tensors else numpys
@@ -297,7 +298,7 @@ class Program:
                 groups.append((self._specialized(layout), which))
         if out is not None:
             targets, kept = outputs.given(out, len(items), dtype, self.shape, first)
-            one = isinstance(out, np.ndarray | Tensor)
+            one = is_array(out)
             outputs.check_all_apart(sources, targets, one, first)
             for special, which in groups:
                 special.fill(sources.addresses[which], targets.addresses[which])
@@ -329,9 +330,9 @@ class Program:
         return t.with_layout(t.layout.after(self.ops))
 
     def _check_array(self, x: Any) -> None:
-        if isinstance(x, Tensor):
+        if is_a(x, Tensor):
             raise DTypeError("a Tensor among ndarrays")
-        if not isinstance(x, np.ndarray):
+        if not is_a(x, np.ndarray):
             raise DTypeError(
                 f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}"
             )
@@ -340,7 +341,7 @@ class Program:
         self._check_shape(x.shape)
 
     def _check_tensor(self, t: Any) -> None:
-        if not isinstance(t, Tensor):
+        if not is_a(t, Tensor):
             raise DTypeError(f"{type(t).__name__} among Tensors")
         if t.dtype is not self.dtype:
             raise DTypeError(f"the dtype is {t.dtype}, the program's {self.dtype}")
@@ -374,6 +375,11 @@ class Program:
                 programs.clear()
             programs[count] = program
         return program
+
+
+def _rows(stack: Any) -> Iterator[Any]:
+    """The tensors of a stack, those without dims as arrays, too."""
+    return (stack[i, ...] for i in range(len(stack)))
 
 
 class FastCall(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import plain
+from .arrays import is_a, plain
 from .errors import DTypeError, ReshapeError
 
 INFER = -1
@@ -80,7 +80,7 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     >>> integers(np.array([2, -1]), "the shape", "doctest")
     (2, -1)
     """
-    # isinstance(x, Sequence) takes longer than a view operation: skipped for these two.
+    # is_a(x, Sequence) takes longer than a view operation: skipped for these two.
     if type(values) is not tuple and type(values) is not list:
         values = _elements(values, what, asked_by)
     if len(values) > MAX_RANK:
@@ -102,14 +102,14 @@ def _integer(value: Any, what: str, asked_by: str) -> int:
 
 def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
     """The items of a sequence or a 1-D integer array, at most one more than MAX_RANK."""
-    if isinstance(values, np.ndarray):
+    if is_a(values, np.ndarray):
         array = plain(values)
         if array.ndim != 1:
             raise ReshapeError(f"{what} must be 1-D, not {array.ndim}-D", asked_by=asked_by)
         if array.dtype.type not in _INTEGERS:
             raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
         return list(array[: MAX_RANK + 1].tolist())
-    if not isinstance(values, Sequence) or isinstance(values, _BYTES):
+    if not is_a(values, Sequence) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"

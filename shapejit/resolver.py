@@ -10,6 +10,7 @@ from collections.abc import MutableSequence, Sequence
 from functools import lru_cache
 
 from . import errors
+from .arrays import is_a
 from .errors import DTypeError, ReshapeError
 from .request import COPY, INFER, MAX_SIZE, Request, integers
 
@@ -115,7 +116,7 @@ def resolve(source_shape: Sequence[int], request: Request) -> tuple[int, ...]:
     >>> sj.resolve((2, 3, 4), sj.onnx.request([0, -1]))
     (2, 12)
     """
-    if not isinstance(request, Request):
+    if not is_a(request, Request):
         raise DTypeError(f"expected a Request (see shapejit.onnx.request), not {request!r}")
     source = integers(source_shape, "the source shape", request.asked_by or "resolve")
     for i, size in enumerate(source):

@@ -6,6 +6,7 @@ import operator
 from types import EllipsisType
 from typing import Any
 
+from .arrays import is_a
 from .errors import OutOfBoundsError
 from .layout import Layout
 
@@ -21,7 +22,7 @@ def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     >>> sliced(Layout.row_major((4, 6), 4), (slice(None, None, -1), 2)).strides
     (-24,)
     """
-    items: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    items: tuple[Any, ...] = index if is_a(index, tuple) else (index,)
     given = sum(i is not None and i is not Ellipsis for i in items)
     rest = layout.ndim - given
     gaps = sum(i is Ellipsis for i in items)
@@ -38,7 +39,7 @@ def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
         elif i is None:
             layout = layout.insert(axis)
             axis += 1
-        elif isinstance(i, slice):
+        elif is_a(i, slice):
             start, stop, step = i.indices(layout.shape[axis])
             layout = layout.narrow(axis, start, len(range(start, stop, step)), step)
             axis += 1

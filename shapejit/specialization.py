@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, outputs, planner
-from .compilation import load
+from . import engine, outputs
+from .arrays import MOST_DIMS, possible
+from .buffers import memory_of
 from .engine import Addresses, address_of
-from .fusion import CONTIGUOUS, COPY, Op, route
-from .kernels.constants import MAX_RANK
+from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
 from .layout import Layout
 from .lazy import cached_property
 from .outputs import Kind
+from .planning import planner
 from .tensor import Bytes, Tensor
-from .tiling import Strategy
 
 SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
 
@@ -36,13 +36,19 @@ class Specialization:
         self.route = route(ops, source)
 
     @cached_property
+    def numpys(self) -> bool:
+        """Whether NumPy can do it step by step: it has arrays of all shapes on the way."""
+        shapes = [given[0] for name, given in self.ops if name in ("reshape", VIEW, "broadcast_to")]
+        return all(possible(shape, self.source.bits // 8) for shape in shapes)
+
+    @cached_property
     def small(self) -> bool:
         """Whether NumPy's own calls are faster than compiled ones, for one ndarray."""
+        if not self.numpys:
+            return False
         plans = [planner.plan(layout) for layout in self.route.fills]
         return all(
-            made.strategy in (Strategy.NUMPY, Strategy.NOTHING)
-            or (made.strategy is Strategy.ONE_RUN and made.nbytes < planner.NUMPY_BELOW)
-            for made in plans
+            made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
         )
 
     @cached_property
@@ -51,12 +57,7 @@ class Specialization:
         if len(self.route.fills) != 1:
             return None
         made = planner.compiled(self.route.fills[0], count=2)
-        if made.strategy is not Strategy.SMALL:
-            return None
-        table = engine.small_plan_of(made)
-        if self.route.fills[0].offset:
-            table[load("parcels").SHIFT] += self.route.fills[0].offset // 8
-        return table
+        return None if made.small is None else engine.small_plan_of(made)
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
@@ -70,12 +71,16 @@ class Specialization:
 
     def view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
         """The result as a view of the source, where the route has one."""
-        if not isinstance(x, Tensor):
+        if not isinstance(x, Tensor) and self.numpys:
             return self.by_numpy(x)
         view = self.route.view
         assert view is not None
-        seen = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
-        return seen.locked() if self.route.locked else seen
+        if not isinstance(x, Tensor):
+            memory, layout = memory_of(x, self.source.bits)
+            seen = view.at(view.offset + layout.offset)
+            return outputs.array_over(memory, x.dtype, seen, self.route.locked)
+        made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
+        return made.locked() if self.route.locked else made
 
     def new(self, sources: Addresses, dtype: Kind) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
@@ -88,7 +93,7 @@ class Specialization:
         slab = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh=True)
-        plain = self.route.view is None and len(self.route.shape) < MAX_RANK and slab.size
+        plain = self.route.view is None and len(self.route.shape) < MOST_DIMS and slab.size
         if isinstance(dtype, np.dtype) and plain:
             made = slab.view(dtype).reshape(len(slab), *self.route.shape)
             return [made[i, ...] for i in range(len(made))]

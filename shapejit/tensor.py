@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import dlpack
 from .arithmetic import without_arithmetic
+from .arrays import is_a, plain
 from .buffers import Bytes as Bytes
 from .buffers import as_ndarray, bytes_of, check_bytes, memory_of
-from .buffers import plain as plain
 from .dtypes import DType, dtype
 from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, checked_shape
 from .slicing import Index, sliced
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Array = TypeVar("Array", NDArray[Any], "Tensor")
 
@@ -65,14 +68,19 @@ class Tensor:
 
     def __init__(self, buffer: Bytes, dtype: object, layout: Layout) -> None:
         kind, memory = fixed_width(dtype), plain(buffer)
-        if not isinstance(layout, Layout):
+        if not is_a(layout, Layout):
             raise DTypeError(f"layout must be a Layout, not {type(layout).__name__}")
         # Made again to be checked: Layout's static methods and views are not.
         checked = Layout(layout.shape, layout.strides, layout.offset, layout.bits)
         if checked.bits != kind.bits:
             raise FormatError(f"the layout has {checked.bits} bits per element, {kind} {kind.bits}")
-        if not kind.packed and any(s % 8 for s in (checked.offset, *checked.strides)):
-            raise FormatError(f"elements of {kind} begin on whole bytes")
+        # Kernels take it that an element of 1, 2 or 4 bits lies within one byte.
+        unit = kind.bits if 8 % kind.bits == 0 else 1 if kind.packed else 8
+        if any(s % unit for s in (checked.offset, *checked.strides)):
+            raise FormatError(
+                f"offset {checked.offset} and strides {checked.strides} must be multiples of "
+                f"{unit} bits for {kind}"
+            )
         check_bytes(memory, checked)
         self.buffer, self.dtype, self.layout = memory, kind, checked
 
@@ -336,7 +344,7 @@ def asarray(x: Any, /) -> Tensor:
     >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
     (16, 8)
     """
-    if isinstance(x, Tensor):
+    if is_a(x, Tensor):
         return x
     array = as_ndarray(x)
     if array is None:
@@ -346,9 +354,14 @@ def asarray(x: Any, /) -> Tensor:
     return Tensor.trusted(memory, kind, layout)
 
 
+def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:
+    """Whether it is an ndarray or a Tensor, whatever its `__class__` says."""
+    return is_a(x, Tensor) or is_a(x, np.ndarray)
+
+
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:
     """The dtype of an array; `string` for an object array that has only str and bytes."""
-    if isinstance(x, Tensor):
+    if is_a(x, Tensor):
         return x.dtype
     array = plain(x)
     kind = dtype(array.dtype)

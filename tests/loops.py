@@ -2,7 +2,8 @@
 
 from contextlib import contextmanager
 
-from shapejit import boxes, cast_planner, copying, planner
+from shapejit import copying
+from shapejit.planning import boxes, casts, planner
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
@@ -28,7 +29,7 @@ BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 def use(kind):
     """From now on, plans are made with these limits."""
     vars(planner).update(LIMITS[kind])
-    vars(cast_planner).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
+    vars(casts).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
     vars(boxes).update(BOXES)
     forget_plans()
 
@@ -53,6 +54,6 @@ def use_boxes():
 def forget_plans():
     """Empty the caches of plans."""
     planner._plans.clear()
-    cast_planner._plans.clear()
+    casts._plans.clear()
     copying._plans.clear()
     copying._once.clear()

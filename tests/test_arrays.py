@@ -19,6 +19,7 @@ LIES = {
     "data": memoryview(b""),
     "ctypes": None,
     "T": None,
+    "__class__": sj.Tensor,
     "__array_interface__": {"data": (8, False), "shape": (9,), "typestr": "|u1", "version": 3},
 }
 
@@ -71,10 +72,33 @@ def lying(x):
         lambda x: sj.Tensor.frombuffer(x, "float16", (48,)).tobytes(),
         lambda x: to_tensorproto(x, "x").SerializeToString(),
         lambda x: list(to_tensorproto(x, "x").dims),
+        lambda x: sj.reshape_batch([x, x], (3, 8))[1],
+        lambda x: sj.plan((4, 6), "float32", lambda t: t.T.reshape((24,))).map([x, x])[1],
+        lambda x: sj.plan((6,), "float32", lambda t: t[::-1]).map(x),
     ],
 )
 def test_memory_is_read_from_numpys_own_structure(f):
     assert np.array_equal(f(lying(TRUE)), f(TRUE))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda out: sj.reshape(TRUE, (3, 8), out=out),
+        lambda out: sj.ascontiguous(TRUE.reshape(8, 3).T, out=out),
+        lambda out: sj.concat([TRUE.reshape(1, 4, 6).reshape(3, 8)], out=out),
+        lambda out: sj.reshape_batch([TRUE], (3, 8), out=[out])[0],
+        lambda out: sj.plan((4, 6), "float32", lambda t: t.reshape((3, 8)))(TRUE, out),
+        lambda out: sj.plan((8,), "float32", lambda t: t).map(TRUE.reshape(3, 8), out),
+        lambda out: sj.asarray(TRUE.reshape(3, 8)).unpack(out),
+    ],
+)
+def test_memory_is_written_to_numpys_own_structure(fill):
+    honest, out = np.zeros((3, 8), np.float32), lying(memory := np.zeros((3, 8), np.float32))
+    assert fill(honest) is honest
+    assert fill(out) is out
+    assert np.array_equal(memory, honest)
+    assert memory.any()
 
 
 def test_a_lying_view():
@@ -91,7 +115,8 @@ def test_a_lying_shape_tensor():
 
 
 class Pretender:
-    __class__ = property(lambda self: np.ndarray)
+    __class__ = property(lambda self: self.claims)
+    claims = np.ndarray
     shape, strides, dtype, size, ndim, itemsize = (3,), (4,), np.dtype("f4"), 3, 1, 4
     flags = np.zeros(1).flags
     base = None
@@ -110,10 +135,51 @@ class Pretender:
         lambda x: sj.array_equal(x, x),
         lambda x: sj.Tensor.frombuffer(x, "int8", (3,)),
         lambda x: sj.plan((3,), "float32", lambda t: t)(x),
+        lambda x: sj.plan((3,), "float32", lambda t: t)(TRUE[0, :3], x),
+        lambda x: sj.plan((3,), "float32", lambda t: t).map([x]),
+        lambda x: sj.plan((3,), "float32", lambda t: x),
+        lambda x: sj.reshape_batch([x], -1),
+        lambda x: sj.reshape_batch([TRUE], x),
+        lambda x: sj.concat([x, x]),
+        lambda x: sj.reshape(TRUE, -1, out=x),
+        lambda x: sj.resolve((3,), x),
+        lambda x: sj.Tensor(np.zeros(3, np.uint8), "int8", x),
+        lambda x: sj.asarray(TRUE)[x],
         to_tensorproto,
     ],
 )
-def test_what_only_says_that_it_is_an_ndarray(f):
-    assert isinstance(Pretender(), np.ndarray)
-    with pytest.raises(sj.ShapeJitError, match=r"expected a numpy\.ndarray, not Pretender"):
-        f(Pretender())
+@pytest.mark.parametrize("claims", [np.ndarray, sj.Tensor, np.dtype, sj.DType, list, dict, tuple])
+def test_what_only_says_of_what_class_it_is(f, claims):
+    x = Pretender()
+    x.claims = claims
+    assert isinstance(x, claims)
+    with pytest.raises((sj.ShapeJitError, TypeError), match=r"Pretender|fixed width"):
+        f(x)
+
+
+class LyingList(list):
+    def __len__(self):
+        return 40
+
+
+class LyingDict(dict):
+    def values(self):
+        return [TRUE.T] * 40
+
+    def __len__(self):
+        return 40
+
+
+def test_lengths_are_counted():
+    few, request = LyingList([(24,)] * 3), sj.onnx.request([-1])
+    for call in (
+        lambda: sj.reshape_batch([TRUE.T] * 40, few),
+        lambda: sj.reshape_batch([TRUE.T] * 40, -1, out=LyingList([np.zeros(24, np.float32)])),
+        lambda: sj.reshape_batch([TRUE.T] * 40, -1, out=range(10**30)),
+    ):
+        with pytest.raises(sj.ReshapeError, match="entries for 40 tensors"):
+            call()
+    assert sj.resolve_batch(few, request).tolist() == [[24]] * 3
+    out = {"a": np.zeros(24, np.float32)}
+    assert len(sj.reshape_batch(LyingDict(a=TRUE.T), -1, out=out)) == 1
+    assert len(sj.reshape_batch(LyingList([TRUE.T] * 3), -1)) == 3

@@ -435,14 +435,14 @@ sys.exit(headers.trusted())
 @settings(max_examples=300)
 @given(data=st.data(), x=arrays(st.just(np.uint16), max_rank=5, max_side=6))
 def test_views_exist_where_layouts_have_them(data, x):
-    from shapejit.kernels import parcels, shapes
+    from shapejit.kernels import shapes, small
 
     if not x.size:
         return
     shape = [n for n in np.array(data.draw(asks(x))).tolist() if n != -1]
     shape.append(x.size // prod(shape))
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = parcels.merged(sizes, strides, x.ndim)
+    kept = small.merge_dims(sizes, (strides,), x.ndim)
     have = shapes.has_view(sizes, kept, np.array(shape, np.int64))
     layout = Layout.of(x.shape, x.strides, 0, 2)
     assert have == (layout.reshape(shape) is not None)
@@ -452,19 +452,20 @@ def test_views_exist_where_layouts_have_them(data, x):
 @given(
     x=arrays(st.sampled_from(["u1", "u2", "u4", "u8", "c16", "V3", "V24"]), max_rank=6, max_side=9)
 )
-def test_parcels_are_copies(x):
-    from shapejit.kernels import parcels
+def test_small_plans_are_copies(x):
+    from shapejit.kernels import small
     from shapejit.kernels.constants import MAX_RANK
 
     if not x.size:
         return
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = parcels.merged(sizes, strides, x.ndim)
-    parcels.parcel(sizes, strides, kept, x.itemsize, table, 0)
+    kept = small.merge_dims(sizes, (strides,), x.ndim)
+    small.write_plan(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target = (engine.address_of(a) for a in (x, memory))
-    parcels.put(source, target + 32, table, 0, position, source, source + table[parcels.NEAR_BYTES])
+    end = source + table[small.NEAR_BYTES]
+    small.put(source, target + 32, table, 0, position, source, end, 0)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -472,8 +473,8 @@ def test_parcels_are_copies(x):
 
 @pytest.mark.skipif(not COMPILED, reason="too slow element by element")
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
-def test_parcels_at_every_edge(dtype):
-    from shapejit.kernels import parcels
+def test_small_plans_at_every_edge(dtype):
+    from shapejit.kernels import small
     from shapejit.kernels.constants import MAX_RANK
 
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
@@ -484,11 +485,11 @@ def test_parcels_at_every_edge(dtype):
             x = raw[: rows * columns].reshape(rows, columns)
             for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x[:, ::2], x):
                 sizes, strides = np.array(view.shape), np.array(view.strides)
-                kept = parcels.merged(sizes, strides, 2)
-                parcels.parcel(sizes, strides, kept, view.itemsize, table, 0)
+                kept = small.merge_dims(sizes, (strides,), 2)
+                small.write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 places = engine.address_of(view), engine.address_of(memory) + 32
-                parcels.put(*places, table, 0, position, places[0], places[0])
+                small.put(*places, table, 0, position, places[0], places[0], 0)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

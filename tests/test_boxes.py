@@ -9,10 +9,10 @@ from test_kernels import WIDTHS
 from test_packed import Guarded, run_alone  # noqa: F401 (for the script)
 
 import shapejit as sj
-from shapejit import planner
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
-from shapejit.tiling import IN_BOXES, Strategy
+from shapejit.planning import planner
+from shapejit.planning.strategies import Strategy
 
 # Shapes, and the views of them: axes, then a step for each dim of the source.
 SHORT = [
@@ -100,7 +100,7 @@ def test_what_is_copied_in_boxes(shape, axes, dtype, strategy):
         layout = layout.flip((len(shape) - 1,))
     made = planner.plan(layout.permute(axes), layout.bits)
     assert made.strategy is strategy
-    if strategy in IN_BOXES:
+    if strategy is not Strategy.TILES:
         # A box is long runs on both sides, and stays in a cache.
         dims = sorted([*made.rows, *made.columns], key=lambda loop: loop.target)
         run = made.width

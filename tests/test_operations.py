@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit import planner
 from shapejit.places import layout_of
-from shapejit.tiling import Strategy
+from shapejit.planning import planner
+from shapejit.planning.strategies import Strategy
 
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
 PACKED = [d for d in sj.dtypes.all() if d.packed]
@@ -487,3 +487,52 @@ def test_joins_refused(join):
     a = np.zeros((2, 3))
     with pytest.raises((sj.ShapeJitError, TypeError)):
         join(a, sj.asarray(a))
+
+
+MANY = (2, 3, *(1,) * 70)
+HUGE = (0, 2**62)
+BEYOND_NUMPY = {
+    "reshape": lambda x: sj.reshape(x, MANY),
+    "reshape, copied": lambda x: sj.reshape(x.T, MANY),
+    "broadcast_to": lambda x: sj.broadcast_to(x, (1,) * 70 + x.shape),
+    "expand_dims": lambda x: sj.expand_dims(x, tuple(range(70))),
+    "stack": lambda x: sj.stack([sj.reshape(x, (2, 3) + (1,) * 62)] * 2),
+    "batch": lambda x: sj.reshape_batch([x, x.T], MANY),
+    "large batch": lambda x: sj.reshape_batch([x.T] * 40, MANY),
+    "program": lambda x: sj.plan((2, 3), x.dtype, lambda t: t.reshape(MANY))(x),
+    "programs": lambda x: sj.plan((2, 3), x.dtype, lambda t: t.T.reshape(MANY)).map([x] * 9),
+    "huge": lambda x: sj.reshape(x[:, :0].T, HUGE),
+    "huge batch": lambda x: sj.reshape_batch([x[:, :0]] * 3, HUGE),
+    "huge program": lambda x: sj.plan((0,), x.dtype, lambda t: t.reshape(HUGE))(x[0, :0]),
+}
+
+
+@pytest.mark.parametrize("call", BEYOND_NUMPY.values(), ids=BEYOND_NUMPY)
+def test_shapes_that_tensors_have_and_ndarrays_have_not(call):
+    x = np.arange(6.0).reshape(2, 3)
+    call(sj.asarray(x))
+    with pytest.raises(sj.ReshapeError, match=r"no ndarray has the (2|65|72) dims"):
+        call(x)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_more_dims_on_the_way_than_an_ndarray_has(turned):
+    x = np.arange(6.0).reshape(2, 3)
+    x.flags.writeable = False
+    program = sj.plan(
+        (2, 3), "float64", lambda t: (t.T if turned else t).reshape(MANY).reshape((3, 2))
+    )
+    expected = (x.T if turned else x).reshape(3, 2).tolist()
+    for made in (program(x), program(x[:, ::-1][:, ::-1]), *program.map([x] * 3)):
+        assert made.tolist() == expected
+        assert np.shares_memory(made, x) is not turned
+    assert program(x, out=np.empty((3, 2))).tolist() == expected
+
+
+def test_tensors_of_many_dims_are_joined():
+    x = np.arange(6.0).reshape(2, 3)
+    for axis in (0, 1):
+        parts = [sj.asarray(x.T).reshape((3, 2, *(1,) * 70)), sj.asarray(x.T).reshape(MANY).flip()]
+        parts[1] = parts[1].permute_dims((*range(1, -1, -1), *range(2, 72)))
+        joined = np.concatenate([x.T, x.T.reshape(2, 3)[::-1, ::-1].T], axis)
+        assert sj.concat(parts, axis=axis).tobytes() == joined.tobytes()

@@ -2,10 +2,10 @@ import loops
 import numpy as np
 import pytest
 
-from shapejit import tiling
 from shapejit.layout import Layout
-from shapejit.planner import plan
-from shapejit.tiling import Strategy
+from shapejit.planning import tables
+from shapejit.planning.planner import plan
+from shapejit.planning.strategies import Strategy
 
 BIG = 1 << 10
 
@@ -21,9 +21,9 @@ def view(shape, bits, *views):
     ("layout", "strategy", "width"),
     [
         (view((0, 5), 8), Strategy.NOTHING, 1),
-        (view((BIG, BIG), 32), Strategy.ONE_RUN, 1),
+        (view((BIG, BIG), 32), Strategy.ONE_RUN, 4 * BIG * BIG),
         (view((3, 5), 4), Strategy.BIT_RUN, 60),
-        (view((4, 5), 4), Strategy.ONE_RUN, 1),
+        (view((4, 5), 4), Strategy.ONE_RUN, 10),
         (view((BIG, BIG), 8, ("narrow", 1, 1, 1000, 1)), Strategy.ROWS, 1000),
         (view((BIG, BIG, 3), 8, ("permute", (1, 0, 2))), Strategy.RUN_TILES, 3),
         (view((32, BIG, 128), 16, ("permute", (1, 0, 2))), Strategy.ROWS, 256),
@@ -108,7 +108,7 @@ def test_offsets_are_those_of_the_elements(bits):
     """However a side of a tile is cut, its table gives each element's place."""
     layout = view((5, 6, 7, 8, 9), bits, ("permute", (4, 3, 0, 2, 1)))
     made = plan(layout, bits)
-    count, inner, stride, block, start, _ = made.sides.tile[0].tolist()
+    count, start, inner, stride, block, _ = made.sides.tile[0].tolist()
     places = np.zeros(1, int)
     for size, source, _ in made.rows:
         places = (places[:, None] + np.arange(size) * source).reshape(-1)
@@ -123,4 +123,4 @@ def test_units_of_work():
     assert plan(view((3, 5000), 8), 8).count == 4  # pages
     assert plan(view((9000,), 4, ("flip",)), 4).count == 3  # blocks of codes
     made = plan(view((1000, 130), 32, ("permute", (1, 0))), 32)
-    assert made.count == -(-1000 // (tiling.ROW_BYTES[4] // 4))
+    assert made.count == -(-1000 // (tables.ROW_BYTES[4] // 4))

@@ -1,10 +1,12 @@
 import array
 import copy
 import ctypes
+import dataclasses
 import mmap
 import operator
 import pickle
 from itertools import product
+from random import Random
 
 import ml_dtypes
 import numpy as np
@@ -483,13 +485,32 @@ LIES = {
     "masked": (np.ma.masked_array(MEMORY), "int4", Layout.row_major((8,), 4)),
     "strings": (MEMORY, "string", Layout.row_major((0,), 4)),
     "no dtype": (MEMORY, "int5", Layout.row_major((1,), 5)),
-}
+    "offset within an element": (MEMORY, "uint2", Layout((3,), (2,), 7, 2)),
+    "stride within an element": (MEMORY, "int4", Layout((3,), (6,), 0, 4)),
+    "stride within a byte": (MEMORY, "int16", Layout((2,), (12,), 0, 16)),
+    "another dtype of that name": (
+        MEMORY, dataclasses.replace(sj.dtype("int4"), bits=8), Layout.row_major((4,), 8),
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("given", LIES.values(), ids=LIES)
 def test_a_tensor_is_checked_when_it_is_made(given):
     with pytest.raises((sj.FormatError, sj.DTypeError)):
         sj.Tensor(*given)
+
+
+@pytest.mark.parametrize("dtype", ["uint1", "uint2", "uint3", "int4", "float6_e3m2fn"])
+def test_elements_that_begin_anywhere(dtype):
+    random, bits = Random(7), sj.dtype(dtype).bits
+    unit = bits if 8 % bits == 0 else 1
+    stream = np.unpackbits(memory := np.arange(40, dtype=np.uint8), bitorder="little")
+    for _ in range(60):
+        first, outer, inner = (unit * random.randrange(24 // unit) for _ in range(3))
+        at = first + np.add.outer(outer * np.arange(3), inner * np.arange(5))
+        t = sj.Tensor(memory, dtype, Layout((3, 5), (outer, inner), first, bits))
+        expected = stream[at.reshape(-1, 1) + np.arange(bits)].reshape(-1)
+        assert t.tobytes() == np.packbits(expected, bitorder="little").tobytes()
 
 
 def test_a_tensor_of_its_parts():

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import operations
+from ..arrays import is_a
 from ..errors import DTypeError
 from ..tensor import Tensor, asarray
 
@@ -37,7 +38,7 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
 
     def is_appropriate_type(self, tensor: object) -> bool:
         """Whether einops should use this backend."""
-        return isinstance(tensor, Tensor)
+        return is_a(tensor, Tensor)
 
     def from_numpy(self, x: NDArray[Any]) -> Tensor:
         """An ndarray as a Tensor over the same memory."""

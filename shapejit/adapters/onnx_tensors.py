@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import is_a, plain
 from ..buffers import Bytes, bytes_of
 from ..dtypes import STRING, DType, dtype
 from ..errors import (
@@ -29,7 +30,7 @@ from ..files import external_data
 from ..files.paths import Path
 from ..layout import checked_shape
 from ..operations import pack
-from ..tensor import Tensor, asarray, dtype_of, plain
+from ..tensor import Tensor, asarray, dtype_of, is_array
 
 try:
     from onnx import TensorProto
@@ -220,9 +221,9 @@ def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> Te
     >>> to_tensorproto(Tensor.frombuffer(b"\\x21\\x03", "uint4", (3,)), "w").raw_data.hex()
     '2103'
     """
-    if not isinstance(tensor, Tensor | np.ndarray):
+    if not is_array(tensor):
         raise DTypeError(f"expected a shapejit.Tensor or an ndarray, not {type(tensor).__name__}")
-    if not isinstance(tensor, Tensor):
+    if not is_a(tensor, Tensor):
         tensor = plain(tensor)
     kind = dtype_of(tensor)
     if kind.onnx is None:
@@ -279,7 +280,7 @@ class IRTensor:
             raise ImportError(
                 "IRTensor needs onnx_ir: pip install 'shapejit[onnx]'", name="onnx_ir"
             ) from missing
-        if not isinstance(tensor, Tensor):
+        if not is_a(tensor, Tensor):
             raise DTypeError(f"expected a shapejit.Tensor, not {type(tensor).__name__}")
         try:
             self.dtype = onnx_ir.DataType(tensor.dtype.onnx)

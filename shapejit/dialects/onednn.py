@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from .. import request as requests
+from ..arrays import is_a
 from ..errors import DTypeError
 from ..operations import reshape_as
 from ..request import Request
-from ..tensor import Array, Tensor, dtype_of
+from ..tensor import Array, Tensor, dtype_of, is_array
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:
@@ -34,7 +35,7 @@ def _request(shape: Any, special_zero: bool, name: str) -> Request:
     if not isinstance(special_zero, bool | np.bool_):
         raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
     who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
-    if isinstance(shape, Tensor):
+    if is_a(shape, Tensor):
         shape = np.asarray(shape)
     return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
 
@@ -79,7 +80,7 @@ def dynamic_reshape(
 
 
 def _reshape(data: Array, asked: Request, name: str, copy: bool | None, out: Array | None) -> Array:
-    if not isinstance(data, np.ndarray | Tensor):
+    if not is_array(data):
         raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
     if kind.onednn is None:

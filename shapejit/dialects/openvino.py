@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from .. import request as requests
+from ..arrays import is_a
 from ..dtypes import STRING
 from ..errors import DTypeError
 from ..operations import reshape_as
 from ..request import Request
-from ..tensor import Array, Tensor, dtype_of
+from ..tensor import Array, Tensor, dtype_of, is_array
 
 _NAME = "openvino.Reshape-1"
 
@@ -29,7 +30,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     if not isinstance(special_zero, bool | np.bool_):
         raise DTypeError(f"special_zero of {_NAME} must be a bool, not {special_zero!r}")
     who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
-    if isinstance(shape, Tensor):
+    if is_a(shape, Tensor):
         shape = np.asarray(shape)
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
@@ -52,7 +53,7 @@ def reshape(
     (8, 0)
     """
     asked = request(shape, special_zero=special_zero)
-    if not isinstance(data, np.ndarray | Tensor):
+    if not is_array(data):
         raise DTypeError(f"{_NAME} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
     if kind.openvino is None or kind is STRING:

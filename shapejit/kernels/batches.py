@@ -1,7 +1,7 @@
-"""Many small tensors in one launch, as parcels.
+"""Many small tensors in one launch, by small plans.
 
-`sources` and `targets` are addresses of first elements. Tensors are dealt to
-the threads by their bytes, whole; what is larger goes by the kernels of a Plan.
+`sources` and `targets` are addresses of first elements. Threads take whole
+tensors, shared out by their bytes; what is larger goes by the kernels of a Plan.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from .constants import HIGH, LINE, LOW, SPAN
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
-from .parcels import NEAR, NEAR_BYTES, ask, put
 from .shares import take
+from .small import NEAR, NEAR_BYTES, ask, put
 
 FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1
 STAGED = 128 * 1024  # bytes of the largest tensor that passes through the stage: it is still in L2

@@ -1,62 +1,75 @@
 """Tiles of elements narrower than a byte, at any bit of source and target.
 
-As `tiles`, whose `shape` and `offsets` are here in elements and bits, and with the
-`facts` of `bits`. A block of rows passes through a buffer, a few lines of each row at a
-time; with several elements a byte these are exchanged within groups of rows, so
-that what is left is a transposition of bytes. Elements of 3 and 6 bits travel as
-codes, a byte each. Columns are staged, and moved to their bits from there.
+As `tiles`, whose `tile` and `offsets` are here in elements and bits. A block of rows
+passes through a buffer, a few lines of each row at a time; with several elements per
+byte these are exchanged within groups of rows, so that what is left is a transposition
+of bytes. Elements of 3 and 6 bits travel as codes, a byte each. Columns are staged, and
+moved to their bits from there.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .bitmoves import exchange, load_word, shift_line, shift_piece, widen_line, widen_piece
-from .bits import LINE_BITS, append, flush_bits, move_bits, narrow
+from .bit_vectors import exchange, shift_line, shift_piece, unpack_line, unpack_piece
+from .bits import LINE_BITS, append, flush_bits, move_bits
+from .codes import pack
 from .constants import (
     BIT_COLUMNS,
+    BLOCK,
+    BUFFER_AT,
+    COLUMNS,
+    COUNT,
+    DENSE,
     DENSE_PIECES,
     HIGH,
     LINE,
     LOW,
     MOST_AHEAD,
+    PACKED_AT,
     PIECE,
+    PITCH,
+    ROWS,
     SPAN,
     STAGE,
+    STAGED,
+    STREAMED,
     TENSOR,
+    WIDTHS,
 )
 from .jit import Numbers, Table, kernel
-from .memory import WIDTHS, move_line, move_piece, prefetch, size_of, transpose_even
-from .odometer import advance, enter
+from .memory import load_word, move_line, move_piece, prefetch, size_of
+from .odometer import offset_at, seek, step
 from .shares import take
 from .tiles import NEAR, block_of
+from .vectors import transpose_even
 
-PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
+BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each
 AHEAD = 16 * LINE_BITS  # of rows, asked for before they are needed
 _BYTE = WIDTHS[1]
 
 
 @kernel
-def take_block(into: int, row: int, bits: Any) -> None:
+def read_block(into: int, row: int, bits: Any) -> None:
     """Put the elements of a whole block of columns of a row into the buffer."""
     width = len(bits)
-    come, shift = row >> 3, row & 7
+    src, shift = row >> 3, row & 7
     if 8 % width != 0:
-        for line in range(0, PITCH, LINE):
-            widen_line(into + line, come + line * width // 8, shift, bits)
+        for line in range(0, BUFFER_PITCH, LINE):
+            unpack_line(into + line, src + line * width // 8, shift, bits)
     elif shift == 0:
-        for line in range(0, PITCH * width // 8, LINE):
-            move_line(into + line, come + line)
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
+            move_line(into + line, src + line)
     else:
-        for line in range(0, PITCH * width // 8, LINE):
-            shift_line(into + line, come + line, shift)
+        for line in range(0, BUFFER_PITCH * width // 8, LINE):
+            shift_line(into + line, src + line, shift)
 
 
 @kernel
-def take_piece(into: int, row: int, bits: Any) -> None:
+def read_piece(into: int, row: int, bits: Any) -> None:
     """Put 16 bytes of a row, or 16 codes, into the buffer."""
     if 8 % len(bits) != 0:
-        widen_piece(into, row >> 3, row & 7, bits)
+        unpack_piece(into, row >> 3, row & 7, bits)
     elif row & 7 == 0:
         move_piece(into, row >> 3)
     else:
@@ -64,7 +77,7 @@ def take_piece(into: int, row: int, bits: Any) -> None:
 
 
 @kernel
-def take_rows(
+def read_rows(
     buffer: int,
     source: int,
     rows_at: int,
@@ -80,8 +93,8 @@ def take_rows(
     asked for, at last those of the next block.
     """
     width = len(bits)
-    per_byte = 8 // width if 8 % width == 0 else 1
-    step, pitch = PIECE * per_byte, PITCH // per_byte
+    together = 8 // width if 8 % width == 0 else 1
+    step, pitch = PIECE * together, BUFFER_PITCH // together
     whole = count // step * step
     ahead = min(max(NEAR, AHEAD // (count * width)), MOST_AHEAD)
     for r in range(rows):
@@ -89,21 +102,114 @@ def take_rows(
             near = source + load_word(rows_at + 8 * (r + ahead))
         else:
             near = next_source + load_word(next_at + 8 * (r + ahead - rows))
-        into = buffer + r % per_byte * LINE * pitch + r // per_byte * pitch
+        into = buffer + r % together * LINE * pitch + r // together * pitch
         row = source + load_word(rows_at + 8 * r)
         if count == BIT_COLUMNS:
             for line in range(0, BIT_COLUMNS * width // 8, LINE):
                 prefetch((near >> 3) + line)
-            take_block(into, row, bits)
+            read_block(into, row, bits)
         else:
             last = count * width >> 3
             for line in range(0, last, LINE):
                 prefetch((near >> 3) + line)
             prefetch((near >> 3) + last)
             for q in range(0, whole, step):
-                take_piece(into + q // per_byte, row + q * width, bits)
+                read_piece(into + q // together, row + q * width, bits)
             if whole < count:
-                take_piece(into + whole // per_byte, row + (count - step) * width, bits)
+                read_piece(into + whole // together, row + (count - step) * width, bits)
+
+
+@kernel
+def transpose_bits(
+    buffer: int, stage: int, pitch: int, rows: int, count: int, bits: Any, pieces: Any
+) -> None:
+    """Transpose `count` columns of the rows in the buffer to the stage, `pitch` bytes apart."""
+    width = len(bits)
+    together = 8 // width if 8 % width == 0 else 1
+    between, each = BUFFER_PITCH // together, PIECE * together
+    if together > 1:
+        for done in range(0, (rows + together - 1) // together * between, LINE):
+            exchange(buffer + done, LINE * between, bits)
+    for c in range(together):
+        for k in range(0, count, each):
+            q = min(k, count - each)
+            src = buffer + c * LINE * between + k // together
+            dst = stage + (q + c) * pitch
+            transpose_even(src, between, dst, together * pitch, _BYTE, pieces)
+
+
+@kernel
+def drain_dense(
+    dst: int, stage: int, packed: int, pitch: int, count: int, limit: int, streamed: bool, bits: Any
+) -> None:
+    """Move `count` whole rows of `limit` elements that follow one another in the target.
+
+    They are gathered at `packed` as they do.
+    """
+    width = len(bits)
+    lead = dst & (LINE_BITS - 1)
+    filled = lead
+    for q in range(count):
+        row = stage + q * pitch
+        if 8 % width != 0:
+            pack(row, row, limit, bits)
+        if (filled | limit * width) & 7 == 0:
+            for done in range(0, limit * width >> 3, PIECE):
+                move_piece(packed + (filled >> 3) + done, row + done)
+        else:
+            append(8 * packed + filled, 8 * row, limit * width, row + pitch)
+        filled += limit * width
+        if filled + limit * width > 8 * STAGE:
+            dst, filled = flush_bits(dst, packed, lead, filled, streamed)
+            lead = 0
+    move_bits(dst, 8 * packed + lead, filled - lead, streamed)
+
+
+@kernel
+def drain_row(
+    dst: int, row: int, own: int, end: int, count: int, limit: int, streamed: bool, bits: Any
+) -> None:
+    """Move the lines that start in elements [own, end) of a row of `limit`, and its first bits.
+
+    `count` elements from `own` on are on the stage.
+    """
+    width = len(bits)
+    if 8 % width != 0:
+        pack(row, row, count, bits)
+    first, behind = dst + own * width, dst + end * width
+    if own > 0:
+        first += -first & (LINE_BITS - 1)
+    if end < limit:
+        behind = min(behind + (-behind & (LINE_BITS - 1)), dst + limit * width)
+    if first < behind:
+        move_bits(first, 8 * row + first - dst - own * width, behind - first, streamed)
+
+
+@kernel
+def drain_bits(
+    dst: int,
+    stage: int,
+    tile: Table,
+    offsets: Numbers,
+    columns: int,
+    count: int,
+    own: int,
+    rows: int,
+    streamed: bool,
+    bits: Any,
+) -> None:
+    """Move `count` columns of a tile, whose offsets stand at `columns`, to the target."""
+    width, pitch, limit = len(bits), tile[STAGED, PITCH], tile[ROWS, COUNT]
+    if tile[STAGED, DENSE] == DENSE_PIECES:
+        move_bits(dst + offsets[columns], 8 * stage, count * limit * width, streamed)
+    elif tile[STAGED, DENSE] != 0:
+        packed = stage + tile[STAGED, PACKED_AT]
+        drain_dense(dst + offsets[columns], stage, packed, pitch, count, limit, streamed, bits)
+    else:
+        end = min(own + tile[ROWS, BLOCK], limit)
+        for q in range(count):
+            place, row = dst + offsets[columns + q], stage + q * pitch
+            drain_row(place, row, own, end, rows, limit, streamed, bits)
 
 
 @kernel
@@ -113,90 +219,42 @@ def bit_tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
+    tile: Table,
     offsets: Numbers,
-    streamed: bool,
     bits: Any,
     pieces: Any,
 ) -> None:
     """Transpose tiles of elements of as many bits as `bits` is long."""
     width = len(bits)
-    vector = PIECE * size_of(pieces)
-    per_byte = 8 // width if 8 % width == 0 else 1
-    step_p, step_q = per_byte * vector, PIECE * per_byte
+    together = 8 // width if 8 % width == 0 else 1
+    step_p, step_q = together * PIECE * size_of(pieces), PIECE * together
     over = (LINE_BITS + width - 1) // width
-    pitch = PITCH // per_byte
-    apart, dense = shape[2, 2], shape[2, 0]
-    table = offsets.ctypes.data
-    buffer, packed = stage + shape[3, 1], stage + shape[3, 2]
+    table, buffer = offsets.ctypes.data, stage + tile[STAGED, BUFFER_AT]
+    streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        s += source
-        t += target
-        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
-        for _ in range(low, high):
-            come = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-            to = t + q_low // shape[1, 1] * shape[1, 2]
-            p_rest, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-            p_count, q_count, own = p_high - p_low, q_high - q_low, p_own
-            s, t = advance(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 0, step_q)
+        s, t = seek(loops, at, span[LOW])
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
+        src, rows = offset_at(tile, ROWS, p_low)
+        src += source + s + q_low * width
+        for _ in range(span[LOW], span[HIGH]):
+            own, p_count, q_count = p_own, p_high - p_low, q_high - q_low
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            dst += target + t
+            s, t = step(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 0, step_q)
+            next_src, next_rows = offset_at(tile, ROWS, p_low)
+            next_src += source + s + q_low * width
             for p in range(0, p_count, step_p):
-                rows = min(step_p, p_count - p)
+                count = min(step_p, p_count - p)
                 # What comes next: the next block of rows, which may be the next tile's.
-                ahead, rows_ahead = come, p_rest + p + step_p
-                if p + step_p >= p_count:
-                    ahead = s + p_low // shape[0, 1] * shape[0, 2] + q_low * width
-                    rows_ahead = p_low % shape[0, 1]
-                rows_at, ahead_at = table + 8 * (p_rest + p), table + 8 * rows_ahead
-                take_rows(buffer, come, rows_at, rows, q_count, ahead, ahead_at, bits)
-                if per_byte > 1:
-                    for done in range(0, (rows + per_byte - 1) // per_byte * pitch, LINE):
-                        exchange(buffer + done, LINE * pitch, bits)
-                for c in range(per_byte):
-                    for k in range(0, q_count, step_q):
-                        q = min(k, q_count - step_q)
-                        piece = buffer + c * LINE * pitch + k // per_byte
-                        place = stage + (q + c) * apart + p // per_byte
-                        transpose_even(piece, pitch, place, per_byte * apart, _BYTE, pieces)
-            limit = shape[0, 0]
-            last = min(own + shape[0, 3], limit)
-            if dense == DENSE_PIECES:
-                move_bits(to + offsets[columns], 8 * stage, q_count * limit * width, streamed)
-                q_count = 0
-            elif dense != 0:
-                # Whole rows that follow one another in the target, gathered as they do.
-                place = to + offsets[columns]
-                lead = place & (LINE_BITS - 1)
-                filled = lead
-                for q in range(q_count):
-                    row = stage + q * apart
-                    if per_byte == 1:
-                        narrow(row, row, limit, bits)
-                    if (filled | limit * width) & 7 == 0:
-                        for done in range(0, limit * width >> 3, PIECE):
-                            move_piece(packed + (filled >> 3) + done, row + done)
-                    else:
-                        append(8 * packed + filled, 8 * row, limit * width, row + apart)
-                    filled += limit * width
-                    if filled + limit * width > 8 * STAGE:
-                        place, filled = flush_bits(place, packed, lead, filled, streamed)
-                        lead = 0
-                move_bits(place, 8 * packed + lead, filled - lead, streamed)
-                q_count = 0
-            for q in range(q_count):
-                row, begin = stage + q * apart, to + offsets[columns + q]
-                if per_byte == 1:
-                    narrow(row, row, p_count, bits)
-                # The lines that start in the tile's own part of the row, and the row's first bits.
-                first, behind = begin + own * width, begin + last * width
-                if own > 0:
-                    first += -first & (LINE_BITS - 1)
-                if last < limit:
-                    behind = min(behind + (-behind & (LINE_BITS - 1)), begin + limit * width)
-                if first < behind:
-                    from_stage = 8 * row + first - begin - own * width
-                    move_bits(first, from_stage, behind - first, streamed)
+                ahead, then = next_src, next_rows
+                if p + step_p < p_count:
+                    ahead, then = src, rows + p + step_p
+                rows_at, then_at = table + 8 * (rows + p), table + 8 * then
+                read_rows(buffer, src, rows_at, count, q_count, ahead, then_at, bits)
+                place = stage + p // together
+                transpose_bits(buffer, place, tile[STAGED, PITCH], count, q_count, bits, pieces)
+            drain_bits(dst, stage, tile, offsets, columns, q_count, own, p_count, streamed, bits)
+            src, rows = next_src, next_rows

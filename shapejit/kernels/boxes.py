@@ -2,32 +2,49 @@
 
 The arguments are those of `copies`; `loops` has two more columns, how far the last
 step of a loop goes back in source and target, so that all boxes are alike.
-`shape` holds (length, start) of each part of `offsets`: rows in the source, columns,
-their places on the stage; the first rows of blocks, pieces of columns, the places of
-these; runs on the stage and in the target; lines of the source. Then (bytes of a run,
-bytes behind a box's first element that are read in whole pieces).
+`box` is the table of the parts of `offsets`, whose words stand in `constants`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, TENSOR
+from .constants import (
+    AHEAD,
+    BLOCKS,
+    COLUMNS,
+    COUNT,
+    DST,
+    HIGH,
+    LEFT,
+    LINE,
+    LINES,
+    LOW,
+    NBYTES,
+    PIECE,
+    PIECE_PLACES,
+    PIECES,
+    PLACES,
+    REACH,
+    ROWS,
+    RUN,
+    RUN_TARGETS,
+    RUNS,
+    SOURCE,
+    SPAN,
+    SRC,
+    START,
+    STREAMED,
+    TARGET,
+    TENSOR,
+    WIDTHS,
+)
 from .copies import small_row
 from .jit import Numbers, Table, kernel
-from .memory import (
-    WIDTHS,
-    copy,
-    move,
-    move_piece,
-    pick,
-    prefetch,
-    size_of,
-    stream_line,
-    transpose_block,
-)
-from .odometer import advance, enter
+from .memory import copy, move, move_piece, prefetch, size_of, stream_line
+from .odometer import seek, step
 from .shares import take
+from .vectors import pick, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between which lines of the next box are asked for
@@ -48,24 +65,25 @@ def back(loops: Table, at: Numbers) -> tuple[int, int]:
 
 @kernel
 def singles(
-    come: int,
+    src: int,
     stage: int,
     ahead: int,
-    shape: Table,
-    offsets: Table,
+    box: Table,
+    offsets: Numbers,
     nbytes: int,
     safe: bool,
     width: Any,
 ) -> None:
     """Fill the stage by runs of `nbytes`; `safe` if 16 bytes may be read of each."""
-    rows, columns, places, lines = shape[0, 1], shape[1, 1], shape[2, 1], shape[8, 1]
-    count, every = shape[0, 0], shape[0, 0] * shape[1, 0]
+    rows, columns = box[ROWS, START], box[COLUMNS, START]
+    places, lines = box[PLACES, START], box[LINES, START]
+    count, every = box[ROWS, COUNT], box[ROWS, COUNT] * box[COLUMNS, COUNT]
     asked = 0
-    for j in range(shape[1, 0]):
-        begin, place = come + offsets[columns + j], stage + offsets[places + j]
+    for j in range(box[COLUMNS, COUNT]):
+        begin, place = src + offsets[columns + j], stage + offsets[places + j]
         for first in range(0, count, CHUNK):
             last = min(first + CHUNK, count)
-            wanted = (j * count + last) * shape[8, 0] // every
+            wanted = (j * count + last) * box[LINES, COUNT] // every
             while asked < wanted:
                 prefetch(ahead + offsets[lines + asked])
                 asked += 1
@@ -116,14 +134,75 @@ def leave(target: int, stage: int, nbytes: int) -> None:
 
 
 @kernel
-def drain(target: int, stage: int, shape: Table, offsets: Table, streamed: bool) -> None:
+def drain(target: int, stage: int, box: Table, offsets: Numbers, streamed: bool) -> None:
     """Move the runs of a full stage to the target."""
-    staged, places, run = shape[6, 1], shape[7, 1], shape[9, 0]
-    for k in range(shape[6, 0]):
+    staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
+    for k in range(box[RUNS, COUNT]):
         if streamed:
             leave(target + offsets[places + k], stage + offsets[staged + k], run)
         else:
             copy(target + offsets[places + k], stage + offsets[staged + k], run)
+
+
+@kernel
+def next_box(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    box: Table,
+    offsets: Numbers,
+) -> bool:
+    """Drain the stage, go to the next box; False when the job is done.
+
+    `span` gets the box's addresses `SRC` and `DST`, and `AHEAD`, that of the next one.
+    """
+    at = span[SPAN:]
+    if span[LEFT] > 0:
+        drain(span[DST], stage, box, offsets, work[STREAMED] != 0)
+        span[LEFT] -= 1
+    if span[LEFT] == 0:
+        if not take(work, span):
+            return False
+        s, t = seek(loops, at, span[LOW])
+        span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
+        span[LEFT] = span[HIGH] - span[LOW]
+    back_s, back_t = back(loops, at)
+    span[SRC], span[DST] = span[SOURCE] - back_s, span[TARGET] - back_t
+    span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
+    back_s, back_t = back(loops, at)
+    span[AHEAD] = span[SOURCE] - back_s
+    return True
+
+
+@kernel
+def blocks(
+    src: int,
+    stage: int,
+    ahead: int,
+    box: Table,
+    offsets: Numbers,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Fill the stage by blocks transposed in registers."""
+    size, table = size_of(width), offsets.ctypes.data
+    lines, count = box[LINES, START], box[PIECES, COUNT]
+    # Lines of the next box to ask for with each block, as a binary fraction.
+    each = (box[LINES, COUNT] << SHIFT) // (box[BLOCKS, COUNT] * count)
+    asked = done = 0
+    for i in range(box[BLOCKS, COUNT]):
+        first = offsets[box[BLOCKS, START] + i]
+        rows, dst = table + 8 * (box[ROWS, START] + first), stage + first * size
+        for j in range(count):
+            done += each
+            while asked < done >> SHIFT:
+                prefetch(ahead + offsets[lines + asked])
+                asked += 1
+            begin = src + offsets[box[PIECES, START] + j]
+            columns = table + 8 * (box[PIECE_PLACES, START] + j * (PIECE // size))
+            transpose_block(begin, rows, dst, columns, width, pieces)
 
 
 @kernel
@@ -133,9 +212,8 @@ def boxes(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
-    streamed: bool,
+    box: Table,
+    offsets: Numbers,
     nbytes: int,
     reach: int,
     width: Any,
@@ -145,39 +223,13 @@ def boxes(
 
     Of the source, `reach` bytes may be read.
     """
-    size, table = size_of(width), offsets.ctypes.data
-    step_q = PIECE // size
-    lines, blocks, starts = shape[8, 1], shape[3, 0], shape[4, 0]
-    # Lines of the next box to ask for with each block, as a binary fraction.
-    each = (shape[8, 0] << SHIFT) // max(1, blocks * starts)
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        back_s, back_t = back(loops, at)
-        for _ in range(low, high):
-            come, to = source + s - back_s, target + t - back_t
-            s, t = advance(loops, at, s, t)
-            back_s, back_t = back(loops, at)
-            ahead = source + s - back_s
-            safe = come + shape[9, 1] <= source + reach
-            if safe and blocks > 0:
-                asked = done = 0
-                for i in range(blocks):
-                    first = offsets[shape[3, 1] + i]
-                    rows_at, place = table + 8 * (shape[0, 1] + first), stage + first * size
-                    for j in range(starts):
-                        done += each
-                        while asked < done >> SHIFT:
-                            prefetch(ahead + offsets[lines + asked])
-                            asked += 1
-                        begin = come + offsets[shape[4, 1] + j]
-                        columns = table + 8 * (shape[5, 1] + j * step_q)
-                        transpose_block(begin, rows_at, place, columns, width, pieces)
-            else:
-                singles(come, stage, ahead, shape, offsets, nbytes, safe, width)
-            drain(to, stage, shape, offsets, streamed)
+    while next_box(places, work, span, stage, loops, box, offsets):
+        src, ahead = span[SRC], span[AHEAD]
+        safe = src + box[RUN, REACH] <= places[0, span[TENSOR]] + reach
+        if safe and box[BLOCKS, COUNT] > 0:
+            blocks(src, stage, ahead, box, offsets, width, pieces)
+        else:
+            singles(src, stage, ahead, box, offsets, nbytes, safe, width)
 
 
 @kernel
@@ -187,37 +239,26 @@ def pick_boxes(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
-    streamed: bool,
-    step: Any,
-    back_tag: Any,
+    box: Table,
+    offsets: Numbers,
+    apart: Any,
+    direction: Any,
     width: Any,
     pieces: Any,
 ) -> None:
     """`boxes` of rows whose elements lie a few apart in the source, or backwards."""
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
-    rows, columns, staged, lines = shape[0, 1], shape[1, 1], shape[2, 1], shape[8, 1]
-    count = shape[0, 0]
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        back_s, back_t = back(loops, at)
-        for _ in range(low, high):
-            come, to = source + s - back_s, target + t - back_t
-            s, t = advance(loops, at, s, t)
-            back_s, back_t = back(loops, at)
-            ahead, asked = source + s - back_s, 0
-            for j in range(shape[1, 0]):
-                begin, place = come + offsets[columns + j], stage + offsets[staged + j]
-                wanted = (j + 1) * shape[8, 0] // shape[1, 0]
-                while asked < wanted:
-                    prefetch(ahead + offsets[lines + asked])
-                    asked += 1
-                for i in range(0, count, each):
-                    p = min(i, count - each)
-                    pick(begin + offsets[rows + p], place + p * size, step, back_tag, width, pieces)
-            drain(to, stage, shape, offsets, streamed)
+    rows, columns, staged = box[ROWS, START], box[COLUMNS, START], box[PLACES, START]
+    count, lines = box[ROWS, COUNT], box[LINES, START]
+    while next_box(places, work, span, stage, loops, box, offsets):
+        src, ahead, asked = span[SRC], span[AHEAD], 0
+        for j in range(box[COLUMNS, COUNT]):
+            begin, dst = src + offsets[columns + j], stage + offsets[staged + j]
+            wanted = (j + 1) * box[LINES, COUNT] // box[COLUMNS, COUNT]
+            while asked < wanted:
+                prefetch(ahead + offsets[lines + asked])
+                asked += 1
+            for i in range(0, count, each):
+                p = min(i, count - each)
+                pick(begin + offsets[rows + p], dst + p * size, apart, direction, width, pieces)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .bits import fill, move_bits, narrow, widen
+from .bits import move_bits
+from .codes import fill, pack, unpack
 from .constants import (
     BACK,
     BOX_SCALE,
@@ -26,7 +27,9 @@ from .constants import (
     FETCHED,
     HIGH,
     LOW,
+    ONE_BY_ONE,
     PACKED,
+    RUN_BY_RUN,
     RUN_SCALE,
     RUN_SHIFT,
     RUN_SOURCE,
@@ -34,14 +37,15 @@ from .constants import (
     RUN_ZERO,
     SCALES,
     SPAN,
+    STREAMED,
     TENSOR,
     ZEROS,
 )
 from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
-from .parcels import put
 from .shares import take
+from .small import put
 
 
 @kernel
@@ -93,25 +97,25 @@ def cast_boxes(
     entry: int,
     count: int,
     block: int,
-    nbytes: int,
+    nbits: int,
     scales: int,
     scale_step: int,
     zeros: int,
     zero_step: int,
-    streamed: bool,
 ) -> None:
-    """Convert elements of whole bytes; a run is `count` elements, `nbytes` in the target."""
-    position = span[SPAN:]
+    """Convert elements of whole bytes; a run is `count` elements, `nbits` in the target."""
+    position, streamed = span[SPAN:], work[STREAMED] != 0
     while take(work, span):
         source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
             begin = source + (s >> 3)
-            ahead = begin
-            if unit + 1 < span[HIGH]:
-                ahead = source + (box_at(loops, unit + 1)[0] >> 3)
             if len(fetch) > 0:
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, ahead - begin)
+                ahead = begin
+                if unit + 1 < span[HIGH]:
+                    ahead = source + (box_at(loops, unit + 1)[0] >> 3)
+                apart = ahead - begin
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, apart)
                 begin = stage + spots[FETCHED]
             scale, zero = repeat_scales(
                 stage, spots, scales + scale, zeros + zero, scale_plans, position
@@ -132,7 +136,7 @@ def cast_boxes(
                     runs[r, RUN_SHIFT],
                 )
                 if streamed:
-                    stream(into, made, nbytes)
+                    stream(into, made, nbits >> 3)
 
 
 @kernel
@@ -146,7 +150,6 @@ def cast_packed(
     spots: Numbers,
     fetch: Numbers,
     scale_plans: Numbers,
-    inner: Table,
     entry: int,
     count: int,
     block: int,
@@ -155,32 +158,33 @@ def cast_packed(
     scale_step: int,
     zeros: int,
     zero_step: int,
-    streamed: bool,
+    inner: Table,
     reach: int,
     source_bits: Any,
     target_bits: Any,
     unpacks: int,
     packs: bool,
 ) -> None:
-    """`cast_boxes` where source or target have several elements per byte, in runs of `nbits`.
+    """`cast_boxes` where source or target have several elements per byte.
 
-    `unpacks` tells how codes are fetched: 0 as bytes, 1 run by run, 2 one by one along
-    the `inner` loops.
+    `unpacks` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
+    loops, or 0: as bytes.
     """
-    position = span[SPAN:]
+    position, streamed = span[SPAN:], work[STREAMED] != 0
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
             begin = (source + s) >> 3
-            ahead = begin
-            if unit + 1 < span[HIGH]:
-                ahead = (source + box_at(loops, unit + 1)[0]) >> 3
             if len(fetch) > 0:
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, ahead - begin)
+                ahead = begin
+                if unit + 1 < span[HIGH]:
+                    ahead = (source + box_at(loops, unit + 1)[0]) >> 3
+                apart = ahead - begin
+                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, apart)
                 begin = stage + spots[FETCHED]
-            if unpacks == 2:
+            if unpacks == ONE_BY_ONE:
                 elements = count * len(runs)
                 begin = stage + spots[FETCHED]
                 fill(begin, source + s, inner, position, 0, elements, end, source_bits)
@@ -189,9 +193,9 @@ def cast_packed(
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
-                if unpacks == 1:
+                if unpacks == RUN_BY_RUN:
                     codes = stage + spots[FETCHED]
-                    widen(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                    unpack(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
                 into = target + t + runs[r, RUN_TARGET]
                 made = stage + spots[CONVERTED] if streamed or packs else into >> 3
                 convert(
@@ -207,7 +211,7 @@ def cast_packed(
                     runs[r, RUN_SHIFT],
                 )
                 if packs:
-                    narrow(stage + spots[PACKED], made, count, target_bits)
+                    pack(stage + spots[PACKED], made, count, target_bits)
                     move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
                 elif streamed:
                     stream(into >> 3, made, nbits >> 3)

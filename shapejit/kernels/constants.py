@@ -3,6 +3,12 @@
 Importing this module does not import numba.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
 MAX_RANK = 64  # dims of an ndarray
 
 LINE = 64  # bytes of a cache line, and of a streaming store
@@ -11,21 +17,51 @@ PAGE = 4096
 STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
+# A width travels as the type of a scalar: numba compiles a kernel once for each type of
+# it, and a kernel never looks at its value. The number of 16-byte pieces in a vector
+# travels the same way, a small count as the length of a tuple.
+WIDTHS: dict[int, Any] = {
+    1: np.uint8(0),
+    2: np.uint16(0),
+    4: np.uint32(0),
+    8: np.uint64(0),
+    16: 0j,
+}
+COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
+
 # What `shares.take` reads and writes: of a job (`work`), of one of its threads (`span`),
 # of all jobs of a process (`signal`).
-NEXT, SHARES, DONE, TOTAL, COUNT, OPEN, SIGNAL = range(7)
+NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
 WORK = 8  # ints of `work`: a cache line
-TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER = range(7)
-SPAN = 8  # ints of `span` before the positions of the loops
+TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER, LEFT, SOURCE, TARGET = range(10)
+SRC, DST, FIRST, LENGTH, DONE_BYTES, NEXT_LINE, LEAD, FILLED, AHEAD = range(10, 19)
+SPAN = 24  # ints of `span` before the positions of the loops
+
+# The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
+# how many one step of the outermost dim has, that step's stride in the other buffer, how
+# many a block takes, and how far apart columns lie in the source.
+ROWS, COLUMNS, STAGED = range(3)
+COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
+# STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
+# apart they are, whether rows pass through a buffer, and where that and the packed rows
+# lie behind the stage.
+DENSE, _, PITCH, BOUNCED, BUFFER_AT, PACKED_AT = range(6)
+DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
+
+# The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,
+# columns on the stage, first rows of blocks, pieces of columns in the source, elements of
+# these on the stage, runs on the stage and in the target, lines of the source.
+PLACES, BLOCKS, PIECES, PIECE_PLACES, RUNS, RUN_TARGETS, LINES, RUN = range(2, 10)
+NBYTES, REACH = range(2)  # RUN: its bytes, and those that whole pieces read of a box
 
 # Blocks of elements narrower than a byte.
 BIT_COLUMNS = 512  # elements of a tile along the source
-DENSE_PIECES = 2  # in the table of a tile: dense, and rows are whole pieces
 MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
+CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four times as many
 
 # What becomes of a tensor of a batch, see `shapes.settle`.
-VIEW, COPY, EMPTY, REFUSED, APART = range(5)
+VIEW, COPY, REFUSED, APART = range(4)
 
 # Columns of the tables of `casts`: of its loops, whose last step goes back by the columns
 # from `BACK` on, and of its runs; and where things stand on its stage.
@@ -33,3 +69,9 @@ BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
 BACK = 4
 RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
 FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)
+RUN_BY_RUN, ONE_BY_ONE = 1, 2  # how packed elements become codes, unless they are bytes
+
+
+def per_byte(width: int) -> int:
+    """How many elements of `width` bits a byte holds whole, 1 where they cross bytes."""
+    return 8 // width if 8 % width == 0 else 1

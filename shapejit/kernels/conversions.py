@@ -11,19 +11,17 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
-from numba.extending import intrinsic
 
 from ..compilation import apart
-from . import emit
+from . import llvm, reference
 from .constants import LINE
 from .jit import COMPILED
+from .llvm import Builder, Value, emits
 from .number_vectors import Vector
 from .numbers import Conversion
 
@@ -33,7 +31,6 @@ AHEAD = 4096
 
 
 _compiled: dict[Conversion, tuple[int, Any]] = {}
-_plain: list[Callable[..., None]] = []
 
 
 def entry(conversion: Conversion) -> int:
@@ -46,10 +43,7 @@ def entry(conversion: Conversion) -> int:
 
 def _made(conversion: Conversion) -> tuple[int, Any]:
     if not COMPILED:
-        from .plain_conversions import plain
-
-        _plain.append(plain(conversion))
-        return len(_plain) - 1, None
+        return reference.entry(conversion), None
     library = cpu_target.target_context.codegen().create_library("shapejit.conversion")
     module = library.create_ir_module("shapejit.conversion")
     _function(module, conversion)
@@ -62,7 +56,7 @@ def _made(conversion: Conversion) -> tuple[int, Any]:
 
 NAME = "shapejit_convert"
 # source, target, count, block, scale, scale step (bytes), zero point, its step, shift
-SIGNATURE = ir.FunctionType(ir.VoidType(), [emit.I64] * 9)
+SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 
 def _function(module: ir.Module, conversion: Conversion) -> None:
@@ -71,7 +65,7 @@ def _function(module: ir.Module, conversion: Conversion) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, count, block, scale, scale_step, zero, zero_step, shift = function.args
     loops = _Loops(builder, conversion, shift)
-    one = ir.Constant(emit.I64, 1)
+    one = ir.Constant(llvm.I64, 1)
     if conversion.scales != "blocks":
         loops.run(source, target, count, scale, zero)
     else:
@@ -83,7 +77,7 @@ def _function(module: ir.Module, conversion: Conversion) -> None:
                 for begin, step in ((scale, scale_step), (zero, zero_step))
             ]
             where = [
-                builder.add(begin, builder.mul(done, ir.Constant(emit.I64, nbytes)))
+                builder.add(begin, builder.mul(done, ir.Constant(llvm.I64, nbytes)))
                 for begin, nbytes in (
                     (source, conversion.source.nbytes),
                     (target, conversion.target.nbytes),
@@ -107,8 +101,8 @@ class _Counted:
         self.after = builder.append_basic_block("after")
         builder.branch(self.head)
         builder.position_at_end(self.head)
-        self.index = builder.phi(emit.I64)
-        self.index.add_incoming(ir.Constant(emit.I64, 0), before)
+        self.index = builder.phi(llvm.I64)
+        self.index.add_incoming(ir.Constant(llvm.I64, 0), before)
         more = builder.icmp_signed("<", self.index, self.count)
         builder.cbranch(more, body, self.after)
         builder.position_at_end(body)
@@ -131,17 +125,17 @@ class _Loops:
 
     def run(self, source: Any, target: Any, count: Any, scale: Any, zero: Any) -> None:
         """Convert `count` elements; scales and zero points are one, or as many."""
-        builder, lanes = self.builder, ir.Constant(emit.I64, LANES)
+        builder, lanes = self.builder, ir.Constant(llvm.I64, LANES)
 
         def convert(index: Any, width: int) -> None:
             self._elements(source, target, scale, zero, index, width)
 
         with builder.if_else(builder.icmp_signed("<", count, lanes)) as (few, many):
-            with few, _Counted(builder, count, ir.Constant(emit.I64, 1)) as index:
+            with few, _Counted(builder, count, ir.Constant(llvm.I64, 1)) as index:
                 convert(index, 1)
             with many:
-                wide = ir.Constant(emit.I64, LANES * WIDE)
-                whole = builder.and_(count, ir.Constant(emit.I64, -LANES * WIDE))
+                wide = ir.Constant(llvm.I64, LANES * WIDE)
+                whole = builder.and_(count, ir.Constant(llvm.I64, -LANES * WIDE))
                 with _Counted(builder, whole, wide) as index:
                     convert(index, LANES * WIDE)
                 rest = builder.sub(count, whole)
@@ -158,14 +152,14 @@ class _Loops:
         vector = Vector(builder, lanes)
 
         def at(begin: Any, nbytes: int) -> Any:
-            return builder.add(begin, builder.mul(index, ir.Constant(emit.I64, nbytes)))
+            return builder.add(begin, builder.mul(index, ir.Constant(llvm.I64, nbytes)))
 
         kind = vector.ints(8 * made.source.nbytes)
         begin = at(source, made.source.nbytes)
-        codes = emit.load(builder, begin, kind)
+        codes = llvm.load(builder, begin, kind)
         if lanes > LANES:
             for line in range(0, lanes * made.source.nbytes, LINE):
-                emit.ask(builder, builder.add(begin, ir.Constant(emit.I64, AHEAD + line)))
+                llvm.ask(builder, builder.add(begin, ir.Constant(llvm.I64, AHEAD + line)))
         codes = vector.unshifted(codes, made.source, self.shift)
         if not made.arithmetic:
             value = vector.resized(codes, made.source, made.target)
@@ -179,42 +173,30 @@ class _Loops:
                         operands.append(None)
                     elif made.scales == "each":
                         place = at(begin, made.arithmetic // 8)
-                        operands.append(emit.load(builder, place, vector.of(float_type)))
+                        operands.append(llvm.load(builder, place, vector.of(float_type)))
                     else:
-                        lone = emit.load(builder, begin, float_type)
-                        operands.append(emit.splat(builder, lone, lanes))
+                        lone = llvm.load(builder, begin, float_type)
+                        operands.append(llvm.splat(builder, lone, lanes))
                 value = vector.scaled(value, made, operands[0], operands[1])
             value = vector.encoded(value, made)
-        emit.store(builder, value, at(target, made.target.nbytes))
+        llvm.store(builder, value, at(target, made.target.nbytes))
 
 
-if COMPILED:
-
-    @intrinsic  # type: ignore[untyped-decorator]  # numba is not type-checked
-    def convert(
-        context: Any,
-        entry: Any,
-        source: Any,
-        target: Any,
-        count: Any,
-        block: Any,
-        scale: Any,
-        scale_step: Any,
-        zero: Any,
-        zero_step: Any,
-        shift: Any,
-    ) -> Any:
-        """Convert `count` elements from address to address by the function at `entry`."""
-
-        def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            function = builder.inttoptr(arguments[0], SIGNATURE.as_pointer())
-            builder.call(function, arguments[1:])
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 10), emitted
-
-else:
-
-    def convert(entry: int, *arguments: int) -> None:
-        """Convert `count` elements from address to address."""
-        _plain[int(entry)](*map(int, arguments))
+@emits()
+def convert(
+    builder: Builder,
+    entry: Value,
+    src: Value,
+    dst: Value,
+    count: Value,
+    block: Value,
+    scale: Value,
+    scale_step: Value,
+    zero: Value,
+    zero_step: Value,
+    shift: Value,
+) -> None:
+    """Convert `count` elements from address to address by the function at `entry`."""
+    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
+    given = [src, dst, count, block, scale, scale_step, zero, zero_step, shift]
+    builder.call(function, given)

@@ -16,7 +16,7 @@ from typing import Any
 from .constants import HIGH, LINE, LOW, PAGE, SPAN, STAGE, TENSOR
 from .jit import Numbers, Table, kernel
 from .memory import copy, move, move_line, size_of, stream_line
-from .odometer import advance, enter
+from .odometer import seek, step
 from .shares import take
 
 
@@ -91,14 +91,14 @@ def rows(
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         if stage == 0 or nbytes > PAGE:
             for _ in range(low, high):
                 if stage == 0:
                     small_row(target + t, source + s, nbytes, width)
                 else:
                     stream(target + t, source + s, nbytes)
-                s, t = advance(loops, at, s, t)
+                s, t = step(loops, at, s, t)
         else:
             target += t
             lead = target & (LINE - 1)
@@ -109,5 +109,5 @@ def rows(
                 if filled + nbytes > STAGE:
                     target, filled = flush(target, stage, lead, filled)
                     lead = 0
-                s, _ = advance(loops, at, s, 0)
+                s, _ = step(loops, at, s, 0)
             stream(target, stage + lead, filled - lead)

@@ -1,19 +1,93 @@
 """Blocks of rows alone: interleaved, picked a few apart, turned around, or one by one.
 
-The arguments are those of `copies` and `tiles`. Blocks follow one another in the
-target: with a stage they gather there until it is full.
+The arguments are those of `copies` and `tiles`; the last of `loops` walks the blocks.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, STAGE, TENSOR
+from .constants import (
+    BLOCK,
+    COLUMNS,
+    COUNT,
+    DONE_BYTES,
+    DST,
+    FILLED,
+    FIRST,
+    HIGH,
+    LEAD,
+    LEFT,
+    LENGTH,
+    LINE,
+    LOW,
+    NEXT_LINE,
+    PIECE,
+    ROWS,
+    SOURCE,
+    SPAN,
+    SRC,
+    STAGE,
+    TARGET,
+    TENSOR,
+)
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
-from .memory import interleave, move, pick, size_of, turn_groups
-from .odometer import advance, enter
+from .memory import move, size_of
+from .odometer import offset_at, seek, step
 from .shares import take
+from .vectors import interleave, pick, turn_groups
+
+
+@kernel
+def next_block(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    tile: Table,
+    side: int,
+    size: int,
+    least: int,
+) -> bool:
+    """Go to the next block of a side of the tile; False when the job is done.
+
+    Blocks follow one another in the target, `size` bytes per element: with a stage they
+    gather there until it is full. `span` gets the addresses `SRC` (to which the offsets
+    from `FIRST` on are added) and `DST`, and the block's `LENGTH`. A block of fewer than
+    `least` elements reaches back: what it writes again is there already.
+    """
+    at = span[SPAN:]
+    last = loops.shape[0] - 1
+    if span[LEFT] > 0:
+        if stage != 0:
+            span[FILLED] += span[DONE_BYTES]
+            if span[FILLED] > STAGE:
+                flushed = flush(span[NEXT_LINE], stage, span[LEAD], span[FILLED])
+                span[NEXT_LINE], span[FILLED] = flushed
+                span[LEAD] = 0
+        span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
+        span[LEFT] -= 1
+        if span[LEFT] == 0 and stage != 0:
+            stream(span[NEXT_LINE], stage + span[LEAD], span[FILLED] - span[LEAD])
+    if span[LEFT] == 0:
+        if not take(work, span):
+            return False
+        s, t = seek(loops, at, span[LOW])
+        span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
+        span[LEFT] = span[HIGH] - span[LOW]
+        span[NEXT_LINE] = span[TARGET] + at[last] * tile[side, BLOCK] * size
+        span[LEAD] = span[FILLED] = span[NEXT_LINE] & (LINE - 1)
+    first = at[last] * tile[side, BLOCK]
+    count = min(tile[side, BLOCK], tile[side, COUNT] - first)
+    back = max(least - count, 0)
+    src, span[FIRST] = offset_at(tile, side, first - back)
+    span[SRC] = span[SOURCE] + src
+    span[DST] = (span[TARGET] + first * size if stage == 0 else stage + span[FILLED]) - back * size
+    span[LENGTH] = count + back
+    span[DONE_BYTES] = count * size
+    return True
 
 
 @kernel
@@ -23,8 +97,8 @@ def interleave_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     factor: Any,
     width: Any,
     pieces: Any,
@@ -33,38 +107,14 @@ def interleave_rows(
 
     The columns of a tile lie side by side in source and target.
     """
-    size = size_of(width)
-    step_q, rows = PIECE // size * size_of(pieces), len(factor)
-    table = offsets.ctypes.data
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[1, 3] * size * rows
-        lead = filled = next_line & (LINE - 1)
-        for _ in range(low, high):
-            q_low = at[loops.shape[0] - 1] * shape[1, 3]
-            count = min(shape[1, 3], shape[1, 0] - q_low)
-            # A short last block reaches back; what it writes again is there already.
-            back = max(step_q - count, 0)
-            first = shape[1, 4] + (q_low - back) % shape[1, 1]
-            come = source + s + (q_low - back) // shape[1, 1] * shape[1, 2]
-            place = target + t + (q_low - back) * size * rows
-            if stage != 0:
-                place = stage + filled - back * size * rows
-            for j in range(0, count + back, step_q):
-                q = min(j, count + back - step_q)
-                begin = come + offsets[first + q]
-                interleave(begin, table, place + q * size * rows, factor, width, pieces)
-            if stage != 0:
-                filled += count * size * rows
-                if filled > STAGE:
-                    next_line, filled = flush(next_line, stage, lead, filled)
-                    lead = 0
-            s, t = advance(loops, at, s, t)
-        if stage != 0:
-            stream(next_line, stage + lead, filled - lead)
+    size = size_of(width) * len(factor)
+    each = PIECE // size_of(width) * size_of(pieces)
+    rows = offsets.ctypes.data
+    while next_block(places, work, span, stage, loops, tile, COLUMNS, size, each):
+        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        for i in range(0, count, each):
+            q = min(i, count - each)
+            interleave(src + offsets[first + q], rows, dst + q * size, factor, width, pieces)
 
 
 @kernel
@@ -74,44 +124,21 @@ def pick_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
-    step: Any,
-    back_tag: Any,
+    tile: Table,
+    offsets: Numbers,
+    apart: Any,
+    direction: Any,
     width: Any,
     pieces: Any,
 ) -> None:
     """Copy blocks of rows whose elements lie a few apart in the source, or backwards."""
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
-        lead = filled = next_line & (LINE - 1)
-        for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            count = min(shape[0, 3], shape[0, 0] - p_low)
-            # A short last block reaches back; what it writes again is there already.
-            back = max(each - count, 0)
-            first = shape[0, 4] + (p_low - back) % shape[0, 1]
-            come = source + s + (p_low - back) // shape[0, 1] * shape[0, 2]
-            place = target + t + (p_low - back) * size
-            if stage != 0:
-                place = stage + filled - back * size
-            for i in range(0, count + back, each):
-                p = min(i, count + back - each)
-                pick(come + offsets[first + p], place + p * size, step, back_tag, width, pieces)
-            if stage != 0:
-                filled += count * size
-                if filled > STAGE:
-                    next_line, filled = flush(next_line, stage, lead, filled)
-                    lead = 0
-            s, t = advance(loops, at, s, t)
-        if stage != 0:
-            stream(next_line, stage + lead, filled - lead)
+    while next_block(places, work, span, stage, loops, tile, ROWS, size, each):
+        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        for i in range(0, count, each):
+            p = min(i, count - each)
+            pick(src + offsets[first + p], dst + p * size, apart, direction, width, pieces)
 
 
 @kernel
@@ -121,44 +148,24 @@ def turn_rows(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     count: Any,
     width: Any,
 ) -> None:
     """Copy blocks of groups of `count` elements, each group in the other order."""
     size, group = size_of(width), len(count) * size_of(width)
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * group
-        lead = filled = next_line & (LINE - 1)
-        for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            nbytes = min(shape[0, 3], shape[0, 0] - p_low) * group
-            come = source + s + p_low * group
-            place = target + t + p_low * group
-            if stage != 0:
-                place = stage + filled
-            done = 0
-            # 16 bytes hold whole groups and a rest, which the next store writes again.
-            while done + PIECE <= nbytes:
-                turn_groups(come + done, place + done, count, width)
-                done += PIECE // group * group
-            while done < nbytes:
-                for i in range(len(count)):
-                    move(place + done + i * size, come + done + group - (i + 1) * size, width)
-                done += group
-            if stage != 0:
-                filled += nbytes
-                if filled > STAGE:
-                    next_line, filled = flush(next_line, stage, lead, filled)
-                    lead = 0
-            s, t = advance(loops, at, s, t)
-        if stage != 0:
-            stream(next_line, stage + lead, filled - lead)
+    while next_block(places, work, span, stage, loops, tile, ROWS, group, 1):
+        src, dst, nbytes = span[SRC] + offsets[span[FIRST]], span[DST], span[LENGTH] * group
+        done = 0
+        # 16 bytes hold whole groups and a rest, which the next store writes again.
+        while done + PIECE <= nbytes:
+            turn_groups(src + done, dst + done, count, width)
+            done += PIECE // group * group
+        while done < nbytes:
+            for i in range(len(count)):
+                move(dst + done + i * size, src + done + group - (i + 1) * size, width)
+            done += group
 
 
 @kernel
@@ -168,38 +175,13 @@ def gather(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     width: Any,
 ) -> None:
-    """Copy blocks of rows that lie side by side in the target, one element at a time.
-
-    `shape` and `offsets` are those of the rows of `tiles`; the last of `loops`
-    walks the blocks.
-    """
+    """Copy blocks of rows that lie side by side in the target, one element at a time."""
     size = size_of(width)
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        next_line = target + t + at[loops.shape[0] - 1] * shape[0, 3] * size
-        lead = filled = next_line & (LINE - 1)
-        for _ in range(low, high):
-            p_low = at[loops.shape[0] - 1] * shape[0, 3]
-            count = min(shape[0, 3], shape[0, 0] - p_low)
-            first = shape[0, 4] + p_low % shape[0, 1]
-            come = source + s + p_low // shape[0, 1] * shape[0, 2]
-            place = target + t + p_low * size
-            if stage != 0:
-                place = stage + filled
-            for p in range(count):
-                move(place + p * size, come + offsets[first + p], width)
-            if stage != 0:
-                filled += count * size
-                if filled > STAGE:
-                    next_line, filled = flush(next_line, stage, lead, filled)
-                    lead = 0
-            s, t = advance(loops, at, s, t)
-        if stage != 0:
-            stream(next_line, stage + lead, filled - lead)
+    while next_block(places, work, span, stage, loops, tile, ROWS, size, 1):
+        src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
+        for p in range(count):
+            move(dst + p * size, src + offsets[first + p], width)

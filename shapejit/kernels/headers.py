@@ -15,16 +15,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from . import emit
 from .constants import MAX_RANK
 from .jit import COMPILED, Numbers, held_kernel, kernel
+from .memory import load_half as half
+from .memory import load_word as word
 from .memory import prefetch
-from .parcels import HEAD, merged, parcel, put
+from .small import HEAD, merge_dims, put, write_plan
 
 # Bytes from the start of an object to a field.
 TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
@@ -39,26 +37,6 @@ GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 2 * MAX_RANK  # where `plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
-
-
-@intrinsic
-def word(context: Any, address: Any) -> Any:
-    """The int64 or pointer at an address."""
-
-    def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return emit.load(builder, arguments[0], emit.I64)
-
-    return types.int64(types.int64), emitted
-
-
-@intrinsic
-def half(context: Any, address: Any) -> Any:
-    """The int32 at an address."""
-
-    def emitted(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sext(emit.load(builder, arguments[0], emit.I32), ir.IntType(64))
-
-    return types.int64(types.int64), emitted
 
 
 @held_kernel
@@ -137,9 +115,9 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
     sizes, strides = table[2 : 2 + rank], table[2 + MAX_RANK : 2 + MAX_RANK + rank]
     for k in range(rank):
         sizes[k], strides[k] = word(shape + 8 * k), word(steps + 8 * k)
-    kept = merged(sizes, strides, rank)
+    kept = merge_dims(sizes, (strides,), rank)
     table[0], table[1] = word(x + DATA), word(out + DATA)
-    parcel(sizes, strides, kept, itemsize, table, PLAN)
+    write_plan(sizes, strides, kept, itemsize, table, PLAN)
 
 
 @kernel
@@ -155,15 +133,16 @@ def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
     copy_planned(table)
 
 
-def card_of(x: Numbers, out: Numbers, parcel: Numbers, low: int, high: int, nbytes: int) -> Numbers:
+def card_of(x: Numbers, out: Numbers, plan: Numbers, low: int, high: int, nbytes: int) -> Numbers:
     """All that `fill` has to know.
 
     `x` and `out` are their facts, [low, high) the bytes that `x` reaches around its
-    first element, `nbytes` those of the result. Room for the parcel's loops follows.
+    first element, `nbytes` those of the result. Room for the positions of the small
+    `plan`'s loops follows.
     """
     first = 6 + MAX_RANK + 8
     starts = (first, first + len(x), first + len(x) + len(out))
-    numbers = (starts, (low, high, nbytes), np.zeros(MAX_RANK + 8, np.int64), x, out, parcel)
+    numbers = (starts, (low, high, nbytes), np.zeros(MAX_RANK + 8, np.int64), x, out, plan)
     return np.concatenate([np.asarray(part, np.int64) for part in numbers])
 
 
@@ -180,8 +159,8 @@ def survey(
     """Sort the plain ndarrays of a tuple by their dtype's address; return (dtypes, words).
 
     `groups[i]` becomes the index in `descrs` of item i's dtype, or OTHER; `firsts` is
-    the index of the first item of each. There is room for item i's parcel from
-    `places[i]` on, in so many words.
+    the index of the first item of each. There is room for item i's small plan
+    from `places[i]` on, in so many words.
     """
     found = words = 0
     for i in range(count):

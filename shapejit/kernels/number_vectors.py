@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from . import emit
+from . import llvm
 from .numbers import Conversion, Number
 
 
@@ -72,8 +72,8 @@ class Vector:
         """The codes in bytes, without the bits beside them."""
         if number.bits >= 8:
             return codes
-        lone = self.builder.trunc(shift, emit.I8)
-        codes = self.builder.lshr(codes, emit.splat(self.builder, lone, self.lanes))
+        lone = self.builder.trunc(shift, llvm.I8)
+        codes = self.builder.lshr(codes, llvm.splat(self.builder, lone, self.lanes))
         return self.builder.and_(codes, self.whole((1 << number.bits) - 1, 8))
 
     def integers(self, codes: Any, number: Number, bits: int) -> Any:
@@ -189,9 +189,9 @@ class Vector:
             place.linkage, place.global_constant = "internal", True
             place.initializer = ir.Constant(kind, list(table))
         value = ir.Constant(self.floats(32), ir.Undefined)
-        zero = ir.Constant(emit.I32, 0)
+        zero = ir.Constant(llvm.I32, 0)
         for lane in range(self.lanes):
-            at = ir.Constant(emit.I32, lane)
+            at = ir.Constant(llvm.I32, lane)
             index = self.builder.extract_element(codes, at)
             found = self.builder.load(self.builder.gep(place, [zero, index], inbounds=True))
             value = self.builder.insert_element(value, found, at)

@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
+from .constants import INNER, START, STRIDE
 from .jit import Numbers, Table, kernel
 
 
 @kernel
-def enter(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
+def seek(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
     """Set `at` to iteration `index`; return the source and target offsets there."""
     source = target = 0
     for k in range(loops.shape[0] - 1, -1, -1):
@@ -23,7 +24,17 @@ def enter(loops: Table, at: Numbers, index: int) -> tuple[int, int]:
 
 
 @kernel
-def advance(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]:
+def offset_at(tile: Table, side: int, index: int) -> tuple[int, int]:
+    """Where row or column `index` of a tile lies: an offset, and the place of the rest of it.
+
+    The rest stands in the tile's table of offsets, as those that follow do behind it.
+    """
+    inner = tile[side, INNER]
+    return index // inner * tile[side, STRIDE], tile[side, START] + index % inner
+
+
+@kernel
+def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]:
     """The offsets of the iteration after the one in `at`."""
     k = loops.shape[0] - 1
     while k >= 0:

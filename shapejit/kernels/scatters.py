@@ -1,4 +1,4 @@
-"""Runs in the source's order, dealt to as many places as a row has: heads apart from positions.
+"""Runs in the source's order, to as many places as a row has: heads apart from positions.
 
 The arguments are those of `tiles.run_tiles`, whose tiles read a few runs of each
 row; here the source is read from end to end, and only the target is met in places.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, SPAN, TENSOR
+from .constants import BLOCK, COLUMNS, COUNT, HIGH, LINE, LOW, ROWS, SPAN, START, STEP, TENSOR
 from .copies import small_row
 from .jit import Numbers, Table, kernel
 from .memory import copy, stream_line
-from .odometer import advance, enter
+from .odometer import offset_at, seek, step
 from .shares import take
 
 
 @kernel
-def deal(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
+def scatter_run(target: int, source: int, nbytes: int, line: int, begins: bool, ends: bool) -> None:
     """Stream a run behind the one before it, whose last part of a line waits at `line`.
 
     A run that begins or ends a row of them writes its parts of lines plainly.
@@ -45,8 +45,8 @@ def scatter(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     nbytes: int,
     width: Any,
 ) -> None:
@@ -54,23 +54,24 @@ def scatter(
 
     With a stage, a line of it for each column, only whole lines are streamed.
     """
-    gap, columns = shape[1, 5], shape[1, 4]
+    gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
+        s, t = seek(loops, at, low)
         for _ in range(low, high):
-            p_low = at[loops.shape[0] - 2] * shape[0, 3]
-            p_high = min(p_low + shape[0, 3], shape[0, 0])
-            first, come = p_low % shape[0, 1], source + s + p_low // shape[0, 1] * shape[0, 2]
+            p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+            p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
+            src, first = offset_at(tile, ROWS, p_low)
+            src += source + s
             for p in range(p_low, p_high):
-                row, place = come + offsets[first + p - p_low], target + t + p * nbytes
+                row, place = src + offsets[first + p - p_low], target + t + p * nbytes
                 begins, ends = p == p_low, p == p_high - 1
-                for q in range(shape[1, 0]):
-                    to, run = place + offsets[columns + q], row + q * gap
+                for q in range(tile[COLUMNS, COUNT]):
+                    dst, run = place + offsets[columns + q], row + q * gap
                     if stage == 0:
-                        small_row(to, run, nbytes, width)
+                        small_row(dst, run, nbytes, width)
                     else:
-                        deal(to, run, nbytes, stage + q * LINE, begins, ends)
-            s, t = advance(loops, at, s, t)
+                        scatter_run(dst, run, nbytes, stage + q * LINE, begins, ends)
+            s, t = step(loops, at, s, t)

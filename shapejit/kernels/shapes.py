@@ -8,7 +8,7 @@ import numpy as np
 
 from ..request import INFER, INVALID
 from ..resolver import OK, resolve_dims
-from .constants import APART, COPY, EMPTY, MAX_RANK, REFUSED, VIEW
+from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .headers import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -21,12 +21,12 @@ from .headers import (
     SHAPE,
     STRIDES,
     TYPE,
-    half,
-    word,
 )
 from .jit import Numbers, Table, held_kernel, kernel
+from .memory import load_half as half
+from .memory import load_word as word
 from .memory import prefetch
-from .parcels import merged, parcel
+from .small import merge_dims, write_plan
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
@@ -56,7 +56,7 @@ def resolve_ragged(
 
 @kernel
 def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
-    """Whether `merged` dims have a view of the shape `target`, of as many elements (not none).
+    """Whether merged dims have a view of the shape `target`, of as many elements (not none).
 
     The rule of `Layout.reshape`.
     """
@@ -72,6 +72,23 @@ def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
 
 
 @held_kernel
+def write_span(
+    span: Numbers, address: int, sizes: Numbers, strides: Numbers, kept: int, itemsize: int
+) -> None:
+    """Write the address of the first element, the bytes, the first one reached, that past the last.
+
+    The dims are merged; strides are bytes.
+    """
+    nbytes, span[2], span[3] = itemsize, address, address + itemsize
+    for k in range(kept):
+        nbytes *= sizes[k]
+        reach = (sizes[k] - 1) * strides[k]
+        span[2] += min(reach, 0)
+        span[3] += max(reach, 0)
+    span[0], span[1] = address, nbytes
+
+
+@held_kernel
 def settle(
     items: int,
     groups: Numbers,
@@ -82,12 +99,12 @@ def settle(
     copies: bool,
     verdicts: Numbers,
     spans: Table,
-    parcels: Numbers,
+    plans: Numbers,
     places: Numbers,
     first: int,
     end: int,
 ) -> int:
-    """Resolve the shapes of tensors [first, end) (Array API), a parcel for each that is copied.
+    """Resolve the shapes of tensors [first, end) (Array API), a small plan for each that is copied.
 
     `items` is a tuple's address, `groups` and `itemsizes` (0: leave apart) tell the
     elements' bytes. Tensor i is asked to become `tokens[starts[i] : starts[i + 1]]`,
@@ -105,7 +122,7 @@ def settle(
         target = targets[to : to + high - low]
         spans[i, :] = 0
         itemsize = 0 if groups[i] == OTHER else itemsizes[groups[i]]
-        if itemsize == 0:
+        if itemsize == 0 or high - low > MAX_RANK:
             verdicts[i] = APART
             continue
         if i + AHEAD < end and groups[i + AHEAD] != OTHER:
@@ -121,21 +138,15 @@ def settle(
             verdicts[i] = REFUSED
             return i
         if count == 0:
-            verdicts[i] = EMPTY
+            verdicts[i] = APART
             continue
-        kept = merged(sizes, strides, rank)
+        kept = merge_dims(sizes, (strides,), rank)
         if not copies and has_view(sizes, kept, target):
             verdicts[i] = VIEW
             continue
         verdicts[i] = COPY
-        address = word(x + DATA)
-        spans[i, 0], spans[i, 1] = address, count * itemsize
-        spans[i, 2], spans[i, 3] = address, address + itemsize
-        for k in range(kept):
-            reach = (sizes[k] - 1) * strides[k]
-            spans[i, 2] += min(reach, 0)
-            spans[i, 3] += max(reach, 0)
-        parcel(sizes, strides, kept, itemsize, parcels, places[i])
+        write_span(spans[i], word(x + DATA), sizes, strides, kept, itemsize)
+        write_plan(sizes, strides, kept, itemsize, plans, places[i])
     return end
 
 

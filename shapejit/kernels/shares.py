@@ -1,6 +1,6 @@
 """How several threads divide one job: each takes the next share until none is left.
 
-A job is `work[COUNT]` units of one kernel for each of many tensors, cut into
+A job is `work[UNITS]` units of one kernel for each of many tensors, cut into
 `work[SHARES]` shares of all units together. Each thread calls the kernel by itself,
 and the kernel calls `take` until there is nothing left. The thread that owns the job
 opens it with its first call; its last call returns when the shares that other threads
@@ -14,9 +14,8 @@ positions of its loops. `signal` counts the jobs that this process has opened.
 
 from __future__ import annotations
 
-from .atomics import add, load, pause, yield_core
+from .atomics import fetch_add, load_atomic, pause, yield_core
 from .constants import (
-    COUNT,
     DONE,
     END,
     HIGH,
@@ -30,6 +29,7 @@ from .constants import (
     TOTAL,
     UNDERWAY,
     UNIT,
+    UNITS,
 )
 from .jit import Numbers, inlined, kernel
 from .memory import fence
@@ -44,22 +44,22 @@ def begin_share(work: Numbers, span: Numbers) -> bool:
     if span[UNDERWAY] != 0:
         span[UNDERWAY] = 0
         fence()  # what was streamed is in memory before others are told
-        add(place + 8 * DONE, 1)
+        fetch_add(place + 8 * DONE, 1)
     elif span[OWNER] != 0:
-        add(place + 8 * OPEN, 1)
+        fetch_add(place + 8 * OPEN, 1)
         if work[SIGNAL] != 0:
-            add(work[SIGNAL], 1)
+            fetch_add(work[SIGNAL], 1)
     shares = work[SHARES]
     share = shares
-    if load(place + 8 * OPEN) != 0:
-        share = add(place + 8 * NEXT, 1)
+    if load_atomic(place + 8 * OPEN) != 0:
+        share = fetch_add(place + 8 * NEXT, 1)
     if share < shares:
         span[UNDERWAY] = 1
         span[UNIT] = work[TOTAL] * share // shares
         span[END] = work[TOTAL] * (share + 1) // shares
         return True
     looks = 0
-    while span[OWNER] != 0 and load(place + 8 * DONE) < shares:
+    while span[OWNER] != 0 and load_atomic(place + 8 * DONE) < shares:
         looks += 1
         if looks < LOOKS:
             pause()
@@ -75,11 +75,11 @@ def take(work: Numbers, span: Numbers) -> bool:
     if not more:
         more = begin_share(work, span)
     if more:
-        tensor = span[UNIT] // work[COUNT]
-        before = tensor * work[COUNT]
+        tensor = span[UNIT] // work[UNITS]
+        before = tensor * work[UNITS]
         span[TENSOR] = tensor
         span[LOW] = span[UNIT] - before
-        span[HIGH] = min(span[END] - before, work[COUNT])
+        span[HIGH] = min(span[END] - before, work[UNITS])
         span[UNIT] = before + span[HIGH]
     return more
 
@@ -88,7 +88,7 @@ def take(work: Numbers, span: Numbers) -> bool:
 def job_after(signal: int, seen: int, looks: int) -> int:
     """Look for a job opened after the `seen` first ones; how many there are by now."""
     for _ in range(looks):
-        now = int(load(signal))
+        now = int(load_atomic(signal))
         if now != seen:
             return now
         pause()

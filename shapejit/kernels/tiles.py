@@ -1,67 +1,162 @@
 """Tiles: rows that lie side by side in the target by columns that do so in the source.
 
-The arguments are those of `copies`; `shape` and `offsets` describe a tile. `shape`
-holds one row (count, count of one step of the outermost dim, stride of that step
-in the other buffer, block, where its offsets begin, step) for the rows and for
-the columns; then one for the stage (1 if it is dense, -, pitch, -, where its
-offsets begin, -) and one for the bounce buffer (1 if rows pass through it, where
-it lies behind the stage). `offsets` holds the source offsets of the rows, the
-target offsets of the columns, and those of the columns on the stage. The last
-two `loops` walk the blocks of rows and of columns.
+The arguments are those of `copies`; the words of the table `tile` stand in
+`constants`. `offsets` holds the source offsets of the rows, the target offsets of the
+columns, and those of the columns on the stage. The last two `loops` walk the blocks of
+rows and of columns.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PIECE, SPAN, TENSOR
+from .constants import (
+    BLOCK,
+    BOUNCED,
+    BUFFER_AT,
+    COLUMNS,
+    COUNT,
+    DENSE,
+    HIGH,
+    LINE,
+    LOW,
+    PIECE,
+    PITCH,
+    ROWS,
+    SPAN,
+    STAGED,
+    START,
+    STEP,
+    TENSOR,
+)
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
-from .memory import (
-    copy,
-    move_piece,
-    prefetch,
-    size_of,
-    stream_line,
-    transpose_block,
-    transpose_dealt,
-)
-from .odometer import advance, enter
+from .memory import copy, move_piece, prefetch, size_of, stream_line
+from .odometer import offset_at, seek, step
 from .shares import take
+from .vectors import transpose_block, transpose_interleaved
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
 
 @kernel
-def block_of(at: Table, shape: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
+def block_of(at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
     """The tile at `at`: its rows' own start, the rows [low, high) to fill, the columns [low, high).
 
     Edge tiles reach back instead of being cut, so that every block of steps is
     whole; rows run `over` further, for the lines that end behind the tile.
     """
-    p_own = at[loops.shape[0] - 2] * shape[0, 3]
-    p_high = min(p_own + shape[0, 3] + over, shape[0, 0])
+    p_own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+    p_high = min(p_own + tile[ROWS, BLOCK] + over, tile[ROWS, COUNT])
     p_low = max(min(p_own, p_high - step_p), 0)
-    q_low = at[loops.shape[0] - 1] * shape[1, 3]
-    q_high = min(q_low + shape[1, 3], shape[1, 0])
+    q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
+    q_high = min(q_low + tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT])
     return p_own, p_low, p_high, min(q_low, q_high - step_q), q_high
 
 
 @kernel
-def drain(target: int, stage: int, start: int, end: int, limit: int) -> None:
+def drain(dst: int, stage: int, start: int, end: int, limit: int) -> None:
     """Stream the lines that start in [start, end) of a row, which ends at `limit`.
 
     The first tile of a row also owns the bytes before the first line.
     """
-    done = start + (-(target + start) & (LINE - 1))
+    done = start + (-(dst + start) & (LINE - 1))
     if start == 0 and done > 0:
-        copy(target, stage, min(done, limit))
+        copy(dst, stage, min(done, limit))
     while done < end:
         if done + LINE <= limit:
-            stream_line(target + done, stage + done)
+            stream_line(dst + done, stage + done)
         else:
-            copy(target + done, stage + done, limit - done)
+            copy(dst + done, stage + done, limit - done)
         done += LINE
+
+
+@kernel
+def drain_tile(
+    dst: int,
+    stage: int,
+    tile: Table,
+    offsets: Numbers,
+    columns: int,
+    count: int,
+    own: int,
+    low: int,
+    size: int,
+) -> None:
+    """Stream `count` columns of a tile, whose offsets stand at `columns`.
+
+    Rows from `low` on are on the stage, `size` bytes each; those from `own` on are the
+    tile's own.
+    """
+    limit = tile[ROWS, COUNT] * size
+    end = min((own + tile[ROWS, BLOCK]) * size, limit)
+    if tile[STAGED, DENSE] == 1:
+        # The columns' rows follow one another in the target, as on the stage.
+        stream(dst + offsets[columns], stage, count * limit)
+        return
+    for q in range(count):
+        staged = stage - low * size + q * tile[STAGED, PITCH]
+        drain(dst + offsets[columns + q], staged, own * size, end, limit)
+
+
+@kernel
+def transpose_rows(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Transpose a block of rows by `count` columns; ask for the rows at `ahead` meanwhile."""
+    size, rows = size_of(width), offsets.ctypes.data + 8 * first
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        quarter = (j // step_q) & 3
+        line = ahead + (j - quarter * step_q) * size
+        for k in range(step_p // 4):
+            prefetch(line + offsets[first_ahead + quarter * (step_p // 4) + k])
+        transpose_block(src + q * size, rows, dst, columns + 8 * q, width, pieces)
+
+
+@kernel
+def transpose_buffered(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    buffer: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """The same by way of a buffer of interleaved rows: each line of them is met once."""
+    size = size_of(width)
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    for r in range(step_p):
+        if r + NEAR < step_p:
+            near = src + offsets[first + r + NEAR]
+        else:
+            near = ahead + offsets[first_ahead + r + NEAR - step_p]
+        row = src + offsets[first + r]
+        into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+        for j in range(0, count, step_q):
+            q = min(j, count - step_q)
+            if j * size & (LINE - 1) == 0:
+                prefetch(near + j * size)
+            move_piece(into + j * (step_p * size), row + q * size)
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        rows = buffer + j * (step_p * size)
+        transpose_interleaved(rows, dst, columns + 8 * q, width, pieces)
 
 
 @kernel
@@ -71,8 +166,8 @@ def tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     width: Any,
     pieces: Any,
 ) -> None:
@@ -81,76 +176,44 @@ def tiles(
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     over = 0 if stage == 0 else LINE // size
     table = offsets.ctypes.data
-    bounce = 0
-    if stage != 0 and shape[3, 0] == 1:
-        bounce = stage + shape[3, 1]
+    buffered = stage != 0 and tile[STAGED, BOUNCED] == 1
+    buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = enter(loops, at, low)
-        p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
-        for _ in range(low, high):
-            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-            to = target + t + q_low // shape[1, 1] * shape[1, 2]
-            p_rest, q_rest = p_low % shape[0, 1], q_low % shape[1, 1]
-            place, columns = to + p_low * size, table + 8 * (shape[1, 4] + q_rest)
+        s, t = seek(loops, at, span[LOW])
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
+        src, rows = offset_at(tile, ROWS, p_low)
+        src += source + s + q_low * size
+        for _ in range(span[LOW], span[HIGH]):
+            own, low, p_count, q_count = p_own, p_low, p_high - p_low, q_high - q_low
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            dst += target + t
+            place, where = dst + low * size, table + 8 * columns
             if stage != 0:
-                place, columns = stage, table + 8 * shape[2, 4]
-            p_count, q_count = p_high - p_low, q_high - q_low
-            own, first = p_own, p_low
-            s, t = advance(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, step_p, step_q)
+                place, where = stage, table + 8 * tile[STAGED, START]
+            s, t = step(loops, at, s, t)
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
+            next_src, next_rows = offset_at(tile, ROWS, p_low)
+            next_src += source + s + q_low * size
             for i in range(0, p_count, step_p):
                 p = min(i, p_count - step_p)
-                rows_at = table + 8 * (p_rest + p)
-                # Ask for the source of the next block of rows, which may be the next tile's.
-                ahead, rows_ahead = come, p_rest + p + step_p
-                if i + step_p >= p_count:
-                    ahead = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * size
-                    rows_ahead = p_low % shape[0, 1]
-                if bounce != 0:
-                    # Deal the rows to vectors, 16 bytes at a time; each line of them is met once.
-                    for r in range(step_p):
-                        if r + NEAR < step_p:
-                            near = come + offsets[p_rest + p + r + NEAR]
-                        else:
-                            near = ahead + offsets[rows_ahead + r + NEAR - step_p]
-                        row = come + offsets[p_rest + p + r]
-                        into = bounce + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
-                        for j in range(0, q_count, step_q):
-                            q = min(j, q_count - step_q)
-                            if j * size & (LINE - 1) == 0:
-                                prefetch(near + j * size)
-                            move_piece(into + j * (step_p * size), row + q * size)
-                    for j in range(0, q_count, step_q):
-                        q = min(j, q_count - step_q)
-                        dealt = bounce + j * (step_p * size)
-                        transpose_dealt(dealt, place + p * size, columns + 8 * q, width, pieces)
+                to, first = place + p * size, rows + p
+                # The source of the next block of rows, which may be the next tile's.
+                ahead, then = next_src, next_rows
+                if i + step_p < p_count:
+                    ahead, then = src, first + step_p
+                if buffered:
+                    transpose_buffered(
+                        src, first, to, where, q_count, ahead, offsets, then, buffer, width, pieces
+                    )
                 else:
-                    for j in range(0, q_count, step_q):
-                        q = min(j, q_count - step_q)
-                        quarter = (j // step_q) & 3
-                        line = ahead + (j - quarter * step_q) * size
-                        for k in range(step_p // 4):
-                            prefetch(line + offsets[rows_ahead + quarter * (step_p // 4) + k])
-                        transpose_block(
-                            come + q * size,
-                            rows_at,
-                            place + p * size,
-                            columns + 8 * q,
-                            width,
-                            pieces,
-                        )
+                    transpose_rows(
+                        src, first, to, where, q_count, ahead, offsets, then, width, pieces
+                    )
             if stage != 0:
-                end, limit = min(own + shape[0, 3], shape[0, 0]) * size, shape[0, 0] * size
-                if shape[2, 0] == 1:
-                    # The columns' rows follow one another in the target, as on the stage.
-                    stream(to + offsets[shape[1, 4] + q_rest], stage, q_count * limit)
-                    q_count = 0
-                for q in range(q_count):
-                    staged = stage - first * size + q * shape[2, 2]
-                    drain(to + offsets[shape[1, 4] + q_rest + q], staged, own * size, end, limit)
+                drain_tile(dst, stage, tile, offsets, columns, q_count, own, low, size)
+            src, rows = next_src, next_rows
 
 
 @kernel
@@ -160,15 +223,15 @@ def run_tiles(
     span: Numbers,
     stage: int,
     loops: Table,
-    shape: Table,
-    offsets: Table,
+    tile: Table,
+    offsets: Numbers,
     nbytes: int,
     reach: int,
     width: Any,
 ) -> None:
     """`tiles` of runs of `nbytes`, which keep their order: `width` is the largest that fits.
 
-    Columns lie evenly spaced in the source, shape[1, 5] apart, of which `reach`
+    Columns lie evenly spaced in the source, tile[COLUMNS, STEP] apart, of which `reach`
     bytes may be read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
@@ -176,23 +239,24 @@ def run_tiles(
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         low, high = span[LOW], span[HIGH]
-        gap, last = shape[1, 5], source + reach
-        s, t = enter(loops, at, low)
+        gap, last = tile[COLUMNS, STEP], source + reach
+        s, t = seek(loops, at, low)
         for _ in range(low, high):
-            p_own, p_low, p_high, q_low, q_high = block_of(at, shape, loops, over, 1, 1)
-            rows_at, columns = p_low % shape[0, 1], shape[1, 4] + q_low % shape[1, 1]
-            come = source + s + p_low // shape[0, 1] * shape[0, 2] + q_low * gap
-            to = target + t + q_low // shape[1, 1] * shape[1, 2]
-            short = stage != 0 and shape[2, 0] == 0 and nbytes < PIECE
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
+            src, rows_at = offset_at(tile, ROWS, p_low)
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            src += source + s + q_low * gap
+            dst += target + t
+            short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
             for p in range(p_high - p_low):
-                row = come + offsets[rows_at + p]
-                ahead = come + offsets[rows_at + p + 1]
+                row = src + offsets[rows_at + p]
+                ahead = src + offsets[rows_at + p + 1]
                 if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
                     # Whole pieces: what is too much of one run lies where the next row's will be.
                     for line in range(0, (q_high - q_low) * gap, LINE):
                         prefetch(ahead + line)
                     for q in range(q_high - q_low):
-                        move_piece(stage + q * shape[2, 2] + p * nbytes, row + q * gap)
+                        move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
                     continue
                 for q in range(q_high - q_low):
                     # Several short runs share a line: it is asked for once.
@@ -200,16 +264,11 @@ def run_tiles(
                         for line in range(0, nbytes, LINE):
                             prefetch(ahead + q * gap + line)
                     if stage == 0:
-                        place = to + offsets[columns + q] + (p_low + p) * nbytes
+                        place = dst + offsets[columns + q] + (p_low + p) * nbytes
                     else:
-                        place = stage + q * shape[2, 2] + p * nbytes
+                        place = stage + q * tile[STAGED, PITCH] + p * nbytes
                     small_row(place, row + q * gap, nbytes, width)
             if stage != 0:
-                end, limit = min(p_own + shape[0, 3], shape[0, 0]) * nbytes, shape[0, 0] * nbytes
-                if shape[2, 0] == 1:
-                    stream(to + offsets[columns], stage, (q_high - q_low) * limit)
-                    q_high = q_low
-                for q in range(q_high - q_low):
-                    staged = stage - p_low * nbytes + q * shape[2, 2]
-                    drain(to + offsets[columns + q], staged, p_own * nbytes, end, limit)
-            s, t = advance(loops, at, s, t)
+                count = q_high - q_low
+                drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
+            s, t = step(loops, at, s, t)

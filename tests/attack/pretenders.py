@@ -76,7 +76,7 @@ def subclasses(random):
         (lambda: program.map([x], out=to[0][None]), out),
         (lambda: sj.concat([x]), None),
         (lambda: sj.concat([x], out=to[0]), out),
-        (lambda: sj.stack([*others, x])[-1], None),
+        (lambda: sj.stack([*others, x])[-1, ...], None),
         (lambda: sj.permute_dims(x, range(k.x.ndim)), None),
         (lambda: sj.flip(sj.flip(x)), None),
         (lambda: sj.asarray(x), None),
@@ -84,7 +84,7 @@ def subclasses(random):
         (lambda: sj.pack(k.x).unpack(to[0]), out),
         (lambda: sj.asarray(k.x).unpack(to[0]), out),
         (lambda: sj.array_equal(x, k.x) or 1, None),
-        (lambda: sj.Tensor.frombuffer(x, dtype, k.codes.shape), None),
+        (lambda: dtype.packed or sj.Tensor.frombuffer(x, dtype, k.codes.shape), None),
     ]
     call, target = random.choice(calls)
     made = tried(call)
@@ -99,7 +99,7 @@ def subclasses(random):
         target.check(k.codes.reshape(target.x.shape))
     else:
         found = codes_in(np.asarray(made) if type(made) is not sj.Tensor else made, dtype)
-        assert found.tobytes() == k.codes.tobytes(), f"a wrong answer: {vars(type(x))}"
+        assert found.tobytes() == k.codes.tobytes(), f"a wrong answer: {set(vars(type(x)))}"
 
 
 def tensor_subclasses(random):
@@ -177,8 +177,7 @@ def protocols(random):
         lambda: sj.plan(shape, odd, lambda t: t),
         lambda: t.unpack(odd),
     ]
-    # Whoever pretends to be of a class without having what the class has, gets AttributeError.
-    tried(random.choice(calls), AttributeError, BufferError)
+    tried(random.choice(calls), BufferError)
     k.memory.check_unchanged()
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+import sweeps
+
 from . import (
     aliases,
     batches,
@@ -28,7 +30,7 @@ class Attack(NamedTuple):
     case: Callable[[Random], None]
     does: str
     few: int
-    seconds: int = 300
+    seconds: int = 600
 
 
 ATTACKS = {
@@ -39,12 +41,15 @@ ATTACKS = {
         casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 60
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
-    "hostile": Attack(hostile.case, "arguments that nobody should pass", 300, 60),
-    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 150, 60),
-    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 200, 60),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 300),
+    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 150),
+    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 200),
     "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 4),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
     "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
+    "moments": Attack(
+        sweeps.case, "forks, interrupts and exits while kernels are compiled or loaded", 0
+    ),
     "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 60),
 }

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import casts
+from ...arrays import is_a, plain
 from ...dtypes import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
 from ...operations import reshape
@@ -112,7 +113,7 @@ def dequantize_linear(
     """
     row = version("DequantizeLinear", opset)
     row.check_attributes(axis=(axis, 1), block_size=(block_size, 0), output_dtype=(output_dtype, 0))
-    x_scale, x_zero_point = _array(x_scale), _array(x_zero_point)
+    x, x_scale, x_zero_point = _array(x), _array(x_scale), _array(x_zero_point)
     kind, scale_kind = row.check(x, "x"), row.check(x_scale, "x_scale")
     if x_zero_point is not None:
         _same_dtype(row, "x_zero_point", dtype_of(x_zero_point), "x", kind)
@@ -158,7 +159,7 @@ def quantize_linear(
         saturate=(saturate, 1),
     )
     _flag(row, saturate)
-    y_scale, y_zero_point = _array(y_scale), _array(y_zero_point)
+    x, y_scale, y_zero_point = _array(x), _array(y_scale), _array(y_zero_point)
     kind, scale_kind = row.check(x, "x"), row.check(y_scale, "y_scale")
     if row.since in SCALE_HAS_TYPE_OF_X:
         _same_dtype(row, "y_scale", scale_kind, "x", kind)
@@ -187,7 +188,7 @@ def quantize_linear(
 
 
 def _flag(row: Version, saturate: int) -> None:
-    if saturate not in (0, 1) or not isinstance(saturate, int | np.integer):
+    if not isinstance(saturate, int | np.integer) or saturate not in (0, 1):
         raise ReshapeError(f"saturate of {row} must be 0 or 1, not {saturate!r}")
 
 
@@ -197,7 +198,10 @@ def _onnx_dtype(code: int) -> DType | None:
 
 
 def _array(x: Any) -> Any:
-    return np.asarray(x) if isinstance(x, np.generic) else x
+    """Scales and zero points may be NumPy's scalars; a subclass might lie about its shape."""
+    if is_a(x, np.generic):
+        return np.asarray(x)
+    return plain(x) if is_a(x, np.ndarray) else x
 
 
 def _same_dtype(row: Version, name: str, kind: DType, other: str, expected: DType) -> None:

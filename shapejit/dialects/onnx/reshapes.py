@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import request as requests
+from ...arrays import is_a, plain
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...operations import reshape_as
 from ...request import MAX_SIZE, Request, integers
-from ...tensor import Array, Tensor, plain
+from ...tensor import Array, Tensor
 from .versions import version
 
 
@@ -36,9 +37,9 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
 
 def _int64(shape: Any, who: str) -> Any:
     """The shape, which must be int64 in every version if it is a tensor."""
-    if isinstance(shape, Tensor):
+    if is_a(shape, Tensor):
         shape = np.asarray(shape)
-    if not isinstance(shape, np.ndarray):
+    if not is_a(shape, np.ndarray):
         return shape
     shape = plain(shape)
     if shape.dtype != np.int64:
@@ -88,7 +89,7 @@ def shape(
     """
     version("Shape", opset).check(data)
     return shape_of(
-        data.shape if isinstance(data, Tensor) else plain(data).shape,
+        data.shape if is_a(data, Tensor) else plain(data).shape,
         start=start,
         end=end,
         opset=opset,

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...errors import DTypeError, ReshapeError
-from ...tensor import Tensor, dtype_of
+from ...tensor import dtype_of, is_array
 
 _UP_TO_64 = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _ALL_UP_TO_OPSET_5 = f"{_UP_TO_64} string complex64 complex128"
@@ -111,7 +111,7 @@ class Version(NamedTuple):
 
     def check(self, data: object, operand: str = "") -> DType:
         """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types."""
-        if not isinstance(data, np.ndarray | Tensor):
+        if not is_array(data):
             name = f"{operand} of {self}" if operand else str(self)
             raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
         return self.check_dtype(dtype_of(data), operand)

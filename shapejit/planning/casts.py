@@ -11,18 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dims import merged
+from ..kernels.constants import COUNTS, LINE, ONE_BY_ONE, RUN_BY_RUN, per_byte
+from ..layout import Layout
+from ..lazy import cached_property
+from ..recent import Recent
 from .boxes import parts_of
-from .kernels.constants import LINE
-from .layout import Layout
-from .lazy import cached_property
-from .planner import PARALLEL_FROM, STREAM_FROM
-from .recent import Recent
-from .tiling import Loop
+from .loops import Loop
+from .planner import PARALLEL_FROM, REMEMBERED, STREAM_FROM
 
 RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 SHORT = 64  # elements of a run that is worth a call of its own
@@ -100,6 +101,19 @@ class CastPlan:
     def run_length(self) -> int:
         """The elements of a run."""
         return prod(dim.size for dim in self.run)
+
+    @property
+    def packed(self) -> bool:
+        """Whether elements narrower than a byte are unpacked, or packed."""
+        return self.unit < 8 or self.fetch in ("codes", "bits")
+
+    @property
+    def packing(self) -> tuple[Any, ...]:
+        """What the kernel of packed elements takes beside that of bytes."""
+        inner = np.array([dim[:3] for dim in self.inner], np.int64)
+        bits = [COUNTS[n if n < 8 else 1] for n in (self.source_bits, self.unit)]
+        unpacks = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
+        return inner, self.reach, *bits, unpacks, self.unit < 8
 
     @property
     def weight(self) -> int:
@@ -205,7 +219,6 @@ def cast_plan(
     return made
 
 
-REMEMBERED = 8 * 1024 * 1024  # bytes of the tables of all plans that are remembered
 _plans: Recent[object, CastPlan] = Recent(REMEMBERED, attrgetter("weight"))
 
 
@@ -256,17 +269,9 @@ def _normal_form(source: Layout, target: Layout, scales: Scales | None) -> list[
     none = (0,) * source.ndim
     scale = scales.scale.strides if scales else none
     zero = scales.zero.strides if scales and scales.zero else none
-    dims: list[Dim] = []
-    columns = zip(source.shape, source.strides, target.strides, scale, zero, strict=True)
-    for size, src, dst, s, z in columns:
-        dim = Dim(size, src, dst, s // 8, z // 8)
-        if size == 1:
-            continue
-        if dims and dims[-1][1:] == dim.times(size):
-            dims[-1] = Dim(dims[-1].size * size, *dim[1:])
-        else:
-            dims.append(dim)
-    return dims
+    sides = [[s // 8 for s in side] for side in (scale, zero)]
+    dims = merged(source.shape, source.strides, target.strides, *sides)
+    return [Dim(*dim) for dim in dims]
 
 
 def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
@@ -294,7 +299,7 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
                 dims[k].size, parts[k] * room, max(parts[k], RUN // prod(parts[k + 1 :]))
             )
             room = BOX_ELEMENTS // prod(parts)
-    per = 8 // bits if bits < 8 and 8 % bits == 0 else 1
+    per = per_byte(bits) if bits < 8 else 1
     for k, dim in enumerate(dims):
         if per > 1 and dim.source == bits and k < last and dim.size % per == 0:
             parts[k] = min(dim.size, -(-parts[k] // per) * per)
@@ -329,10 +334,10 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
         return ("direct" if bits >= 8 else "codes"), dense
     if bits >= 8:
         return "bytes", len(inner)
-    per = 8 // bits if 8 % bits == 0 else 0
+    per = per_byte(bits)
     within = [k for k, dim in enumerate(inner) if dim.source == bits]
     others = [dim.source for k, dim in enumerate(inner) if k not in within]
-    even = per and not offset % 8 and not any(stride % 8 for stride in others)
+    even = per > 1 and not offset % 8 and not any(stride % 8 for stride in others)
     if even and len(within) == 1 and inner[within[0]].size % per == 0:
         return "phases", len(inner) - 1 - within[0]
     return "bits", len(inner)

@@ -2,13 +2,75 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
+
+from . import reference
+from .jit import COMPILED
+
+Builder = Any  # llvmlite's IRBuilder
+Value = Any  # of LLVM: an int64, which may be an address
+Byte = Any  # the same, an uint8
+Tag = Any  # a width or a count: the numba type of the argument, whose value means nothing
+
+Function = Callable[..., Any]
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = I8.as_pointer()
+
+
+def emits(returns: Any = types.void) -> Callable[[Function], Function]:
+    """Make an intrinsic of a function that writes LLVM code with a builder, its first argument.
+
+    With the JIT off it is the function of the same name in `reference`.
+    """
+
+    def made(write: Function) -> Function:
+        name = write.__name__
+        if not COMPILED:
+            return getattr(reference, name)  # type: ignore[no-any-return]
+        parameters = list(inspect.signature(write).parameters.values())[1:]
+        kinds = [{"Byte": types.uint8, "Value": types.int64}.get(p.annotation) for p in parameters]
+
+        def typed(context: Any, *given: Any) -> Any:
+            wanted = [kind or tag for kind, tag in zip(kinds, given, strict=True)]
+
+            def code(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
+                pairs = zip(kinds, wanted, arguments, strict=True)
+                values = [value if kind else tag for kind, tag, value in pairs]
+                value = write(builder, *values)
+                return context.get_dummy_value() if value is None else value
+
+            return returns(*wanted), code
+
+        first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        typed.__name__, typed.__doc__ = name, write.__doc__
+        typed.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        return intrinsic(typed)  # type: ignore[no-any-return]  # numba is not type-checked
+
+    return made
+
+
+def number(value: int) -> Any:
+    """A constant int64."""
+    return ir.Constant(I64, value)
+
+
+def at(builder: Builder, base: Value, index: int, step: Value | None = None) -> Value:
+    """The address `index` bytes, or steps, behind another."""
+    if step is None:
+        return builder.add(base, number(index))
+    return builder.add(base, builder.mul(step, number(index)))
+
+
+def entry(builder: Builder, table: Value, index: int) -> Value:
+    """Word `index` of a table of int64."""
+    return load(builder, at(builder, table, 8 * index), I64)
 
 
 def size(tag: Any) -> int:
@@ -35,7 +97,7 @@ def store(builder: Any, value: Any, address: Any) -> Any:
     return stored
 
 
-def ask(builder: Any, address: Any) -> None:
+def ask(builder: Builder, address: Value) -> None:
     """Ask for the line at an address, which need not exist."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)

@@ -1,8 +1,8 @@
 """Small tensors whole: a few numbers say how one lies, whichever view it is of its memory.
 
-A *parcel* is such a row of numbers: runs of `WIDTH` bytes in a plane of `ROWS`,
+A *small plan* is such a row of numbers: runs of `WIDTH` bytes in a plane of `ROWS`,
 which lie side by side in the target, by `COLUMNS`, inside the loops behind
-`LOOPS`. Plans serve large copies better and cost more to make; a parcel is made
+`LOOPS`. Plans serve large copies better and cost more to make; a small plan is made
 in compiled code, from nothing but sizes and strides, for thousands of tensors
 that are unlike one another.
 """
@@ -11,28 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .bitmoves import store_word
-from .constants import LINE, PIECE
+from ..dims import merge
+from .constants import COUNTS, LINE, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, kernel
-from .memory import (
-    COUNTS,
-    VECTOR,
-    WIDTHS,
-    copy,
-    interleave,
-    move,
-    pick,
-    prefetch,
-    size_of,
-    transpose_even,
-)
+from .memory import VECTOR, copy, move, prefetch, size_of, store_word
+from .vectors import interleave, pick, transpose_even
 
-# A parcel, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
+# A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
 # leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
-HEAD = 12  # then one triple (size, source stride, target stride) a loop, outermost first
+HEAD = 12  # then one triple (size, source stride, target stride) per loop, outermost first
 
 ASKED = 4096
 
@@ -41,28 +31,14 @@ ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
 
-@kernel
-def merged(sizes: Numbers, strides: Numbers, rank: int) -> int:
-    """Merge evenly spaced dims, without those of size 1, where they stand; return how many stay."""
-    kept = 0
-    for k in range(rank):
-        size, stride = sizes[k], strides[k]
-        if size == 1:
-            continue
-        if kept > 0 and strides[kept - 1] == size * stride:
-            sizes[kept - 1] *= size
-            strides[kept - 1] = stride
-        else:
-            sizes[kept], strides[kept] = size, stride
-            kept += 1
-    return kept
+merge_dims: Any = kernel(merge)  # of arrays, where it says sequences
 
 
 @kernel
-def parcel(
+def write_plan(
     sizes: Numbers, strides: Numbers, kept: int, itemsize: int, table: Numbers, at: int
 ) -> int:
-    """Write the parcel of `merged` dims at `table[at:]`; return the words it takes.
+    """Write the small plan of merged dims at `table[at:]`; return the words it takes.
 
     Strides are bytes. There are elements.
     """
@@ -151,7 +127,7 @@ def blocks(
                 for line in range(0, nbytes, LINE):
                     prefetch(ahead + line)
                 ahead += nbytes
-            come, place = source + p * row_step + q * size, target + p * size + q * gap
+            src, place = source + p * row_step + q * size, target + p * size + q * gap
             if apart != 0:
                 # The next block of rows, which may be the next plane's.
                 quarter = (j // step_q) & 3
@@ -160,9 +136,9 @@ def blocks(
                 for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
                     prefetch(line + r * row_step)
             if whole:
-                transpose_even(come, row_step, place, gap, width, WHOLE)
+                transpose_even(src, row_step, place, gap, width, WHOLE)
             else:
-                transpose_even(come, row_step, place, gap, width, ONE)
+                transpose_even(src, row_step, place, gap, width, ONE)
     return ahead
 
 
@@ -221,28 +197,28 @@ def elements(
         long, short, step, apart, gap, over = short, long, apart, step, over, gap
     rows = short if over == width else 0
     for k in range(short):
-        come, to = source + k * apart, target + k * over
+        src, dst = source + k * apart, target + k * over
         ahead = ask(ahead, end, long * width)
         done = False
         if width == 4:
-            done = channels(come, step, to, gap, long, rows, apart, place, W4)
+            done = channels(src, step, dst, gap, long, rows, apart, place, W4)
         elif width == 2:
-            done = channels(come, step, to, gap, long, rows, apart, place, W2)
+            done = channels(src, step, dst, gap, long, rows, apart, place, W2)
         elif width == 1:
-            done = channels(come, step, to, gap, long, rows, apart, place, W1)
+            done = channels(src, step, dst, gap, long, rows, apart, place, W1)
         if done:
             if gap != width:
                 break  # all rows took turns
         elif width == 4:
-            strip(come, step, to, gap, long, W4)
+            strip(src, step, dst, gap, long, W4)
         elif width == 2:
-            strip(come, step, to, gap, long, W2)
+            strip(src, step, dst, gap, long, W2)
         elif width == 1:
-            strip(come, step, to, gap, long, W1)
+            strip(src, step, dst, gap, long, W1)
         elif width == 8:
-            strip(come, step, to, gap, long, W8)
+            strip(src, step, dst, gap, long, W8)
         else:
-            strip(come, step, to, gap, long, W16)
+            strip(src, step, dst, gap, long, W16)
     return ahead
 
 
@@ -254,16 +230,16 @@ def runs(source: int, target: int, table: Numbers, at: int, ahead: int, end: int
     columns, step, gap = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
     for q in range(columns):
         for p in range(rows):
-            come, place = source + q * step + p * row_step, target + q * gap + p * nbytes
+            src, place = source + q * step + p * row_step, target + q * gap + p * nbytes
             ahead = ask(ahead, end, nbytes)
             if nbytes > 8 * LINE:
-                copy(place, come, nbytes)
+                copy(place, src, nbytes)
             elif nbytes >= 16:
-                small_row(place, come, nbytes, W16)
+                small_row(place, src, nbytes, W16)
             elif nbytes >= 4:
-                small_row(place, come, nbytes, W4)
+                small_row(place, src, nbytes, W4)
             else:
-                small_row(place, come, nbytes, W1)
+                small_row(place, src, nbytes, W1)
     return ahead
 
 

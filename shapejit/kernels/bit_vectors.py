@@ -1,0 +1,219 @@
+"""Moves between bit addresses, with explicit vectors.
+
+Elements lie least significant bits first. A code is an element in a byte of its
+own. The width of elements, 1, 2, 3, 4 or 6 bits, travels as the length of a tuple.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from . import llvm
+from .constants import LINE, PIECE, per_byte
+from .jit import kernel
+from .llvm import Builder, Tag, Value, emits
+
+
+def spaced(bits: int, apart: int, total: int) -> int:
+    """The mask of `bits` ones at every multiple of `apart` below `total`."""
+    return sum(((1 << bits) - 1) << at for at in range(0, total, apart))
+
+
+def group_of(width: int) -> int:
+    """How many elements of `width` bits fill whole bytes, one or three."""
+    return {1: 8, 2: 4, 3: 8, 4: 2, 6: 4}[width]
+
+
+@emits()
+def shift_line(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+    """Copy 64 bytes from `shift` bits, 1 to 7, behind an address."""
+    llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
+
+
+@emits()
+def shift_piece(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+    """Copy 16 bytes from `shift` bits, 1 to 7, behind an address."""
+    llvm.store(builder, _load_shifted(builder, src, shift, PIECE), dst)
+
+
+@emits()
+def stream_shifted(builder: Builder, dst: Value, src: Value, shift: Value) -> None:
+    """`shift_line` to an aligned line of memory, past the caches."""
+    stored = llvm.store(builder, _load_shifted(builder, src, shift, LINE), dst)
+    llvm.once(builder, stored, LINE)
+
+
+def _load_shifted(builder: Builder, src: Value, shift: Value, nbytes: int) -> Any:
+    """So many bytes from `shift` bits behind an address, as words; one byte more is read."""
+    kind = ir.VectorType(llvm.I64, nbytes // 8)
+    low = llvm.load(builder, src, kind)
+    high = llvm.load(builder, llvm.at(builder, src, 1), kind)
+    right = llvm.splat(builder, shift, kind.count)
+    left = builder.sub(llvm.constant(8, kind), right)
+    return builder.or_(builder.lshr(low, right), builder.shl(high, left))
+
+
+@emits()
+def set_bits(builder: Builder, address: Value, mask: Value, value: Value) -> None:
+    """Let the bits of `mask` in a byte be those of `value`; others may set the rest."""
+    place = builder.inttoptr(address, llvm.POINTER)
+    mask, value = (builder.trunc(bits, llvm.I8) for bits in (mask, value))
+    builder.atomic_rmw("and", place, builder.not_(mask), "monotonic")
+    builder.atomic_rmw("or", place, builder.and_(value, mask), "monotonic")
+
+
+@emits()
+def exchange(builder: Builder, address: Value, apart: Value, bits: Tag) -> None:
+    """Transpose elements between rows: element c of row r's bytes goes to place r of row c's.
+
+    There are as many rows of 64 bytes as a byte holds elements, `apart` bytes apart.
+    """
+    width, count = bits.count, per_byte(bits.count)
+    kind = ir.VectorType(llvm.I64, LINE // 8)
+    places = [llvm.at(builder, address, row, apart) for row in range(count)]
+    rows = [llvm.load(builder, place, kind) for place in places]
+    step = 1
+    while step < count:
+        far = step * width
+        shift = llvm.constant(far, kind)
+        mask = llvm.constant(spaced(far, 2 * far, 64), kind)
+        for row in (row for row in range(count) if not row & step):
+            a, b = rows[row], rows[row + step]
+            differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
+            rows[row] = builder.xor(a, builder.shl(differ, shift))
+            rows[row + step] = builder.xor(b, differ)
+        step *= 2
+    for place, row in zip(places, rows, strict=True):
+        llvm.store(builder, row, place)
+
+
+@emits()
+def unpack_line(builder: Builder, dst: Value, src: Value, shift: Value, bits: Tag) -> None:
+    """Write 64 codes, of elements from `shift` bits, 0 to 7, behind an address.
+
+    With a shift of 0 nothing is read behind the last element's byte.
+    """
+    llvm.store(builder, _unpacked(builder, src, shift, LINE, bits.count), dst)
+
+
+@emits()
+def unpack_piece(builder: Builder, dst: Value, src: Value, shift: Value, bits: Tag) -> None:
+    """The same of 16 codes."""
+    llvm.store(builder, _unpacked(builder, src, shift, PIECE, bits.count), dst)
+
+
+def _unpacked(builder: Builder, src: Value, shift: Value, count: int, width: int) -> Any:
+    """A vector of so many codes."""
+    none = builder.icmp_signed("==", shift, llvm.number(0))
+    with builder.if_else(none) as (on_bytes, between):
+        with on_bytes:
+            straight = _grouped(builder, src, None, count, width)
+            straight_from = builder.block
+        with between:
+            shifted = _grouped(builder, src, shift, count, width)
+            shifted_from = builder.block
+    value = builder.phi(straight.type)
+    value.add_incoming(straight, straight_from)
+    value.add_incoming(shifted, shifted_from)
+    for near, far, apart in _steps(width):
+        low = builder.and_(value, llvm.constant(near, value.type))
+        high = builder.shl(value, llvm.constant(apart, value.type))
+        high = builder.and_(high, llvm.constant(far, value.type))
+        value = builder.or_(low, high)
+    return value
+
+
+def _grouped(builder: Builder, src: Value, shift: Value | None, count: int, width: int) -> Any:
+    """`count` elements, each group in a lane that will hold its codes."""
+    group = group_of(width)
+    wide = ir.VectorType(ir.IntType(8 * group), count // group)
+    if 8 % width == 0:
+        packed = _load_bytes(builder, src, shift, 0, count // group)
+        return builder.zext(packed, wide)
+    # Three bytes per group: each 16 codes take theirs from two loads of two thirds.
+    used = 2 * width
+    half = used * 2 // 3
+    parts = []
+    for at in range(0, count * width // 8, used):
+        low = _load_bytes(builder, src, shift, at, half)
+        high = _load_bytes(builder, src, shift, at + used - half, half)
+        places = [3 * (byte // group) + min(byte % group, 2) for byte in range(PIECE)]
+        order = [place if place < half else place + 2 * half - used for place in places]
+        parts.append(llvm.shuffle(builder, low, high, order))
+    return builder.bitcast(llvm.joined(builder, parts), wide)
+
+
+def _load_bytes(builder: Builder, src: Value, shift: Value | None, at: int, nbytes: int) -> Any:
+    """So many bytes `at` bytes, and `shift` bits unless it is None, behind an address."""
+    place = llvm.at(builder, src, at)
+    kind = ir.VectorType(llvm.I8, nbytes)
+    if shift is None:
+        return llvm.load(builder, place, kind)
+    if nbytes >= 8:
+        return builder.bitcast(_load_shifted(builder, place, shift, nbytes), kind)
+    word = builder.zext(llvm.load(builder, place, ir.IntType(8 * nbytes)), llvm.I64)
+    behind = llvm.load(builder, llvm.at(builder, place, nbytes), llvm.I8)
+    behind = builder.shl(builder.zext(behind, llvm.I64), llvm.number(8 * nbytes))
+    moved = builder.lshr(builder.or_(word, behind), shift)
+    return builder.bitcast(builder.trunc(moved, ir.IntType(8 * nbytes)), kind)
+
+
+@emits()
+def pack_line(builder: Builder, dst: Value, src: Value, bits: Tag) -> None:
+    """Write 64 elements from 64 codes with any high bits; 4 more bytes may change."""
+    width, group = bits.count, group_of(bits.count)
+    wide = ir.VectorType(ir.IntType(8 * group), LINE // group)
+    value = llvm.load(builder, src, wide)
+    for near, far, apart in reversed(_steps(width)):
+        low = builder.and_(value, llvm.constant(near, wide))
+        high = builder.and_(value, llvm.constant(far, wide))
+        value = builder.or_(low, builder.lshr(high, llvm.constant(apart, wide)))
+    if 8 % width == 0:
+        packed = builder.trunc(value, ir.VectorType(llvm.I8, wide.count))
+        llvm.store(builder, packed, dst)
+        return
+    value = builder.bitcast(value, ir.VectorType(llvm.I8, LINE))
+    used = 2 * width
+    for k in range(LINE // PIECE):
+        kept = [PIECE * k + group * (byte // 3) + byte % 3 for byte in range(used)]
+        kept += [PIECE * k] * ((16 if width == 6 else 8) - used)
+        part = llvm.shuffle(builder, value, value, kept)
+        llvm.store(builder, part, llvm.at(builder, dst, k * used))
+
+
+def _steps(width: int) -> list[tuple[int, int, int]]:
+    """Each step from packed elements to codes: what stays, what moves when moved, how far."""
+    group, steps = group_of(width), []
+    count = group // 2
+    while count:
+        half, apart = count * width, count * (8 - width)
+        near = spaced(half, 16 * count, 8 * group)
+        steps.append((near, near << 8 * count, apart))
+        count //= 2
+    return steps
+
+
+@kernel
+def spread(word: int, width: int) -> int:
+    """8 codes from the low 8 * `width` bits of a word, which hold 8 elements; width is below 8."""
+    four, two, one = (1 << 4 * width) - 1, (1 << 2 * width) - 1, (1 << width) - 1
+    gap = 8 - width
+    word = (word & four) | (word << 4 * gap & four << 32)
+    word = (word & two * 0x0000000100000001) | (word << 2 * gap & two * 0x0001000000010000)
+    return (word & one * 0x0001000100010001) | (word << gap & one * 0x0100010001000100)
+
+
+@kernel
+def gathered(word: int, width: int) -> int:
+    """8 elements from 8 codes, whose high bits may be dirty."""
+    four, two, one = (1 << 4 * width) - 1, (1 << 2 * width) - 1, (1 << width) - 1
+    gap = 8 - width
+    word = (word & one * 0x0001000100010001) | (
+        word >> gap & two * 0x0001000100010001 - one * 0x0001000100010001
+    )
+    word = (word & two * 0x0000000100000001) | (
+        word >> 2 * gap & four * 0x0000000100000001 - two * 0x0000000100000001
+    )
+    return (word & four) | (word >> 4 * gap & four << 4 * width)

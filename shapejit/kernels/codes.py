@@ -1,0 +1,250 @@
+"""Elements narrower than a byte by way of codes, a byte each on the stage.
+
+The arguments are those of `bits`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bit_vectors import gathered, pack_line, spread, unpack_line
+from .bits import load_bits, move_bits
+from .constants import CODES_BLOCK, HIGH, LINE, LOW, PIECE, SPAN, STREAMED, TENSOR, WIDTHS
+from .copies import stream
+from .jit import Numbers, Table, kernel
+from .memory import copy, load_byte, load_word, size_of, store_byte, store_word
+from .odometer import seek, step
+from .shares import take
+from .vectors import interleave, pick
+
+CODES_APART = CODES_BLOCK + 4 * LINE  # from codes to the packed block, and to runs on the way
+_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
+
+
+@kernel
+def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> None:
+    """Write the codes of `count` elements that lie side by side; up to 7 more may change."""
+    width, done = len(bits), 0
+    while done + LINE <= count:
+        bit = source + done * width
+        unpack_line(codes + done, bit >> 3, bit & 7, bits)
+        done += LINE
+    while done < count:
+        word = load_bits(source + done * width, end)
+        store_word(codes + done, spread(word, width))
+        done += 8
+
+
+@kernel
+def pack(target: int, codes: int, count: int, bits: Any) -> None:
+    """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change."""
+    width, done = len(bits), 0
+    while done + LINE <= count:
+        pack_line(target + (done * width >> 3), codes + done, bits)
+        done += LINE
+    while done < count:
+        word = gathered(load_word(codes + done), width)
+        store_word(target + (done * width >> 3), word)
+        done += 8
+
+
+@kernel
+def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, bits: Any) -> None:
+    """Write the codes of `count` elements, `apart` bytes from one to the next."""
+    width = len(bits)
+    mask = (1 << width) - 1
+    for _ in range(count):
+        address, shift = source >> 3, source & 7
+        code = int(load_byte(address)) >> shift
+        if 8 % width != 0 and shift + width > 8:
+            code |= int(load_byte(address + 1)) << (8 - shift)
+        store_byte(codes, code & mask)
+        codes += apart
+        source += stride
+
+
+@kernel
+def fill(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    bits: Any,
+) -> None:
+    """Write the codes of elements [first, first + count) of the loops."""
+    last = loops.shape[0] - 1
+    size, stride = loops[last, 0], loops[last, 1]
+    s, _ = seek(loops, at, first)
+    done = 0
+    while done < count:
+        some = min(count - done, size - at[last])
+        if last > 0 and size < PIECE and at[last] == 0 and some == size:
+            # Short runs, side by side: along the loop around them.
+            runs = min((count - done) // size, loops[last - 1, 0] - at[last - 1])
+            around = loops[last - 1, 1]
+            for i in range(size):
+                begin = source + s + i * stride
+                pick_codes(codes + done + i, size, begin, around, runs, bits)
+            done += runs * size
+            at[last - 1] += runs - 1
+            s += (runs - 1) * around
+        else:
+            if stride == len(bits):
+                unpack(codes + done, source + s, some, end, bits)
+            else:
+                pick_codes(codes + done, 1, source + s, stride, some, bits)
+            done += some
+        at[last] += some - 1
+        s, _ = step(loops, at, s + (some - 1) * stride, 0)
+
+
+@kernel
+def fill_turns(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    runs: int,
+    bits: Any,
+    turns: Any,
+) -> None:
+    """`fill` where as many runs as `turns` is long, the last loop, take turns."""
+    rows, last = len(turns), loops.shape[0] - 1
+    size, width, apart = loops[last - 1, 0], len(bits), CODES_BLOCK // len(turns) + LINE
+    for row in range(rows):
+        store_word(runs + 8 * row, row * apart)
+    table, runs = runs, runs + LINE
+    s, _ = seek(loops, at, first)
+    done = 0
+    while done < count:
+        some = min((count - done) // rows, size - at[last - 1])
+        for row in range(rows):
+            begin = source + s + row * loops[last, 1]
+            unpack(runs + row * apart, begin, some, end, bits)
+        for i in range(0, some, LINE):
+            interleave(runs + i, table, codes + done + i * rows, turns, _BYTE, _LINE)
+        done += some * rows
+        at[last - 1] += some - 1
+        at[last] = rows - 1
+        s, _ = step(loops, at, s + (some - 1) * width + (rows - 1) * loops[last, 1], 0)
+
+
+@kernel
+def fill_picks(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    runs: int,
+    bits: Any,
+    apart: Any,
+    direction: Any,
+) -> None:
+    """`fill` where the elements of the last loop lie `apart`, as `pick` has it."""
+    last, width, far = loops.shape[0] - 1, len(bits), len(apart)
+    size = loops[last, 0]
+    s, _ = seek(loops, at, first)
+    done = 0
+    while done < count:
+        some = min(count - done, size - at[last])
+        reach = (some - 1) * far
+        if size_of(direction) == 2:
+            # The last whole vector reads before the first element: a margin is there.
+            begin = runs + LINE * (far + 1)
+            unpack(begin, source + s - reach * width, reach + 1, end, bits)
+            for i in range(0, some, LINE):
+                pick(begin + reach - i * far, codes + done + i, apart, direction, _BYTE, _LINE)
+        else:
+            unpack(runs, source + s, reach + 1, end, bits)
+            for i in range(0, some, LINE):
+                pick(runs + i * far, codes + done + i, apart, direction, _BYTE, _LINE)
+        done += some
+        at[last] += some - 1
+        s, _ = step(loops, at, s + (some - 1) * loops[last, 1], 0)
+
+
+@kernel
+def fill_any(
+    codes: int,
+    source: int,
+    loops: Table,
+    at: Table,
+    first: int,
+    count: int,
+    end: int,
+    bits: Any,
+    turns: Any,
+    apart: Any,
+    direction: Any,
+) -> None:
+    """`fill`, by whole vectors where elements take turns or lie a few apart."""
+    runs = codes + 2 * CODES_APART
+    if len(turns) > 1:
+        fill_turns(codes, source, loops, at, first, count, end, runs, bits, turns)
+    elif len(apart) > 1 or size_of(direction) == 2:
+        fill_picks(codes, source, loops, at, first, count, end, runs, bits, apart, direction)
+    else:
+        fill(codes, source, loops, at, first, count, end, bits)
+
+
+@kernel
+def by_codes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    reach: int,
+    outer: int,
+    count: int,
+    block: int,
+    unit: int,
+    bits: Any,
+    turns: Any,
+    apart: Any,
+    direction: Any,
+) -> None:
+    """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
+
+    The first `outer` loops walk blocks of rows of `count` elements, the others the
+    elements of a row. One of `turns` and `apart` may be longer than 1, or `direction`
+    two bytes: whole vectors then follow the elements.
+    """
+    streamed, packed, width = work[STREAMED] != 0, stage + CODES_APART, len(bits)
+    around, inner = loops[:outer], loops[outer:]
+    around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
+    are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        end = (source >> 3) + reach
+        s, t = seek(around, around_at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            first, src = around_at[outer - 1] * block, source + s
+            some = min(block, count - first)
+            dst, ready = target + t + first * unit, 0
+            if are_codes and src & 7 == 0:
+                ready = some & -LINE
+                pack(packed, (src >> 3) + first, ready, bits)
+            if ready < some:
+                rest = some - ready
+                fill_any(
+                    stage, src, inner, at, first + ready, rest, end, bits, turns, apart, direction
+                )
+                if unit != 8:
+                    pack(packed + (ready * width >> 3), stage, rest, bits)
+            if unit != 8:
+                move_bits(dst, 8 * packed, some * unit, streamed)
+            elif streamed:
+                stream(dst >> 3, stage, some)
+            else:
+                copy(dst >> 3, stage, some)
+            s, t = step(around, around_at, s, t)

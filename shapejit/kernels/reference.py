@@ -1,0 +1,230 @@
+"""What the intrinsics do, in plain Python: they are these functions with the JIT off."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .constants import LINE, PIECE, per_byte
+from .numbers import Conversion
+from .plain_conversions import plain
+
+
+def size_of(tag: Any) -> int:
+    """The bytes that a tag stands for."""
+    return np.dtype(type(tag)).itemsize
+
+
+def copy(dst: int, src: int, nbytes: int) -> None:
+    """memcpy."""
+    ctypes.memmove(int(dst), int(src), int(nbytes))
+
+
+def move(dst: int, src: int, width: Any) -> None:
+    """Copy one element."""
+    copy(dst, src, size_of(width))
+
+
+def move_piece(dst: int, src: int) -> None:
+    """Copy 16 bytes."""
+    copy(dst, src, PIECE)
+
+
+def move_line(dst: int, src: int) -> None:
+    """Copy 64 bytes."""
+    copy(dst, src, LINE)
+
+
+stream_line = move_line
+
+
+def prefetch(address: int) -> None:
+    """Nothing: ctypes has no word for it."""
+
+
+def fence() -> None:
+    """Nothing: Python's stores are ordered."""
+
+
+pause = fence
+yield_core = fence
+
+
+def load_byte(address: int) -> int:
+    """The byte at an address."""
+    return ctypes.c_uint8.from_address(int(address)).value
+
+
+def store_byte(address: int, value: int) -> None:
+    """Write a byte."""
+    ctypes.c_uint8.from_address(int(address)).value = value
+
+
+def load_half(address: int) -> int:
+    """The int32 at an address."""
+    return ctypes.c_int32.from_address(int(address)).value
+
+
+def load_word(address: int) -> int:
+    """The 8 bytes at an address."""
+    return ctypes.c_int64.from_address(int(address)).value
+
+
+load_atomic = load_word
+
+
+def store_word(address: int, word: int) -> None:
+    """Write 8 bytes."""
+    ctypes.c_int64.from_address(int(address)).value = word
+
+
+def fetch_add(address: int, value: int) -> int:
+    """Add to the int64 at an address; return what it was."""
+    before = load_word(address)
+    store_word(address, before + int(value))
+    return before
+
+
+def transpose_block(src: int, rows: int, dst: int, columns: int, width: Any, pieces: Any) -> None:
+    """Transpose one block, element by element."""
+    size = size_of(width)
+    each = PIECE // size
+    for i in range(size_of(pieces) * each):
+        row = src + load_word(rows + 8 * i)
+        for k in range(each):
+            move(dst + load_word(columns + 8 * k) + i * size, row + k * size, width)
+
+
+def transpose_even(src: int, pitch: int, dst: int, apart: int, width: Any, pieces: Any) -> None:
+    """Transpose one block of evenly spaced rows and columns, element by element."""
+    size = size_of(width)
+    each = PIECE // size
+    for i in range(size_of(pieces) * each):
+        for k in range(each):
+            move(dst + k * apart + i * size, src + i * pitch + k * size, width)
+
+
+def transpose_interleaved(src: int, dst: int, columns: int, width: Any, pieces: Any) -> None:
+    """Transpose one block of interleaved rows, element by element."""
+    size, lanes = size_of(width), size_of(pieces)
+    each = PIECE // size
+    for i in range(lanes * each):
+        row = src + (i % each * lanes + i // each) * PIECE
+        for k in range(each):
+            move(dst + load_word(columns + 8 * k) + i * size, row + k * size, width)
+
+
+def interleave(src: int, rows: int, dst: int, factor: Any, width: Any, pieces: Any) -> None:
+    """Write the elements of rows in turn, element by element."""
+    size = size_of(width)
+    for i in range(len(factor)):
+        row = src + load_word(rows + 8 * i)
+        for j in range(PIECE * size_of(pieces) // size):
+            move(dst + (j * len(factor) + i) * size, row + j * size, width)
+
+
+def pick(src: int, dst: int, apart: Any, direction: Any, width: Any, pieces: Any) -> None:
+    """Write elements that lie apart in the source, element by element."""
+    size = size_of(width)
+    step = -len(apart) if size_of(direction) == 2 else len(apart)
+    for j in range(PIECE * size_of(pieces) // size):
+        move(dst + j * size, src + j * step * size, width)
+
+
+def turned(count: int, size: int) -> list[int]:
+    """Where each of 16 bytes comes from when groups of `count` elements are turned around."""
+    order = list(range(PIECE))
+    group = count * size
+    for start in range(0, PIECE - group + 1, group):
+        for i in range(count):
+            for byte in range(size):
+                order[start + i * size + byte] = start + (count - 1 - i) * size + byte
+    return order
+
+
+def turn_groups(src: int, dst: int, count: Any, width: Any) -> None:
+    """Copy 16 bytes with the elements of each whole group in the other order."""
+    piece = ctypes.string_at(int(src), PIECE)
+    _write(dst, bytes(piece[at] for at in turned(len(count), size_of(width))))
+
+
+def _write(dst: int, content: bytes) -> None:
+    ctypes.memmove(int(dst), content, len(content))
+
+
+def _shifted(src: int, shift: int, nbytes: int) -> int:
+    """So many bytes from `shift` bits behind an address, as a number."""
+    read = ctypes.string_at(int(src), nbytes + (shift > 0))
+    return int.from_bytes(read, "little") >> int(shift) & ((1 << 8 * nbytes) - 1)
+
+
+def shift_line(dst: int, src: int, shift: int) -> None:
+    """Copy 64 bytes from `shift` bits behind an address."""
+    _write(dst, _shifted(src, shift, LINE).to_bytes(LINE, "little"))
+
+
+def shift_piece(dst: int, src: int, shift: int) -> None:
+    """Copy 16 bytes from `shift` bits behind an address."""
+    _write(dst, _shifted(src, shift, PIECE).to_bytes(PIECE, "little"))
+
+
+stream_shifted = shift_line
+
+
+def set_bits(address: int, mask: int, value: int) -> None:
+    """Let the bits of `mask` in a byte be those of `value`."""
+    store_byte(address, (load_byte(address) & ~mask) | (value & mask))
+
+
+def exchange(address: int, apart: int, bits: Any) -> None:
+    """Transpose elements between rows, element by element."""
+    width = len(bits)
+    count, mask = per_byte(width), (1 << width) - 1
+    rows = [ctypes.string_at(int(address + r * apart), LINE) for r in range(count)]
+    for c in range(count):
+        made = (
+            sum((row[i] >> c * width & mask) << r * width for r, row in enumerate(rows))
+            for i in range(LINE)
+        )
+        _write(address + c * apart, bytes(made))
+
+
+def _unpack(dst: int, src: int, shift: int, count: int, width: int) -> None:
+    """Write the codes of `count` elements."""
+    stream = _shifted(src, shift, count * width // 8)
+    _write(dst, bytes(stream >> i * width & ((1 << width) - 1) for i in range(count)))
+
+
+def unpack_line(dst: int, src: int, shift: int, bits: Any) -> None:
+    """Write the codes of 64 elements."""
+    _unpack(dst, src, shift, LINE, len(bits))
+
+
+def unpack_piece(dst: int, src: int, shift: int, bits: Any) -> None:
+    """Write the codes of 16 elements."""
+    _unpack(dst, src, shift, PIECE, len(bits))
+
+
+def pack_line(dst: int, src: int, bits: Any) -> None:
+    """Write 64 elements from 64 codes."""
+    width = len(bits)
+    codes = ctypes.string_at(int(src), LINE)
+    stream = sum((code & ((1 << width) - 1)) << i * width for i, code in enumerate(codes))
+    _write(dst, stream.to_bytes(8 * width, "little"))
+
+
+_conversions: list[Callable[..., None]] = []
+
+
+def entry(conversion: Conversion) -> int:
+    """What stands for the function of a conversion."""
+    _conversions.append(plain(conversion))
+    return len(_conversions) - 1
+
+
+def convert(entry: int, *arguments: int) -> None:
+    """Convert elements from address to address."""
+    _conversions[int(entry)](*map(int, arguments))

@@ -1,0 +1,131 @@
+"""Where the elements of a box lie, and the tables that its kernels walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..kernels.constants import LINE, PIECE
+from .loops import Loop, length_of
+from .tables import Offsets, Sides, offsets_of
+
+MOST_LANES = 4  # 16-byte pieces of the widest vector
+
+
+class Box(NamedTuple):
+    """Where the elements of a box lie; `windows` are those of the columns, by their source."""
+
+    rows: Offsets  # in the source
+    columns: Offsets  # in the source, ascending
+    places: Offsets  # of the columns, on the stage
+    runs: Offsets  # on the stage
+    targets: Offsets  # of the runs
+    run: int  # bytes of a run
+
+
+def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
+    """The places of a box of these dims."""
+    dims = [*columns, *rows]
+    run, inner = width, len(dims)
+    order = sorted(range(len(dims)), key=lambda i: dims[i].target)
+    strides = [0] * len(dims)
+    for at, i in enumerate(order):
+        if dims[i].target != run:
+            inner = at
+            break
+        strides[i], run = run, run * dims[i].size
+    # An odd number of lines, so that runs do not fall on one set of a cache.
+    pitch = (run // LINE + 2 | 1) * LINE if inner < len(dims) else run
+    step = pitch
+    for i in order[inner:]:
+        strides[i], step = step, step * dims[i].size
+    spread = [(dims[i].size, strides[i], dims[i].target) for i in reversed(order[inner:])]
+    came = offsets_of([(loop.size, loop.source) for loop in columns])
+    by_source = np.argsort(came, kind="stable")
+    staged = zip(columns, strides, strict=False)
+    places = offsets_of([(loop.size, stride) for loop, stride in staged])
+    return Box(
+        offsets_of([(loop.size, loop.source) for loop in rows]),
+        came[by_source],
+        places[by_source],
+        offsets_of([(size, stride) for size, stride, _ in spread]),
+        offsets_of([(size, target) for size, _, target in spread]),
+        run,
+    )
+
+
+def windows(columns: Offsets, width: int) -> Offsets | None:
+    """Where pieces of 16 bytes begin that hold all columns; None: they lie between elements.
+
+    The last one reaches back where there is room, so that nothing behind is read.
+    """
+    if ((columns - columns[0]) % width).any():
+        return None
+    last = max(int(columns[0]), int(columns[-1]) + width - PIECE)
+    starts, at = [], 0
+    while at < len(columns):
+        start = min(int(columns[at]), last)
+        starts.append(start)
+        at = int(np.searchsorted(columns, start + PIECE - width, "right"))
+    return np.array(starts, np.int64)
+
+
+def firsts(box: Box, lanes: int, width: int) -> Offsets | None:
+    """The first row of each block; blocks reach back.
+
+    Fewer rows than a block has are filled up in front (from a row below 0 on) or
+    behind, which spoils the stage there: None if both places are filled already.
+    """
+    count, step = len(box.rows), lanes * PIECE // width
+    if count >= step:
+        return np.minimum(np.arange(0, count, step), count - step)
+    turn = np.argsort(box.places, kind="stable")
+    place = box.places[turn]
+    for sign, first in ((1, 0), (-1, count - step)):
+        later = (
+            ((sign * (turn[k:] - turn[:-k]) > 0) | (place[k:] - place[:-k] >= step * width)).all()
+            for k in range(1, step // count + 1)
+        )
+        if all(later):
+            return np.array([first])
+    return None
+
+
+def most_bytes(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> int:
+    """A bound on the bytes of the tables of `box_sides`, whatever the vectors."""
+    count, other = length_of(rows, 1), length_of(columns, 1)
+    reach = sum((loop.size - 1) * abs(loop.source) for loop in columns)
+    lines = count * min(other, reach // LINE + 2)
+    blocks = count + 2 * MOST_LANES * PIECE
+    return 8 * (lines + 2 * blocks + (5 + PIECE // width) * other)
+
+
+def box_sides(rows: Sequence[Loop], columns: Sequence[Loop], width: int, lanes: int) -> Sides:
+    """The tables of a box whose blocks are so many lanes wide (0: no blocks)."""
+    box = box_at(rows, columns, width)
+    count, staged = len(box.rows), int(box.runs[-1]) + box.run + 2 * LINE
+    places, starts, blocks = np.zeros(0, np.int64), box.columns, np.zeros(0, np.int64)
+    before, behind, spoilt = 0, 0, 0
+    if lanes:
+        found, first = windows(box.columns, width), firsts(box, lanes, width)
+        assert found is not None
+        assert first is not None
+        starts, blocks = found, first
+        before = -min(0, int(first[0]))
+        behind = max(0, lanes * PIECE // width - count - before)
+        wanted = starts[:, None] + np.arange(0, PIECE, width)
+        at = np.minimum(np.searchsorted(box.columns, wanted), len(box.columns) - 1)
+        # What lies between columns goes to a place behind all others.
+        free = staged + before * width
+        places = np.where(box.columns[at] == wanted, box.places[at], free).reshape(-1)
+        spoilt = (before + count + behind) * width + LINE
+    lines = np.unique((box.rows[:, None] + np.unique(starts // LINE) * LINE) // LINE) * LINE
+    filled = np.pad(box.rows, (before, behind), "edge")
+    parts = (filled, box.columns, box.places, blocks, starts, places, box.runs, box.targets, lines)
+    begin = np.cumsum([0, *map(len, parts)])[:-1].tolist()
+    table = [(len(part), at) for part, at in zip(parts, begin, strict=True)]
+    table[0] = count, before
+    table.append((box.run, int(box.rows.max() + starts.max() + PIECE)))
+    return Sides(np.array(table, np.int64), np.concatenate(parts), staged + spoilt)

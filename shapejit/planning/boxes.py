@@ -1,0 +1,163 @@
+"""Boxes: parts of a copy that are whole cache lines on both sides, permuted within a cache.
+
+A box takes the target's last dims until its runs there are long enough, and the
+source's fastest dims until they are there; dims that both sides want are taken
+once. What is inside goes to a stage in the order of the target, and leaves in
+long runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..kernels.constants import LINE, PIECE
+from .box_tables import MOST_LANES, box_at, firsts, windows
+from .loops import Loop, by_source, length_of, streams
+from .strategies import Strategy
+from .tables import STREAMS
+from .tiles import STEPS, Tile
+
+# Bytes of a box, of the target; with its source and the next box's in an L2 cache. Runs of
+# so many bytes are worth a place of their own: their first and last lines are shared.
+BOX_BYTES = 256 * 1024
+TARGET_RUN = 4096
+SOURCE_RUN = 1024
+
+# Bytes of the sides of a tile that is faster than a box: rows leave it in whole lines, and
+# few lines are met again by the next tile.
+LEAST_ROWS = 256
+LEAST_DENSE = 128  # where the rows of neighbouring columns follow one another
+LEAST_COLUMNS = 32
+WIDE = 8  # bytes of elements that are gathered fast where the source is read in few places
+
+# Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
+# registers, by width; what each more lane adds to it; of a vector of elements that are
+# picked, one apart; and of an element or run that is moved alone.
+BLOCK = {1: 64.0, 2: 28.0, 4: 12.0, 8: 5.0, 16: 1.2}
+LANE = 0.4
+PICKED = 4.0
+ALONE = 2.0
+
+
+def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
+    """Whether a box is faster than what `tile_of` found."""
+    match tile.strategy:
+        case Strategy.GATHER | Strategy.PICK:
+            moving = [loop for loop in loops if loop.source]
+            if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
+                return False
+            return width < WIDE or streams(loops, by_source(loops)[0]) > STREAMS
+        case Strategy.TILES:
+            rows, columns = length_of(tile.rows, width), length_of(tile.columns, width)
+            dense = len(tile.columns) == 1 and tile.columns[0].target == rows
+            return rows < (LEAST_DENSE if dense else LEAST_ROWS) or columns < LEAST_COLUMNS
+        case Strategy.RUN_TILES:
+            return length_of(tile.rows, width) < LEAST_ROWS
+    return False
+
+
+def box_of(loops: Sequence[Loop], width: int) -> Tile:
+    """The box of a copy, whose elements are picked, transposed in registers or moved alone.
+
+    Whichever way takes the fewest cycles; `step` of the Tile is how many apart they
+    are picked, or the lanes of a block (0: they are moved alone).
+    """
+    outer, backs, inner = list[Loop](), list[tuple[int, int]](), list[Loop]()
+    for (size, source, target), part in zip(loops, parts_of(loops, width), strict=True):
+        steps = -(-size // part)
+        if part > 1:
+            inner.append(Loop(part, source, target))
+        if steps > 1:
+            outer.append(Loop(steps, part * source, part * target))
+            over = steps * part - size
+            backs.append((over * source, over * target))
+    # Of ways as good as one another, that with the most rows.
+    options = [(ALONE * prod(loop.size for loop in inner), 0, Strategy.BOXES, 0)]
+    for count in range(1, len(inner) + 1):
+        columns, rows = inner[:-count], inner[-count:]
+        if rows[0].target != length_of(rows[1:], width):
+            break
+        options.append((options[0][0], -count, Strategy.BOXES, 0))
+        if count == 1 and width in BLOCK and rows[0].source // width in STEPS:
+            options += _picked(rows[0], columns, width)
+        if columns and width in BLOCK:
+            options += _transposed(rows, columns, width)
+    _, least, strategy, step = min(options, key=lambda option: option[:2])
+    at = len(inner) + least
+    dims = tuple(outer), tuple(inner[at:]), tuple(inner[:at])
+    return Tile(strategy, width, *dims, step, backs=tuple(backs))
+
+
+Option = tuple[float, int, Strategy, int]  # cycles, rows (negative), strategy, step
+
+
+def _picked(row: Loop, columns: Sequence[Loop], width: int) -> list[Option]:
+    """The way that picks the elements of each row, where it holds a vector."""
+    nbytes, apart = row.size * width, row.source // width
+    if row.source % width or nbytes < PIECE:
+        return []
+    vectors = -(-nbytes // (_lanes(nbytes) * PIECE))
+    cycles = vectors * PICKED * (1 + abs(apart)) * prod(loop.size for loop in columns)
+    return [(cycles, -1, Strategy.PICK_BOXES, apart)]
+
+
+def _transposed(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> list[Option]:
+    """The way that transposes blocks, where the columns allow it."""
+    box = box_at(rows, columns, width)
+    starts = windows(box.columns, width)
+    if starts is None or firsts(box, 1, width) is None:
+        return []
+    nbytes = len(box.rows) * width
+    lanes = _lanes(nbytes)
+    cycles = BLOCK[width] * (1 + LANE * (lanes - 1)) * len(starts) * -(-nbytes // (lanes * PIECE))
+    return [(cycles, -len(rows), Strategy.BOXES, lanes)]
+
+
+def _lanes(nbytes: int) -> int:
+    """The pieces of the widest vector that so many bytes fill."""
+    return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
+
+
+def parts_of(loops: Sequence[Loop], width: int) -> list[int]:
+    """How much of each dim a box takes: whichever side has the shorter runs grows first."""
+    taken = [1] * len(loops)
+    by_target = list(range(len(loops) - 1, -1, -1))
+    by_source = sorted(
+        (i for i in by_target if loops[i].source), key=lambda i: abs(loops[i].source)
+    )
+    strides = [loop.target for loop in loops], [abs(loop.source) for loop in loops]
+    goals = TARGET_RUN, SOURCE_RUN
+    while True:
+        options = []
+        for order, apart, goal in zip((by_target, by_source), strides, goals, strict=True):
+            run, following = _run_of(loops, taken, order, apart, width)
+            if following is not None and run < goal:
+                options.append((run / goal, following, -(-goal // apart[following])))
+        room = BOX_BYTES // (width * prod(taken))
+        if not options or room < 2:
+            return taken
+        _, following, wanted = min(options)
+        size = loops[following].size
+        steps = -(-size // max(2, min(size, wanted, room)))
+        taken[following] = -(-size // steps)
+
+
+def _run_of(
+    loops: Sequence[Loop],
+    taken: Sequence[int],
+    order: Sequence[int],
+    apart: Sequence[int],
+    width: int,
+) -> tuple[int, int | None]:
+    """The bytes that a box takes side by side, but for gaps, and the dim that follows them."""
+    run = width
+    for i in order:
+        if apart[i] >= run + LINE:
+            return run, None
+        if taken[i] == 1:
+            return run, i
+        run += apart[i] * (taken[i] - 1)
+        if taken[i] < loops[i].size:
+            return run, None
+    return run, None

@@ -1,0 +1,135 @@
+"""Layout -> normal form -> Plan: how the bytes of a view reach row-major order.
+
+A Plan is a printable value: it names its strategy, the loops in the order in
+which they run, the two sides of a tile, and what is streamed past the caches.
+Running it is the engine's work.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any
+
+from ..kernels.constants import LINE, PAGE, PIECE
+from ..layout import Layout
+from ..recent import Recent
+from .boxes import box_of, pays
+from .loops import Loop, normal_form, split_run
+from .plans import Plan
+from .strategies import Strategy
+from .tiles import Tile, bit_tile_of, tile_of
+
+# Measured on 2-core x86 machines; bytes of the result. A compiled call costs about
+# 4 us beyond NumPy's, a parallel launch 2-10 us; streaming past the caches pays once
+# the result is too large to be found there again.
+NUMPY_BELOW = 17 * 1024  # elements, or 16-byte pieces of runs
+SMALL_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
+ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
+NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
+PARALLEL_FROM = 1536 * 1024
+STREAM_FROM = 8 * 1024 * 1024
+BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
+
+REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
+
+
+def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
+    """The Plan that puts the elements of `layout` side by side, `unit` bits apart.
+
+    `unit` is `layout.bits` (or 0), or 8 to unpack elements narrower than a byte. With
+    `into`, a Layout of the same shape and width whose last dims are row-major,
+    they go there instead: a part of a larger output, at any bit. `count` is the
+    number of tensors in one launch; with more than one the plan is not NumPy's.
+
+    >>> print(plan(Layout.row_major((512, 512), 32).permute((1, 0)), 32))
+    tiles: blocks transposed in registers; 4 bytes at a time, 1048576 bytes
+      column 512: source +4, target +2048 bytes
+      row 512: source +2048, target +4 bytes
+      one thread
+    """
+    # Rounded, or each number of tensors would have a plan of its own.
+    key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
+    made = _plans.get(key)
+    if made is None:
+        made = _plan(*key)
+        _plans.put(key, made)
+    return made
+
+
+def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
+    """`plan`, but never NumPy's copy."""
+    made = plan(layout, unit, into, count)
+    return plan(layout, unit, into, 2) if made.by_numpy else made
+
+
+def recent_plans() -> Recent[Any, Plan]:
+    """A cache of plans, bounded by the bytes of their tables."""
+    return Recent(REMEMBERED, attrgetter("weight"))
+
+
+_plans = recent_plans()
+
+
+def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+    made = _planned(layout, unit, into, copies)
+    whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
+    few = made.nbytes <= FEW_ELEMENTS or not made.row.vectors
+    if copies > 1 and whole and few and 0 < made.nbytes <= SMALL_BELOW:
+        return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
+    return made
+
+
+def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
+    """The Plan for the copies of so many tensors, each by all threads."""
+    nbytes = (layout.size * unit + 7) // 8
+    if nbytes == 0:
+        return Plan(Strategy.NOTHING, 0)
+    total = nbytes * copies
+    target = into or Layout.row_major(layout.shape, unit)
+    gaps = not target.contiguous
+    run, loops = split_run(layout, unit, normal_form(layout, target))
+    strides = [s for loop in loops for s in (loop.source, loop.target)]
+    in_bits = any(s % 8 for s in (run, layout.offset, target.offset, *strides))
+    scale = 1 if in_bits else 8
+    loops = [Loop(size, source // scale, to // scale) for size, source, to in loops]
+    if in_bits:
+        tile = bit_tile_of(loops, run, layout.bits, unit)
+    else:
+        numpys = copies == 1 and layout.bits >= 8
+        tile = _byte_tile(loops, run // 8, total, layout.bits // 8 if numpys else 0, gaps)
+    row = tile.strategy.row
+    offset = layout.offset + scale * tile.shift
+    # Into an output with gaps few stream: all else gathers on the stage.
+    streams = row.kernel and (not gaps or row.streams_gaps or tile.width > PAGE)
+    return Plan(
+        tile.strategy,
+        nbytes,
+        tile.loops,
+        tile.rows,
+        tile.columns,
+        tile.width,
+        unit,
+        tile.step,
+        offset,
+        target.offset + scale * tile.target_shift,
+        reach=-(-layout.span[1] // 8) - offset // 8,
+        gaps=gaps,
+        backs=tile.backs,
+        parallel=bool(row.kernel) and total >= PARALLEL_FROM,
+        streaming=bool(streams) and total >= STREAM_FROM,
+    )
+
+
+def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
+    """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
+    by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
+    if loops and itemsize and total < NUMPY_BELOW * min(width, PIECE):
+        return by_numpy
+    tile = tile_of(loops, width)
+    if total >= BOXES_FROM and pays(tile, loops, width):
+        return box_of(loops, width)
+    # Single elements that go one by one into gaps: NumPy takes 0.3 ns for each, we 3.
+    if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:
+        return by_numpy if abs(loops[-1].source) <= LINE else tile
+    return tile

@@ -1,0 +1,102 @@
+"""A Plan: how the bytes of a view reach row-major order, as a value that can be printed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..layout import Layout
+from ..lazy import cached_property
+from .loops import Loop
+from .strategies import Row, Strategy
+from .tables import Sides
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one layout becomes row-major.
+
+    `loops` are the outer dims, outermost first. `rows` are the dims of a tile
+    that lie side by side in the target, `columns` those that lie side by side
+    in the source. `width` is the bytes of an element or run that moves whole.
+    `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
+    finds its own, or how many are in a group of TURN, whose `width` is a group's;
+    for BOXES it is the 16-byte pieces of a vector, 0 without vectors. The last
+    step of loop k goes back by `backs[k]` bytes in source and target.
+    `offset` and `target_offset` (bits) lead to the first element. For the strategies
+    of bits, `width` and all strides are bits and `unit` is what an element takes in
+    the target. `reach` are the bytes behind the first element's that may be read.
+    `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
+    what is written: the bits of elements, and no other. `small` is the Layout that a
+    small plan is made of. `kept` is the engine's.
+    """
+
+    strategy: Strategy
+    nbytes: int
+    loops: tuple[Loop, ...] = ()
+    rows: tuple[Loop, ...] = ()
+    columns: tuple[Loop, ...] = ()
+    width: int = 1
+    unit: int = 8
+    step: int = 0
+    offset: int = 0
+    target_offset: int = 0
+    reach: int = 0
+    gaps: bool = False
+    backs: tuple[tuple[int, int], ...] = ()
+    parallel: bool = False
+    streaming: bool = False
+    small: Layout | None = None
+    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        scale = "bits" if self.row.bits else "bytes"
+        lines = [f"{self.row.words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
+        for part, loops in (("loop", self.loops), ("column", self.columns), ("row", self.rows)):
+            lines += [
+                f"  {part} {loop.size}: source {loop.source:+d}, target {loop.target:+d} {scale}"
+                for loop in loops
+            ]
+        lines.append("  split over the threads" if self.parallel else "  one thread")
+        if self.streaming:
+            lines[-1] += ", whole lines streamed past the caches"
+        return "\n".join(lines)
+
+    @cached_property
+    def row(self) -> Row:
+        """All that its strategy is."""
+        return self.strategy.row
+
+    @cached_property
+    def by_numpy(self) -> bool:
+        """Whether a call of NumPy moves it."""
+        return self.strategy is Strategy.NUMPY
+
+    @cached_property
+    def one_run(self) -> bool:
+        """Whether it is a single memcpy, or nothing at all."""
+        return self.strategy in (Strategy.ONE_RUN, Strategy.NOTHING)
+
+    @cached_property
+    def table(self) -> NDArray[np.int64]:
+        """What the kernels walk, one row (size, source, target) per loop; see `Row.loops`."""
+        loops = self.row.loops(self)
+        return np.array(loops, np.int64).reshape(len(loops), -1 if loops else 3)
+
+    @cached_property
+    def count(self) -> int:
+        """Units of work: pages, boxes, or iterations of the loops around rows and tiles."""
+        return self.row.units(self)
+
+    @cached_property
+    def weight(self) -> int:
+        """A bound on the bytes of the plan and its tables."""
+        return self.row.weight(self)
+
+    @cached_property
+    def sides(self) -> Sides:
+        """Rows and columns of a tile, as tables."""
+        return self.row.sides(self.rows, self.columns, self.width)

@@ -1,0 +1,313 @@
+"""The strategies: one row for each loop that moves bytes, and what its kernel takes of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..kernels.constants import (
+    CODES_BLOCK,
+    CODES_BYTES,
+    COLUMNS,
+    COUNT,
+    COUNTS,
+    DENSE,
+    DENSE_PIECES,
+    LINE,
+    PAGE,
+    PIECE,
+    ROWS,
+    STAGE_BYTES,
+    STAGED,
+    WIDTHS,
+    per_byte,
+)
+from .box_tables import box_sides, most_bytes
+from .loops import Loop
+from .tables import Sides, bit_sides, blocks, byte_sides, interleaved_sides, scattered_sides
+
+if TYPE_CHECKING:
+    from .plans import Plan
+
+# Bytes of a plan with its tables.
+LARGEST_TILE_OF_BITS = 128 * 1024
+LARGE = 32 * 1024  # of all others, but for boxes
+
+
+Arguments = tuple[Any, ...]
+Takes = Callable[["Plan", int], Arguments]
+Tables = Callable[["Plan", int], tuple[Arguments, int]]
+
+
+def _no_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    """A kernel without loops works on a page, if on any stage."""
+    return (), 1
+
+
+def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    return (plan.table,), STAGE_BYTES
+
+
+def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    return (plan.table,), CODES_BYTES
+
+
+def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    tile, offsets, stage = plan.sides
+    return (plan.table, tile, offsets), stage
+
+
+def _box(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    tile, offsets, stage = box_sides(plan.rows, plan.columns, plan.width, _lanes(plan, vector))
+    return (plan.table, tile, offsets), stage
+
+
+def _lanes(plan: Plan, vector: int) -> int:
+    """The pieces of a block of BOXES, 0 without blocks."""
+    return min(plan.step, vector // PIECE) if plan.strategy is Strategy.BOXES else 0
+
+
+def _row_pieces(plan: Plan, vector: int) -> Any:
+    """The pieces of a vector that a row of a tile fills."""
+    return _pieces(plan.sides.tile[ROWS, COUNT] * plan.width, vector)
+
+
+def _bit_pieces(plan: Plan, vector: int) -> Any:
+    """The pieces of a vector of packed rows: whole ones where rows follow one another."""
+    row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
+    dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
+    return _pieces(row & -row if dense else row, vector)
+
+
+def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
+    outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
+    tags = COUNTS[plan.width], COUNTS[turns], COUNTS[abs(step)], _direction(step)
+    return (plan.reach, outer, per_row, _codes_block(plan), plan.unit, *tags)
+
+
+def _codes_block(plan: Plan) -> int:
+    """Elements that are codes together: whole bytes, and whole turns."""
+    if plan.strategy is Strategy.BIT_INTERLEAVE:
+        return CODES_BLOCK // (plan.step * LINE) * plan.step * LINE
+    return CODES_BLOCK
+
+
+def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
+    """How far apart elements are picked, in which direction, their width, pieces of a vector."""
+    step, pieces = plan.step, _even_pieces(plan.rows, plan.width, vector)
+    return COUNTS[abs(step)], _direction(step), _widest(plan.width), pieces
+
+
+def _direction(step: int) -> Any:
+    """The tag of the direction in which elements are picked: two bytes mean backwards."""
+    return WIDTHS[2 if step < 0 else 1]
+
+
+def _widest(width: int) -> Any:
+    """The tag of the widest element that fits into `width` bytes."""
+    return WIDTHS[min(16, 1 << (width.bit_length() - 1))]
+
+
+def _pieces(nbytes: int, vector: int) -> Any:
+    """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
+    return WIDTHS[1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1]
+
+
+def _even_pieces(dims: tuple[Loop, ...], width: int, vector: int) -> Any:
+    """The same for vectors that must not run over the last dim's end, if there are more."""
+    nbytes = dims[-1].size * width
+    return _pieces(nbytes if len(dims) == 1 else nbytes & -nbytes, vector)
+
+
+Steps = list[tuple[int, ...]]
+
+
+def _tile_loops(plan: Plan) -> Steps:
+    """The outer loops, and those over the blocks of rows and of columns."""
+    tile = plan.sides.tile
+    dims = (ROWS, plan.rows), (COLUMNS, plan.columns)
+    return [*plan.loops, *((blocks(tile[side]), 0, 0) for side, loops in dims if loops)]
+
+
+def _box_loops(plan: Plan) -> Steps:
+    """The loops over boxes, and how far the last step of each goes back."""
+    return [(*loop, *back) for loop, back in zip(plan.loops, plan.backs, strict=True)]
+
+
+def _code_loops(plan: Plan) -> Steps:
+    """The outer loops, that over the blocks of a row of codes, and those within a row."""
+    row = prod(loop.size for loop in plan.rows)
+    return [*plan.loops, (-(-row // _codes_block(plan)), 0, 0), *plan.rows]
+
+
+def _iterations(plan: Plan) -> int:
+    """The iterations of all loops together."""
+    return int(plan.table[:, 0].prod())
+
+
+def _code_blocks(plan: Plan) -> int:
+    return int(plan.table[: len(plan.loops) + 1, 0].prod())
+
+
+def _box_weight(plan: Plan) -> int:
+    return LARGE + most_bytes(plan.rows, plan.columns, plan.width)
+
+
+class Row(NamedTuple):
+    """All that a strategy is.
+
+    `words` are what a Plan prints; `kernel` is "module.function" in `kernels/`. Behind
+    `places`, `work`, `span` and `stage` it takes the `tables`, which come with the bytes
+    of its stage, and what it `takes` of a plan besides, both on a machine with vectors of
+    so many bytes. Unless `staged`, it gets a stage only where lines are streamed. Of a
+    plan, `loops` are the rows of its table, `sides` those of its tile, `units` its units
+    of work, `weight` a bound on the bytes that it and its tables take. Flags: `bits`:
+    strides and width count bits; `streams_gaps`: whole lines are streamed into a target
+    with gaps, too; `vectors`: a small plan would move element by element what goes by
+    whole vectors here.
+    """
+
+    words: str
+    kernel: str = ""
+    takes: Takes = lambda plan, vector: (_widest(plan.width),)
+    tables: Tables = _tile
+    staged: bool = False
+    loops: Callable[[Plan], Steps] = _tile_loops
+    sides: Callable[[tuple[Loop, ...], tuple[Loop, ...], int], Sides] = byte_sides
+    units: Callable[[Plan], int] = _iterations
+    weight: Callable[[Plan], int] = lambda plan: LARGE
+    bits: bool = False
+    streams_gaps: bool = False
+    vectors: bool = False
+
+
+_BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
+_CODES: dict[str, Any] = {"tables": _code_tables, "loops": _code_loops, "units": _code_blocks}
+_CODES |= {"kernel": "codes.by_codes", "staged": True, **_BITS}
+_BOXES: dict[str, Any] = {"tables": _box, "loops": _box_loops, "weight": _box_weight}
+_BOXES |= {"staged": True, "streams_gaps": True}
+
+
+class Strategy(Enum):
+    """Which loop moves the bytes."""
+
+    NOTHING = Row("nothing: there are no elements")
+    NUMPY = Row("NumPy's copy: too small for a compiled call to pay")
+    SMALL = Row("small: whole tensors, each by one thread")
+    ONE_RUN = Row(
+        "one run: the elements lie side by side",
+        "copies.run",
+        lambda plan, vector: (plan.nbytes,),
+        tables=_no_tables,
+        units=lambda plan: -(-plan.nbytes // PAGE),
+    )
+    ROWS = Row(
+        "rows: runs that lie side by side in source and target",
+        "copies.rows",
+        lambda plan, vector: (plan.width, _widest(plan.width)),
+        tables=_loops,
+    )
+    TILES = Row(
+        "tiles: blocks transposed in registers",
+        "tiles.tiles",
+        lambda plan, vector: (
+            _widest(plan.width),
+            _row_pieces(plan, vector),
+        ),
+        streams_gaps=True,
+    )
+    RUN_TILES = Row(
+        "tiles of runs: short runs in another order",
+        "tiles.run_tiles",
+        lambda plan, vector: (plan.width, plan.reach, _widest(plan.width)),
+        streams_gaps=True,
+    )
+    SCATTER = Row(
+        "scatter: runs in the source's order, to a few places",
+        "scatters.scatter",
+        lambda plan, vector: (plan.width, _widest(plan.width)),
+        sides=scattered_sides,
+        streams_gaps=True,
+    )
+    INTERLEAVE = Row(
+        "interleave: a few rows take turns",
+        "gathers.interleave_rows",
+        lambda plan, vector: (
+            COUNTS[plan.step],
+            _widest(plan.width),
+            _even_pieces(plan.columns, plan.width, vector),
+        ),
+        sides=interleaved_sides,
+        vectors=True,
+    )
+    PICK = Row(
+        "pick: elements a few apart, or backwards", "gathers.pick_rows", _picks, vectors=True
+    )
+    TURN = Row(
+        "turn: short groups, each in the other order",
+        "gathers.turn_rows",
+        lambda plan, vector: (COUNTS[plan.step], WIDTHS[plan.width // plan.step]),
+        vectors=True,
+    )
+    GATHER = Row("gather: element by element into whole lines", "gathers.gather")
+    BOXES = Row(
+        "boxes: whole lines of both sides, permuted within a cache",
+        "boxes.boxes",
+        lambda plan, vector: (
+            plan.width,
+            plan.reach,
+            _widest(plan.width),
+            WIDTHS[max(1, _lanes(plan, vector))],
+        ),
+        **_BOXES,
+    )
+    PICK_BOXES = Row(
+        "boxes of elements a few apart, or backwards", "boxes.pick_boxes", _picks, **_BOXES
+    )
+    BIT_RUN = Row(
+        "one run of bits: the elements lie side by side, between bytes",
+        "bits.bit_run",
+        lambda plan, vector: (plan.width,),
+        tables=_no_tables,
+        units=lambda plan: plan.nbytes // PAGE + 2,  # the pages that it may touch
+        **_BITS,
+    )
+    BIT_ROWS = Row(
+        "rows of bits: runs that begin between bytes",
+        "bits.bit_rows",
+        lambda plan, vector: (plan.width, plan.reach, plan.gaps),
+        tables=_loops,
+        staged=True,
+        **_BITS,
+    )
+    BIT_TILES = Row(
+        "tiles of bits: packed blocks transposed in registers",
+        "bit_tiles.bit_tiles",
+        lambda plan, vector: (COUNTS[plan.width], _bit_pieces(plan, vector)),
+        staged=True,
+        sides=bit_sides,
+        weight=lambda plan: LARGEST_TILE_OF_BITS,
+        **_BITS,
+    )
+    CODES = Row(
+        "codes: a byte per element on the way, then packed",
+        takes=lambda plan, vector: _codes(plan),
+        **_CODES,
+    )
+    BIT_INTERLEAVE = Row(
+        "codes of a few rows that take turns",
+        takes=lambda plan, vector: _codes(plan, turns=plan.step),
+        **_CODES,
+    )
+    BIT_PICK = Row(
+        "codes of elements a few apart, or backwards",
+        takes=lambda plan, vector: _codes(plan, step=plan.step),
+        **_CODES,
+    )
+
+    @property
+    def row(self) -> Row:
+        """All that the strategy is."""
+        return self.value

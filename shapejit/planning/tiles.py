@@ -1,0 +1,170 @@
+"""Which strategy moves the bytes of a copy, and which dims its tiles are made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..kernels.constants import BIT_COLUMNS, LINE, PIECE, per_byte
+from .loops import Loop, by_source, length_of, streams
+from .strategies import Strategy
+from .tables import BIT_ROW, COLUMN_BYTES, ROW_BYTES, RUN, STREAMS, Dims, kind_of
+
+BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
+CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
+GATHER_BYTES = 2048  # bytes of a block that is gathered element by element
+
+# Rows that take turns, and steps between elements, that whole vectors can follow.
+TURNS = (2, 3, 4)
+STEPS = (-4, -3, -2, -1, 2, 3, 4)
+
+
+class Tile(NamedTuple):
+    """A strategy and its loops: see `Plan`. The first elements are `shift` further on."""
+
+    strategy: Strategy
+    width: int
+    loops: Dims
+    rows: Dims = ()
+    columns: Dims = ()
+    step: int = 0
+    shift: int = 0
+    target_shift: int = 0
+    backs: tuple[tuple[int, int], ...] = ()
+
+
+def tile_of(loops: list[Loop], width: int) -> Tile:
+    """The first way that fits, from whole vectors down to single elements."""
+    if not loops:
+        return Tile(Strategy.ONE_RUN, width, ())
+    if loops[-1].target != width:  # a target with gaps between single runs
+        return Tile(Strategy.ROWS, width, tuple(loops))
+    chain = by_source(loops[:-1])
+    if not kind_of(width):
+        return _tile_of_runs(loops, chain, width)
+    if chain and abs(chain[0].source) == width:
+        limits = ROW_BYTES[width], COLUMN_BYTES[width]
+        tile = _transposed(Strategy.TILES, loops, chain, width, limits)
+        if min(length_of(tile.rows, width), length_of(tile.columns, width)) >= PIECE:
+            return tile
+        inner = loops[loops.index(chain[0]) + 1 :]
+        turns = length_of(inner, 1)
+        dense = chain[0].source > 0 and chain[0].target == turns * width
+        if dense and turns in TURNS and chain[0].size * width >= PIECE:
+            around, columns = _whole_pieces(loops[: -len(inner)], width)
+            return Tile(Strategy.INTERLEAVE, width, around, tuple(inner), columns, turns)
+    return _tile_of_elements(loops, width)
+
+
+def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
+    """Runs of `width` bytes in another order; `chain` are the outer loops by their source."""
+    last = loops[-1]
+    nearest = abs(chain[0].source) if chain else 0
+    in_order = not 0 < nearest < abs(last.source)
+    if in_order or width > RUN or (width >= LINE and streams(loops, chain[0]) <= STREAMS):
+        return Tile(Strategy.ROWS, width, tuple(loops))
+    # Whether the source holds nothing else between runs, nor between rows of them.
+    whole_rows = chain[0].source == width and last.source == chain[0].size * width
+    if width >= LINE and whole_rows and chain[0].size <= STREAMS:
+        outer = tuple(loop for loop in loops if loop not in (last, chain[0]))
+        return Tile(Strategy.SCATTER, width, outer, (last,), (chain[0],))
+    return _transposed(Strategy.RUN_TILES, loops, chain, width, (ROW_BYTES[0], COLUMN_BYTES[0]))
+
+
+def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
+    """Elements that lie side by side in the target and apart in the source."""
+    last = loops[-1]
+    apart = last.source // width
+    if apart in STEPS and last.source % width == 0 and last.size * width >= PIECE:
+        return Tile(Strategy.PICK, width, *_whole_pieces(loops, width), step=apart)
+    group = width * last.size
+    if apart == -1 and group <= PIECE and len(loops) > 1 and loops[-2][1:] == (group, group):
+        back = (last.size - 1) * last.source
+        outer, groups = tuple(loops[:-2]), (loops[-2],)
+        return Tile(Strategy.TURN, group, outer, groups, step=last.size, shift=back)
+    return Tile(Strategy.GATHER, width, *_last_block(loops, width))
+
+
+def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
+    """The same for loops in bits, whose elements of `width` take `unit` bits in the target."""
+    if not loops and unit == width:
+        return Tile(Strategy.BIT_RUN, run, ())
+    if run > width:
+        return Tile(Strategy.BIT_ROWS, run, tuple(loops))
+    chain = by_source(loops[:-1])
+    if chain and loops[-1].target == unit == width == abs(chain[0].source):
+        limits = BIT_ROW, BIT_COLUMNS * width
+        tile = _transposed(Strategy.BIT_TILES, loops, chain, width, limits)
+        rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
+        if rows >= BIT_ROWS_LEAST and columns >= PIECE * per_byte(width):
+            return tile
+    return _tile_of_codes(loops, width, unit)
+
+
+def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
+    """Elements that get a byte each on the way: those that lie side by side in the target."""
+    inner = 0
+    for loop in reversed(loops):
+        if loop.target != length_of(loops[len(loops) - inner :], unit):
+            break
+        inner += 1
+    around, within = tuple(loops[: len(loops) - inner]), tuple(loops[len(loops) - inner :])
+    if not within:
+        return Tile(Strategy.CODES, width, around, (Loop(1, width, unit),))
+    last = within[-1]
+    if len(within) > 1 and last.size in TURNS:
+        before = within[-2]
+        if before.source == width and before.size >= PIECE:
+            return Tile(Strategy.BIT_INTERLEAVE, width, around, within, step=last.size)
+    apart = last.source // width
+    if apart in STEPS and last.source % width == 0 and last.size >= CODES_LEAST:
+        return Tile(Strategy.BIT_PICK, width, around, within, step=apart)
+    return Tile(Strategy.CODES, width, around, within)
+
+
+def _whole_pieces(loops: list[Loop], width: int) -> tuple[Dims, Dims]:
+    """The outer loops, and the last one; with those before it where it holds whole pieces."""
+    if loops[-1].size * width % PIECE:
+        return tuple(loops[:-1]), (loops[-1],)
+    return _last_block(loops, width)
+
+
+def _last_block(loops: list[Loop], width: int) -> tuple[Dims, Dims]:
+    """The outer loops, and the last ones that make a block."""
+    last = 1
+    while last < len(loops) and length_of(loops[-last:], width) < GATHER_BYTES:
+        if loops[-last - 1].target != loops[-last].size * loops[-last].target:
+            break
+        last += 1
+    return tuple(loops[:-last]), tuple(loops[-last:])
+
+
+def _transposed(
+    strategy: Strategy, loops: list[Loop], chain: list[Loop], width: int, limits: tuple[int, int]
+) -> Tile:
+    """Rows are the target's last dims, columns the source's fastest; both grow to a block.
+
+    `limits` are the lengths of the sides of a block, in the unit of `width` and strides.
+    Columns that the source runs through backwards are turned around on both sides.
+    """
+    step = abs(chain[0].source)
+    rows, columns = [loops[-1]], [chain[0]]
+    growing = True
+    while growing:
+        growing = False
+        following = loops[-1 - len(rows)] if len(rows) < len(loops) else None
+        side = following and following.target == length_of(rows, width)
+        room = length_of(rows, width) < limits[0]
+        if following and side and room and following not in columns:
+            rows.insert(0, following)
+            growing = True
+        following = chain[len(columns)] if len(columns) < len(chain) else None
+        joins = following and abs(following.source) == step * length_of(columns, 1)
+        room = length_of(columns, width) < limits[1]
+        if following and joins and room and following not in rows:
+            columns.insert(0, following)
+            growing = True
+    outer = tuple(loop for loop in loops if loop not in rows and loop not in columns)
+    turned = tuple(Loop(n, abs(s), t if s > 0 else -t) for n, s, t in columns)
+    back = [((n - 1) * s, (n - 1) * t) for n, s, t in columns if s < 0]
+    shift, target_shift = sum(s for s, _ in back), sum(t for _, t in back)
+    return Tile(strategy, width, outer, tuple(rows), turned, 0, shift, target_shift)
