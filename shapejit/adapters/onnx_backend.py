@@ -49,7 +49,7 @@ def _own_errors() -> Iterator[None]:
         raise cause from None
 
 
-class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
+class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
     """A node of the operator named like the class, in the version for its opset."""
 
     op_domain = ""
@@ -64,6 +64,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         super().__init__(onnx_node, run_params, schema)
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The node's outputs; arguments are those of OpRun.run."""
         with _own_errors():
             outputs: tuple[Any, ...] = super().run(*args, **kwargs)
             return outputs
@@ -81,7 +82,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         return (self.function(*inputs, **known, opset=self.version.since),)
 
 
-class Reshape(_Operator):
+class Reshape(Operator):
     """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
 
     The output has the data's dtype and, wherever a view exists, its memory.
@@ -96,7 +97,7 @@ class Reshape(_Operator):
     function = staticmethod(dialect.reshape)
 
 
-class Shape(_Operator):
+class Shape(Operator):
     """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
 
     The output is the 1-D int64 array of the sizes (elements) of dims [start,

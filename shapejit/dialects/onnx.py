@@ -17,9 +17,9 @@ from .. import request as requests
 from ..arrays import is_a, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, negative_source
-from ..operations import reshape_as
+from ..operations import dtype_of, reshape_as
 from ..request import MAX_SIZE, Request, integers
-from ..tensor import Array, Tensor, dtype_of, is_array
+from ..tensor import Array, Tensor, is_array
 
 _ALL_UP_TO_OPSET_5 = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 string complex64 complex128"
