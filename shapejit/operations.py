@@ -159,7 +159,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.flip(axes))
-    return np.asarray(np.flip(x, axes))  # NumPy makes a scalar of an array without dims
+    return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
 def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
