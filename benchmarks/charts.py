@@ -1,8 +1,9 @@
 """The charts of the report, as pieces of HTML that plotly draws."""
 
 from math import ceil, floor, log10
+from statistics import geometric_mean
 
-from .history import CONTROL, geometric_mean
+from .history import CONTROL
 
 COLOURS = (
     *("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#0f766e"),

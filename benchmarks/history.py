@@ -4,7 +4,7 @@ import ast
 import itertools
 import json
 from dataclasses import dataclass
-from math import exp, fsum, isfinite, log
+from math import exp, isfinite, log
 
 from .record import RESULTS, RecordError, git
 
@@ -109,9 +109,3 @@ def _plain(text):
         return str(ast.literal_eval(text))
     except (ValueError, SyntaxError):
         return text
-
-
-def geometric_mean(values):
-    """Of ratios, all above 0."""
-    values = list(values)
-    return exp(fsum(map(log, values)) / len(values))

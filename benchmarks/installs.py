@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 
@@ -20,15 +19,9 @@ def install(repository, commit, folder):
     if done.is_file() and done.read_text() == commit:
         return str(python)
     shutil.rmtree(folder, ignore_errors=True)
-    source = folder / "source"
-    source.mkdir(parents=True)
-    archive = folder / "source.tar"
-    _run(["git", "-C", str(repository), "archive", "--output", str(archive), commit])
-    with tarfile.open(archive) as packed:
-        packed.extractall(source, filter="data")
-    _run([sys.executable, "-m", "venv", "--clear", str(folder / "venv")])
+    _run([sys.executable, "-m", "venv", str(folder / "venv")])
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, str(source)])
+    _run([*pip, f"git+{Path(repository).resolve().as_uri()}@{commit}"])
     done.write_text(commit)
     return str(python)
 

@@ -11,8 +11,8 @@ _PAGE = 4096
 @intrinsic
 def _memcpy(_, target, source, nbytes):
     def emit(context, builder, signature, arguments):
-        to, come = (builder.inttoptr(a, cgutils.voidptr_t) for a in arguments[:2])
-        cgutils.raw_memcpy(builder, to, come, arguments[2], 1)
+        dst, src = (builder.inttoptr(a, cgutils.voidptr_t) for a in arguments[:2])
+        cgutils.raw_memcpy(builder, dst, src, arguments[2], 1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64), emit
@@ -30,10 +30,10 @@ def _run(target, source, nbytes, threads):
 def memcpy(source, target):
     """A function that copies contiguous memory to as much other memory."""
     assert source.nbytes == target.nbytes
-    come, to, nbytes = source.ctypes.data, target.ctypes.data, source.nbytes
+    src, dst, nbytes = source.ctypes.data, target.ctypes.data, source.nbytes
     threads = get_num_threads()
     # An address keeps nothing alive: whoever holds the function holds the arrays.
-    return lambda _arrays=(source, target): _run(to, come, nbytes, threads)
+    return lambda _arrays=(source, target): _run(dst, src, nbytes, threads)
 
 
 def memcpy_of(nbytes):

@@ -17,6 +17,8 @@ from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
+from .tables import machine as machines
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "asv.conf.json"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -51,7 +53,7 @@ def machine(name=None):
     The name says what it is, so that another machine of the kind has the same
     curves; facts that change with an update of the system are left out.
     """
-    cpu, cores = _cpu(), str(os.cpu_count())
+    cpu, cores = machines.processor(), str(os.cpu_count())
     if name is None:
         name = re.sub(r"[^a-z0-9]+", "-", f"{cpu} {cores} cores".lower()).strip("-")
     known = RESULTS / name / "machine.json"
@@ -61,14 +63,6 @@ def machine(name=None):
         return facts
     arch, system = platform.machine(), platform.system()
     return {"machine": name, "os": system, "arch": arch, "cpu": cpu, "num_cpu": cores, "ram": ""}
-
-
-def _cpu():
-    try:
-        found = re.search(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
 
 
 def missing(name):
@@ -140,7 +134,7 @@ def check_installed(python, commit):
             raise RecordError(f"{python} has another {path} than commit {commit[:8]}")
 
 
-def settle(facts, before=None):
+def merge_existing(facts, before=None):
     """Name what an existing environment recorded by its Python's version; merge it.
 
     `before` is what files held before asv wrote them: what a case once measured is
@@ -243,7 +237,7 @@ def record(commits, name=None, python=None, bench=(), lacking=False):
                 command, cwd=ROOT, env=environment, input=commit + "\n", text=True, check=False
             )
             code = max(code, abs(done.returncode))
-            settle(facts, before)
+            merge_existing(facts, before)
     return code
 
 

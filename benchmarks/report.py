@@ -9,10 +9,11 @@ import sys
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from statistics import geometric_mean
 
 from . import charts
 from .figures import recorded
-from .history import CONTROL, benchmarks, geometric_mean, runs, subjects
+from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
 from .record import RESULTS, ROOT, RecordError
 

@@ -20,7 +20,9 @@ sys.modules.setdefault(_NAME, module_from_spec(_spec))
 
 dtypes = import_module(f"{_NAME}.dtypes")
 cases = import_module(f"{_NAME}.bench.cases")
+machine = import_module(f"{_NAME}.bench.machine")
 measure = import_module(f"{_NAME}.bench.measure")
+pipe = import_module(f"{_NAME}.bench.pipe")
 reshapes = import_module(f"{_NAME}.bench.reshapes")
 suites = import_module(f"{_NAME}.bench.suites")
 

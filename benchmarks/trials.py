@@ -1,22 +1,15 @@
 """Two commits measured in turns: a process for each side, asked by pipe."""
 
-import json
 import os
-import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 from statistics import median
-from threading import Timer
 
 from .ratios import OURS, SECONDS
-from .tables import measure
+from .tables import measure, pipe
 from .worker import __file__ as WORKER
 
 SIDES = ("first", "again", "second")
-
-
-PATIENCE = 600  # seconds for one reply
 
 
 class CaseError(Exception):
@@ -28,47 +21,15 @@ class CaseError(Exception):
         self.reason = reason
 
 
-class Side:
+class Side(pipe.Process):
     """A process in which one commit is measured."""
 
     def __init__(self, name, python):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
         environment |= {"PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)
-        pipe = subprocess.PIPE
+        super().__init__(python, WORKER, environment=environment)
         self.name = name
-        self._process = subprocess.Popen(
-            [python, "-P", WORKER], env=environment, text=True, stdin=pipe, stdout=pipe
-        )
-
-    @property
-    def ended(self):
-        """Whether it will answer no more."""
-        return self._process.poll() is not None
-
-    def ask(self, **request):
-        """The reply; `failed` where there is none."""
-        self.send(**request)
-        return self.reply()
-
-    def send(self, **request):
-        """Ask, and go on: several sides may be busy at the same time."""
-        # Where the process has ended, there is no reply either.
-        with suppress(OSError):
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-
-    def reply(self):
-        """What it says to what was sent."""
-        limit = Timer(PATIENCE, self._process.kill)
-        limit.start()
-        try:
-            line = self._process.stdout.readline()
-        finally:
-            limit.cancel()
-        if line:
-            return json.loads(line)
-        self._process.wait()
-        return {"failed": f"its process has ended ({self._process.returncode})"}
 
     def clock(self, way):
         """Seconds of so many calls, by the process's own clock."""
@@ -80,11 +41,6 @@ class Side:
             return reply["seconds"]
 
         return run
-
-    def close(self):
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
 
 
 class Sides(dict):

@@ -1,12 +1,9 @@
-"""One side of a comparison: run as a script by a Python that has one commit installed.
+"""One side of a comparison, run through `pipe` by a Python that has one commit installed.
 
-Requests and replies are lines of JSON on stdin and stdout: take a case, run one
-of its ways so many times, count, drop what was taken.
+Requests: take a case, run one of its ways so many times, count, drop what was taken.
 """
 
 import gc
-import json
-import os
 import sys
 import time
 from importlib import import_module
@@ -62,6 +59,13 @@ def count(package, name, method, case):
 
 def answer(package, request, held):
     """The reply to one request."""
+    try:
+        return _answer(package, request, held)
+    except NotImplementedError as fault:
+        return {"missing": str(fault)}
+
+
+def _answer(package, request, held):
     match request:
         case {"take": _}:
             drop(held)
@@ -83,21 +87,7 @@ def answer(package, request, held):
     return {}
 
 
-def main():
-    """Answer until stdin ends."""
-    # What anything prints must not stand among the replies.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+def answering():
+    """What answers requests."""
     package, held = load_benchmarks(), {}
-    for line in sys.stdin:
-        try:
-            reply = answer(package, json.loads(line), held)
-        except NotImplementedError as fault:
-            reply = {"missing": str(fault)}
-        except Exception as fault:
-            reply = {"failed": f"{type(fault).__name__}: {fault}"}
-        print(json.dumps(reply), file=replies, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return lambda request: answer(package, request, held)

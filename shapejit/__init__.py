@@ -11,16 +11,15 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 # isort: split
 
 from . import dtypes as dtypes
-from .batch import reshape_batch, resolve_batch
 from .casts import cast, dequantize, quantize
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .joining import concat, stack
 from .operations import (
     ascontiguous,
     broadcast_to,
-    concat,
     expand_dims,
     flip,
     matrix_transpose,
@@ -28,9 +27,10 @@ from .operations import (
     permute_dims,
     reshape,
     squeeze,
-    stack,
 )
-from .program import Program, plan
+from .programs.batch import reshape_batch
+from .programs.program import Program, plan
+from .programs.target_shapes import resolve_batch
 from .resolver import resolve
 from .tensor import Tensor, asarray
 

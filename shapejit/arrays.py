@@ -61,7 +61,7 @@ def check_possible(shape: Sequence[int], itemsize: int) -> None:
     """Raise ReshapeError for a shape that no ndarray can have."""
     if not possible(shape, itemsize):
         raise ReshapeError(
-            f"no ndarray has the {len(shape)} dims {shape_text(shape)}: NumPy allows {MOST_DIMS} "
+            f"NumPy has no array of {len(shape)} dims {shape_text(shape)}: it allows {MOST_DIMS} "
             f"dims and {_MOST_BYTES} bytes, sizes of 0 not counted; a shapejit.Tensor can have more"
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import is_a, plain
+from .dtypes import DType
 from .errors import FormatError
 from .layout import Layout
 
@@ -111,3 +113,24 @@ def as_ndarray(x: Any) -> NDArray[Any] | None:
         if exports:
             return None
         raise
+
+
+def preview(memory: Bytes, dtype: DType, layout: Layout, edge: int = 3) -> str:
+    """The first and last elements in row-major order as text, read without a kernel."""
+    indices: Sequence[int] = range(layout.size)
+    if layout.size > 2 * edge:
+        indices = (*indices[:edge], *indices[-edge:])
+    values = []
+    for place in indices:
+        index, bit = place, layout.offset
+        for size, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+            index, at = divmod(index, size)
+            bit += at * stride
+        first, shift = divmod(bit, 8)
+        raw = memory[first : first + dtype.nbytes(1) + 1].tobytes()
+        code = int.from_bytes(raw, "little") >> shift & ((1 << dtype.bits) - 1)
+        codes = dtype.codes
+        values.append(str(np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]))
+    if layout.size > 2 * edge:
+        values.insert(edge, "...")
+    return ", ".join(values)

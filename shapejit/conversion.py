@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from .dialects import onednn, onnx, openvino
-from .dtypes import DType
 from .errors import DTypeError, ReshapeError, quoted, shown
 from .files import safetensors
 from .files.pieces import Scratch, pieces
@@ -19,6 +18,8 @@ from .files.safetensors import Checkpoint, New, Path
 from .files.stored import Stored
 from .layout import Layout
 from .operations import reshape
+from .programs.fuse import route
+from .programs.trace import traced
 from .tensor import Bytes, Tensor
 
 Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
@@ -124,7 +125,7 @@ class Change:
     @property
     def moves(self) -> bool:
         """Whether elements change their order; otherwise only the header may change."""
-        return not self.stages[-1].contiguous
+        return len(self.stages) > 1 or not self.stages[-1].contiguous
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The new packed bytes in order, read from the file into `source`."""
@@ -216,33 +217,20 @@ def _stages(
     tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str
 ) -> tuple[tuple[int, ...], tuple[Layout, ...]]:
     """The final shape, and the `stages` of a Change."""
-    stages: list[Layout] = []
+
+    def apply(t: Tensor) -> Tensor:
+        for r in rules:
+            with _named(where, r):
+                made = t.permute_dims(r.values) if r.option == "permute" else reshape(t, r.values)
+                if made.ndim > safetensors.MAX_RANK:
+                    more = f"{made.ndim} dims are more than the {safetensors.MAX_RANK} of a file"
+                    raise ReshapeError("cannot reshape", t.shape, r.values, (more,))
+                t = made
+        return t
+
     layout = tensor.layout
-    for r in rules:
-        with _named(where, r):
-            if r.option == "permute":
-                layout = layout.permute(r.values)
-                continue
-            shape = _reshaped(tensor.dtype, layout.shape, r, reshape)
-            seen = layout.reshape(shape)
-            if seen is None:
-                stages.append(layout)
-                seen = Layout.row_major(shape, layout.bits)
-            layout = seen
-    if not (stages and layout.contiguous):
-        stages.append(layout)
-    return layout.shape, tuple(stages)
-
-
-def _reshaped(kind: DType, shape: tuple[int, ...], r: Rule, reshape: Dialect) -> tuple[int, ...]:
-    """The shape that a rule makes of `shape`."""
-    # One element in every place: the dialect checks dtype and shape and returns a view of it.
-    element = Tensor.frombuffer(bytes(kind.nbytes(1)), kind, ())
-    made = reshape(element.broadcast_to(shape), r.values).shape
-    if len(made) > safetensors.MAX_RANK:
-        more = f"{len(made)} dims are more than the {safetensors.MAX_RANK} of a file"
-        raise ReshapeError("cannot reshape", shape, r.values, (more,))
-    return made
+    made = route(traced(apply, layout.shape, tensor.dtype), layout)
+    return made.result.shape, made.fills
 
 
 @contextmanager

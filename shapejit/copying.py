@@ -6,7 +6,6 @@ planner's to say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from . import engine
 from .compilation import load
 from .engine import address_of
 from .kernels.constants import MAX_RANK, PIECE
-from .layout import Layout
 from .places import headers, layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
@@ -88,47 +86,3 @@ def _plan_of(x: NDArray[Any]) -> Plan | None:
 def is_numpys(dtype: np.dtype[Any]) -> bool:
     """Whether only NumPy can copy it: references need counting, and text may have no width."""
     return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)
-
-
-def copy_parts(parts: Sequence[Any], target: Any, axis: int, fresh: bool) -> None:
-    """Copy arrays one after the other along `axis` into a row-major array.
-
-    Parts that lie alike, and go to places that do, are one launch.
-    """
-    tensor = isinstance(target, Tensor)
-    if not tensor and is_numpys(target.dtype):
-        np.concatenate(parts, axis=axis, out=target)
-        return
-    begin, whole = place_of(target)
-    launches: dict[tuple[Layout, Layout], list[tuple[int, int, Any]]] = {}
-    start = 0
-    for x in parts:
-        place, layout = place_of(x)
-        into = whole.narrow(axis, start, x.shape[axis], 1)
-        at = begin + into.offset
-        start += x.shape[axis]
-        key = layout.at(place & 7), into.at(at & 7)
-        launches.setdefault(key, []).append((place & ~7, at & ~7, x))
-    for (layout, into), moves in launches.items():
-        one = planner.plan(layout, into=into)
-        if one.by_numpy and len(into.shape) <= MAX_RANK:
-            for _, at, x in moves:
-                array = x.numpy() if tensor else x
-                strides = [s // 8 for s in into.strides]
-                offset = (at - 8 * address_of(_bytes(target))) // 8
-                part: NDArray[Any] = np.ndarray(
-                    array.shape, array.dtype, _bytes(target).data, offset, strides
-                )
-                part[...] = array
-            continue
-        made = planner.compiled(layout, into=into, count=len(moves))
-        sources, targets = ([move[i] for move in moves] for i in (0, 1))
-        engine.run(made, sources, targets, fresh)
-
-
-def _bytes(target: Any) -> NDArray[np.uint8]:
-    """The memory of a row-major array."""
-    if isinstance(target, Tensor):
-        return target.buffer
-    memory: NDArray[np.uint8] = target.reshape(-1).view(np.uint8)
-    return memory

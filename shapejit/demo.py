@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import conversion
+from .bench.measure import clock, samples
 from .conversion import Change, Conversion, Report
 from .dtypes import DType, dtype
 from .files import safetensors
@@ -26,8 +26,8 @@ from .files.safetensors import Checkpoint, New
 from .tensor import Bytes, Tensor
 
 _HEADS, _HEAD = 16, 64
-_BYTES = 4 * 1024 * 1024  # of each tensor
-_ROUNDS = 15
+BYTES = 4 * 1024 * 1024  # of each tensor
+ROUNDS = 15
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
 _DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
 
@@ -47,7 +47,7 @@ class _Job(NamedTuple):
     target: Callable[[int], tuple[int, ...]]
 
 
-_JOBS = (
+JOBS = (
     _Job(
         "split",
         (("reshape", rf"split\..*={_HEADS},{_HEAD},-1"), ("permute", r"split\..*=0,2,1")),
@@ -121,7 +121,7 @@ def run(progress: Callable[[str], object] | None = None) -> Demo:
         tell("making a checkpoint")
         written = _checkpoint()
         safetensors.write(source, [New.of(*item) for item in written.items()], {"made": "demo"})
-        rules = [conversion.rule(*words) for job in _JOBS for words in job.rules]
+        rules = [conversion.rule(*words) for job in JOBS for words in job.rules]
         plan = conversion.plan(safetensors.read(source), rules, conversion.dialect("onnx"))
         tell("converting, compiling on the first run")
         first = plan.write(target)
@@ -143,17 +143,17 @@ def _checkpoint() -> dict[str, Tensor]:
     """Tensors of random bits, so that every code of every dtype occurs, NaN included."""
     random = np.random.default_rng(5)
     tensors = {}
-    for job in _JOBS:
+    for job in JOBS:
         for kind in map(dtype, _DTYPES):
-            shape = job.source(8 * _BYTES // kind.bits)
-            data = random.integers(0, 256, _BYTES, np.uint8)
+            shape = job.source(8 * BYTES // kind.bits)
+            data = random.integers(0, 256, BYTES, np.uint8)
             tensors[f"{job.name}.{kind}"] = Tensor.frombuffer(data, kind, shape)
     return tensors
 
 
 def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
     """Compare one tensor of the file with NumPy's result, and time both in memory."""
-    job = next(j for j in _JOBS if change.name.startswith(j.name))
+    job = next(j for j in JOBS if change.name.startswith(j.name))
     kind, got = change.source.dtype, result.tensors[change.name]
     wanted, mine = np.empty(written.nbytes, np.uint8), np.empty(written.nbytes, np.uint8)
     seen = change.result(written)
@@ -165,13 +165,13 @@ def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
     def by_numpy() -> None:
         _by_numpy(job, kind, written.buffer, written.shape, wanted)
 
-    times = _interleaved(by_shapejit, by_numpy)
+    times = interleaved(by_shapejit, by_numpy)
     same = (
         (got.dtype, got.shape) == (kind, job.target(written.size))
         and np.array_equal(got.buffer, wanted)
         and np.array_equal(mine, wanted)
     )
-    mine_s, numpy_s = map(_typical, times)
+    mine_s, numpy_s = map(typical, times)
     moved = 2 * written.nbytes / 1e9
     return Row(
         change.name,
@@ -182,7 +182,7 @@ def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
         same,
         gb_per_s=moved / mine_s,
         numpy_gb_per_s=moved / numpy_s,
-        disturbed=any(_typical(own) > _DISTURBED * min(own) for own in times),
+        disturbed=any(typical(own) > _DISTURBED * min(own) for own in times),
     )
 
 
@@ -201,19 +201,13 @@ def _by_numpy(job: _Job, kind: DType, raw: Bytes, shape: tuple[int, ...], out: B
     np.bitwise_or(pairs[:, 0], pairs[:, 1] << 4, out=out)
 
 
-def _interleaved(*functions: Callable[[], None]) -> list[list[float]]:
-    """Seconds of each round of each, taking turns, after one call that is not counted."""
-    times: list[list[float]] = [[] for _ in functions]
-    for counted in range(_ROUNDS + 1):
-        for function, own in zip(functions, times, strict=True):
-            start = time.perf_counter()
-            function()
-            if counted:
-                own.append(time.perf_counter() - start)
-    return times
+def interleaved(*functions: Callable[[], None]) -> list[list[float]]:
+    """Seconds of each round of each, taking turns."""
+    clocks = {str(k): clock(function) for k, function in enumerate(functions)}
+    return list(samples(clocks, ROUNDS, seconds=0).values())
 
 
-def _typical(seconds: list[float]) -> float:
+def typical(seconds: list[float]) -> float:
     """The median of the faster half.
 
     While another program uses a core, a parallel loop waits for its thread there:

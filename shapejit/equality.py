@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from .arrays import is_a, plain
 from .dtypes import STRING
 from .errors import DTypeError
-from .operations import ascontiguous
-from .tensor import Bytes, Tensor, asarray, dtype_of
+from .operations import ascontiguous, dtype_of
+from .tensor import Bytes, Tensor, asarray
 
-_PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
+PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
 
 
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
@@ -78,16 +78,16 @@ def _in_order(t: Tensor) -> bool:
 
 
 def _pieces(t: Tensor) -> Iterator[Tensor]:
-    """Slices of at most _PIECE bytes along the outer dims, given by shape and dtype alone."""
-    if t.ndim == 0 or t.nbytes <= _PIECE:
+    """Slices of at most PIECE bytes along the outer dims, given by shape and dtype alone."""
+    if t.ndim == 0 or t.nbytes <= PIECE:
         yield t
         return
     row = t.size // t.shape[0] * t.dtype.bits
-    if row > 8 * _PIECE:
+    if row > 8 * PIECE:
         for i in range(t.shape[0]):
             yield from _pieces(t[i])
         return
-    rows = 8 * _PIECE // row
+    rows = 8 * PIECE // row
     rows -= rows % 8 if rows > 8 else 0  # so that the next piece begins on a byte
     for i in range(0, t.shape[0], rows):
         yield t[i : i + rows]
@@ -98,8 +98,8 @@ def _same_bytes(x: Tensor, y: Tensor) -> bool:
     bits = x.size * x.dtype.bits
     left, right = (t.buffer[t.offset // 8 :] for t in (x, y))
     whole = bits // 8
-    for at in range(0, whole, _PIECE):
-        end = min(at + _PIECE, whole)
+    for at in range(0, whole, PIECE):
+        end = min(at + PIECE, whole)
         if not np.array_equal(_wide(left[at:end]), _wide(right[at:end])):
             return False
     return not (bits % 8 and (left[whole] ^ right[whole]) & (1 << bits % 8) - 1)

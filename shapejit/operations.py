@@ -89,6 +89,19 @@ def checked(x: Array) -> Array:
     return x if is_a(x, Tensor) else plain(x)
 
 
+def dtype_of(x: NDArray[Any] | Tensor) -> DType:
+    """The dtype of an array; `string` for an object array that has only str and bytes."""
+    if is_a(x, Tensor):
+        return x.dtype
+    array = plain(x)
+    kind = dtype(array.dtype)
+    if array.dtype == object:
+        for value in array.flat:
+            if not isinstance(value, str | bytes):
+                raise DTypeError(f"an object array of strings cannot hold {type(value).__name__}")
+    return kind
+
+
 def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
     target = outputs.target(out, x.dtype, shape, (x,))
@@ -146,7 +159,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     axes = None if axis is None else _axes(axis, x.ndim, "flip")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.flip(axes))
-    return np.asarray(np.flip(x, axes))  # NumPy makes a scalar of an array without dims
+    return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
 def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
@@ -215,63 +228,6 @@ def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[i
     """One axis or several, counted from the front where `ndim` is given."""
     axes = integers(axis if is_a(axis, Sequence) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
-
-
-def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
-    """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
-
-    All are ndarrays or all are Tensors, of one dtype and of one shape but for
-    `axis`; each is copied straight to its place. `out` as in `reshape`. Raises
-    ReshapeError, DTypeError.
-
-    >>> import numpy as np
-    >>> concat([np.zeros((2, 3)), np.ones((1, 3))]).shape
-    (3, 3)
-    """
-    parts = [checked(x) for x in tensors]
-    shape, at = _joined_shape(parts, axis, "concat")
-    joined: Array = _joined(parts, shape, at, out)
-    return joined
-
-
-def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
-    """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
-
-    >>> import numpy as np
-    >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
-    (2, 3, 2)
-    """
-    parts = [checked(x) for x in tensors]
-    if len({x.shape for x in parts}) > 1:
-        raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
-    ndim = parts[0].ndim + 1 if parts else 1
-    at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
-    return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
-
-
-def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int, ...], int]:
-    """The shape of the whole, and the axis counted from the front."""
-    if not parts:
-        raise ReshapeError("there is nothing to join", asked_by=asked_by)
-    first = parts[0]
-    (at,) = normal_axes(integers((axis,), "axis", asked_by), first.ndim, asked_by)
-    for i, x in enumerate(parts):
-        if isinstance(x, Tensor) != isinstance(first, Tensor):
-            raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
-        if x.dtype != first.dtype:
-            raise DTypeError(f"array {i} has dtype {x.dtype}, array 0 {first.dtype} ({asked_by})")
-        if (x.shape[:at], x.shape[at + 1 :]) != (first.shape[:at], first.shape[at + 1 :]):
-            note = f"array {i} has shape {x.shape}, array 0 {first.shape}"
-            raise ReshapeError(f"only dim {at} may differ: {note}", asked_by=asked_by)
-    size = sum(x.shape[at] for x in parts)
-    return (*first.shape[:at], size, *first.shape[at + 1 :]), at
-
-
-def _joined(parts: list[Any], shape: tuple[int, ...], axis: int, out: Any) -> Any:
-    """The parts one after the other along `axis`, those that lie alike in one launch."""
-    target = outputs.target(out, parts[0].dtype, shape, parts)
-    copying.copy_parts(parts, target, axis, fresh=out is None)
-    return target if out is None else out
 
 
 def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:

@@ -9,7 +9,7 @@ new memory they are zero.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from .arrays import array_of, is_a, plain
 from .buffers import Bytes
 from .dtypes import DType
-from .engine import address_of
 from .errors import DTypeError, ReshapeError, about, shape_text
 from .layout import Layout
-from .places import Places, Spans, named, overlap, place_of, places_of, read_alike
+from .places import Places, Spans, overlap, place_of, places_of, read_alike, span_of
 from .request import Request
 from .tensor import Tensor, is_array
 
@@ -96,12 +95,8 @@ def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
     memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
     if not np.may_share_memory(memory[0], memory[1]):
         return
-    place, layout = place_of(out)
-    low, high = layout.span
-    begin, end = (place + low) >> 3, (place + high + 7) >> 3
-    place, layout = place_of(x)
-    places = Places(np.array([place]), (layout,), np.zeros(1, np.intp))
-    if overlap(places, (np.array([begin]), np.array([end]))) is not None:
+    (low, high), (begin, end) = (np.array([span_of(a)]).T for a in (x, out))
+    if overlap((low, high), (begin, end), lambda _: places_of([x])) is not None:
         raise ReshapeError("out= overlaps the source")
 
 
@@ -136,16 +131,16 @@ def array_over(
 
 
 def given(
-    out: Any, count: int, dtype: Kind, shape: tuple[int, ...], first: int
+    out: Any, dtype: Kind, shape: tuple[int, ...], names: Sequence[object]
 ) -> tuple[Places, Any]:
-    """Where `count` results of one shape go: the rows of one array, or an array for each.
+    """Where the named results of one shape go: the rows of one array, or an array for each.
 
     Returns the places, and what has to live until they are filled. Raises what is wrong
     with `out`; arrays that share bytes with one another are refused.
     """
     kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
     bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
-    layout = Layout.row_major(shape, bits)
+    layout, count = Layout.row_major(shape, bits), len(names)
     if is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
         begins = begin + bits * prod(shape) * np.arange(count)
@@ -158,33 +153,29 @@ def given(
     outs = list(out)
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
-    if isinstance(dtype, DType):
-        outs = [_checked_of_many(t, dtype, shape, first + i) for i, t in enumerate(outs)]
-        places = places_of(outs)
-    else:
+    fit, addresses = 0, np.empty(0, np.int64)
+    if not isinstance(dtype, DType):
         strides = tuple(s // 8 for s in layout.strides)
         addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
-        for i in range(fit, count):
-            outs[i] = _checked_of_many(outs[i], dtype, shape, first + i)
-            addresses[i] = address_of(outs[i])
-        places = Places(8 * addresses, (layout,), np.zeros(count, np.intp))
-    check_disjoint(places.spans(), range(first, first + count))
+    for i in range(fit, count):
+        with about(f"out {names[i]!r}"):
+            outs[i] = checked(outs[i], dtype, shape)
+    alike = Places(8 * addresses, (layout,), np.zeros(count, np.intp))
+    places = alike if fit == count else places_of(outs)
+    check_disjoint(places.spans(), names)
     return places, outs
 
 
-def _checked_of_many(out: Any, dtype: Kind, shape: tuple[int, ...], number: int) -> Any:
-    with about(f"out {number}"):
-        return checked(out, dtype, shape)
-
-
-def check_all_apart(sources: Places, targets: Places, one: bool, first: int) -> None:
-    """Refuse targets, which may be the rows of `one` array, that share bytes with a tensor."""
-    spans = targets.spans()
-    if one and len(spans[0]):
-        spans = spans[0][:1], spans[1][-1:]
-    pair = overlap(sources, spans)
+def check_all_apart(
+    sources: Spans,
+    targets: Spans,
+    locate: Callable[[NDArray[np.intp]], Places],
+    names: Sequence[object],
+) -> None:
+    """Refuse targets that share bytes with one of the named sources; `locate` as in `overlap`."""
+    pair = overlap(sources, targets, locate)
     if pair is not None:
-        with about(named(first, pair[0])):
+        with about(f"tensor {names[pair[0]]!r}"):
             raise ReshapeError("out= overlaps the source")
 
 
@@ -216,9 +207,7 @@ class Pending:
         array = out if is_a(out, Tensor) else np.ndarray.view(out, np.ndarray)
         if array.size == 0:
             return True
-        begin, layout = place_of(array)
-        low, high = layout.span
-        start, end = (begin + low) // 8, (begin + high + 7) // 8
+        start, end = span_of(array)
         place = bisect(self._ends, start)
         if place < len(self._starts) and self._starts[place] < end:
             return False

@@ -47,6 +47,10 @@ class Places(NamedTuple):
         for kind in np.unique(kinds).tolist():
             yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
 
+    def take(self, indices: NDArray[np.intp]) -> Places:
+        """The places of some of the tensors."""
+        return Places(self.addresses[indices], self.layouts, self.which[indices])
+
     def spans(self) -> Spans:
         """The bytes that each tensor reaches."""
         reaches = [layout.span for layout in self.layouts]
@@ -68,50 +72,55 @@ def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     return 8 * address_of(x), layout_of(x)
 
 
-def places_of(items: Sequence[Any]) -> Places:
-    """Where arrays lie: plain ndarrays, or Tensors, all of one dtype and shape."""
-    if not items:
-        return Places(np.empty(0, np.int64), (), np.empty(0, np.intp))
+def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
+    """The first byte that the elements of an array reach, and the byte past the last."""
+    place, layout = place_of(x)
+    low, high = layout.span
+    return (place + low) >> 3, (place + high + 7) >> 3
+
+
+def places_of(items: Sequence[NDArray[Any] | Tensor]) -> Places:
+    """Where plain ndarrays and Tensors of any kinds lie."""
     known: dict[Any, int] = {}
-    if isinstance(items[0], Tensor):
-        keys = [t.layout for t in items]
-        which = np.array([known.setdefault(key, len(known)) for key in keys], np.intp)
-        offsets = np.array([layout.offset for layout in known], np.int64)[which]
-        begins = 8 * addresses_of([t.buffer for t in items]) + offsets
-        return Places(begins, [layout.at(0) for layout in known], which)
-    which = np.array([known.setdefault(x.strides, len(known)) for x in items], np.intp)
-    firsts = {int(k): x for k, x in zip(which[::-1], items[::-1], strict=True)}
-    return Places(8 * addresses_of(items), [layout_of(firsts[k]) for k in range(len(known))], which)
+    found: list[Layout] = []
+    which = np.empty(len(items), np.intp)
+    for i, x in enumerate(items):
+        key = x.layout if isinstance(x, Tensor) else (x.strides, x.shape, x.itemsize)
+        which[i] = kind = known.setdefault(key, len(found))
+        if kind == len(found):
+            found.append(x.layout if isinstance(x, Tensor) else layout_of(x))
+    begins = 8 * addresses_of([x.buffer if isinstance(x, Tensor) else x for x in items])
+    offsets = np.array([layout.offset for layout in found], np.int64)
+    return Places(begins + offsets[which], [layout.at(0) for layout in found], which)
 
 
 def located(
-    items: Sequence[Any], check: Callable[[Any], None], like: NDArray[Any] | None, first: int
+    items: Sequence[Any], check: Callable[[Any], None], names: Sequence[object]
 ) -> tuple[Sequence[Any], Places]:
-    """The arrays without subclasses, and where they lie; `check` raises what is wrong with one.
+    """The named arrays without subclasses, and where they lie; `check` raises what is wrong.
 
-    `like` is an ndarray that may be expected: those like it need no check of their own.
-    `first` is the number of the first one, for errors.
+    Those that are like the first one need no check of their own.
     """
-    if like is not None:
+    if items and type(items[0]) is np.ndarray:
+        like: NDArray[Any] = items[0]
+        with about(f"tensor {names[0]!r}"):
+            check(like)
         addresses, count = read_alike(tuple(items), like.dtype, like.shape, like.strides)
         if count == len(items):
             return items, Places(8 * addresses, (layout_of(like),), np.zeros(count, np.intp))
     arrays = []
     for i, x in enumerate(items):
-        with about(named(first, i)):
+        with about(f"tensor {names[i]!r}"):
             array = plain(x) if is_a(x, np.ndarray) else x
             check(array)
         arrays.append(array)
     return arrays, places_of(arrays)
 
 
-def named(first: int, index: int) -> str:
-    """How an error calls a tensor of a sequence whose first one has the number `first`."""
-    return f"tensor {first + index}"
-
-
 def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
     """The addresses of the first elements, in bytes."""
+    if not arrays:
+        return np.empty(0, np.int64)
     one = arrays[0]
     addresses, alike = read_alike(tuple(arrays), one.dtype, one.shape, one.strides)
     addresses[alike:] = [address_of(x) for x in arrays[alike:]]
@@ -150,20 +159,24 @@ def headers(count: int) -> ModuleType | None:
     """The kernels that read ndarrays where they lie, if they are to be had and to be trusted."""
     if count < FEW and "numba" not in sys.modules:
         return None
-    return _headers()
+    return trusted_headers()
 
 
 @cache
-def _headers() -> ModuleType | None:
+def trusted_headers() -> ModuleType | None:
+    """The kernels that read ndarrays where they lie, if they can be trusted."""
     kernels = load("headers")
     return kernels if kernels.trusted() else None
 
 
-def overlap(sources: Places, targets: Spans) -> tuple[int, int] | None:
+def overlap(
+    sources: Spans, targets: Spans, locate: Callable[[NDArray[np.intp]], Places]
+) -> tuple[int, int] | None:
     """A pair (source, target) that shares a byte; None where there is none.
 
-    Targets are disjoint stretches of bytes. The bytes of a source's own elements
-    count, not the gaps between them. At most n log n for n elements that lie near.
+    Targets are disjoint stretches of bytes. Of sources that lie near one, `locate` is
+    asked where: the bytes of a source's own elements count, not the gaps between them.
+    At most n log n for n elements that lie near.
     """
     starts, ends = targets
     order = np.argsort(starts, kind="stable")
@@ -171,19 +184,19 @@ def overlap(sources: Places, targets: Spans) -> tuple[int, int] | None:
     if not len(order):
         return None
     starts, ends = starts[order], ends[order]
-    lows, highs = sources.spans()
+    lows, highs = sources
     near = np.flatnonzero((lows < ends[-1]) & (highs > starts[0]) & (lows < highs))
-    if len(near):
-        crossed = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
-            ends, lows[near], "right"
-        )
-        near = near[crossed]
-    for kind in np.unique(sources.which[near]).tolist():
-        those = near[sources.which[near] == kind]
-        for begins, nbits in _runs(sources.layouts[kind]):
-            found = _crossing(sources.addresses[those], begins, nbits, starts, ends)
+    meets = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
+        ends, lows[near], "right"
+    )
+    near = near[meets]
+    places = locate(near)
+    for kind in np.unique(places.which).tolist():
+        those = np.flatnonzero(places.which == kind)
+        for begins, nbits in _runs(places.layouts[kind]):
+            found = _crossing(places.addresses[those], begins, nbits, starts, ends)
             if found is not None:
-                return int(those[found[0]]), int(order[found[1]])
+                return int(near[those[found[0]]]), int(order[found[1]])
     return None
 
 

@@ -12,8 +12,8 @@ from . import dlpack
 from .arithmetic import without_arithmetic
 from .arrays import is_a, plain
 from .buffers import Bytes as Bytes
-from .buffers import as_ndarray, bytes_of, check_bytes, memory_of
-from .dtypes import DType, dtype
+from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
+from .dtypes import DType
 from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, checked_shape
@@ -298,25 +298,9 @@ class Tensor:
         return dlpack.CPU
 
     def __repr__(self) -> str:
-        size, edge = self.size, 3
-        ends = range(size) if size <= 2 * edge else (*range(edge), *range(size - edge, size))
-        values = [str(self._value(i)) for i in ends]
-        if size > 2 * edge:
-            values.insert(edge, "...")
+        values = preview(self.buffer, self.dtype, self.layout)
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
-        return f"Tensor([{', '.join(values)}], shape={self.shape}, {kind})"
-
-    def _value(self, index: int) -> Any:
-        """The element at a row-major index, read without a kernel."""
-        bit = self.offset
-        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            index, at = divmod(index, size)
-            bit += at * stride
-        first, shift = divmod(bit, 8)
-        raw = self.buffer[first : first + self.dtype.nbytes(1) + 1].tobytes()
-        code = int.from_bytes(raw, "little") >> shift & ((1 << self.dtype.bits) - 1)
-        codes = self.dtype.codes
-        return np.frombuffer(code.to_bytes(codes.itemsize, "little"), codes)[0]
+        return f"Tensor([{values}], shape={self.shape}, {kind})"
 
 
 # `trusted` sets the fields without `Tensor.__setattr__`.
@@ -357,16 +341,3 @@ def asarray(x: Any, /) -> Tensor:
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:
     """Whether it is an ndarray or a Tensor, whatever its `__class__` says."""
     return is_a(x, Tensor) or is_a(x, np.ndarray)
-
-
-def dtype_of(x: NDArray[Any] | Tensor) -> DType:
-    """The dtype of an array; `string` for an object array that has only str and bytes."""
-    if is_a(x, Tensor):
-        return x.dtype
-    array = plain(x)
-    kind = dtype(array.dtype)
-    if array.dtype == object:
-        for value in array.flat:
-            if not isinstance(value, str | bytes):
-                raise DTypeError(f"an object array of strings cannot hold {type(value).__name__}")
-    return kind

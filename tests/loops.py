@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 from shapejit import copying
 from shapejit.planning import boxes, casts, planner
+from shapejit.recent import Recent
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
@@ -53,7 +54,6 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    planner._plans.clear()
-    casts._plans.clear()
-    copying._plans.clear()
-    copying._once.clear()
+    for cache in (*vars(planner).values(), *vars(casts).values(), *vars(copying).values()):
+        if isinstance(cache, Recent):
+            cache.clear()

@@ -20,7 +20,6 @@ ROOMS = [
     ["resolver"],
     ["dims"],
     ["layout"],
-    ["fusion"],
     ["slicing", "buffers"],
     ["dlpack"],
     ["tensor"],
@@ -31,17 +30,19 @@ ROOMS = [
     ["engine"],
     ["places"],
     ["outputs"],
-    ["tracing", "copying"],
+    ["copying"],
     ["operations"],
     ["converting"],
     ["scaling"],
     ["casts"],
-    ["equality", "specialization"],
-    ["batch", "program"],
+    ["equality", "joining"],
+    ["programs"],
+    ["program"],
     ["dialects"],
     ["files"],
     ["conversion"],
-    ["bench", "demo"],
+    ["bench"],
+    ["demo"],
     ["adapters"],
     ["cli"],
     ["__main__"],
@@ -84,6 +85,40 @@ def test_imports_go_upwards(path):
     for other in imported(path):
         if other in FLOOR and other != here:
             assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"
+
+
+TESTS = ROOT.parent / "tests"
+OUTSIDE = [*TESTS.rglob("*.py"), *(ROOT.parent / "benchmarks").rglob("*.py")]
+OWN = {"shapejit", "benchmarks", "attack", *(path.stem for path in TESTS.glob("*.py"))}
+
+
+def private_names(path):
+    """The underscored names of other modules of the project that a module mentions."""
+    own, found = set(), []
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (
+            node.level or (node.module or "").split(".")[0] in OWN
+        ):
+            own |= {alias.asname or alias.name for alias in node.names}
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [(alias.asname or alias.name).split(".")[0] for alias in node.names]
+            own |= {name for name in names if name in OWN}
+    for node in nodes:
+        match node:
+            case ast.Attribute(value=ast.Name(id=name) | ast.Attribute(attr=name), attr=attr):
+                found += [attr] if name in own else []
+            case ast.Call(args=[ast.Name(id=name), ast.Constant(value=str(attr)), *_]):
+                found += [attr] if name in own else []  # getattr, setattr
+    return [name for name in found if name.startswith("_") and not name.endswith("__")]
+
+
+@pytest.mark.parametrize(
+    "path", [*modules(), *OUTSIDE], ids=lambda p: str(p.relative_to(ROOT.parent))
+)
+def test_underscored_names_stay_in_their_module(path):
+    assert private_names(path) == []
 
 
 def test_every_room_has_a_name():

@@ -65,9 +65,9 @@ def test_failures_are_told_and_the_rest_runs(name, text):
 
 
 def test_the_command():
-    facts = ["--only", "aliases", "--seed", "5", "--cases", "0:20"]
+    words = ["--only", "aliases", "--seed", "5", "--cases", "0:20"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.attack", *facts], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "tests.attack", *words], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 5\n" in done.stdout

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import batch, engine, operations, places, resolver
+from shapejit import engine, operations, places, resolver
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
+from shapejit.programs import batch
 from shapejit.request import COPY, INFER
 
 DTYPES = [
@@ -393,7 +394,7 @@ sys.exit("numba" in sys.modules)
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "_headers", lambda: None)
+    monkeypatch.setattr(places, "trusted_headers", lambda: None)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]

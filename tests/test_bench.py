@@ -117,8 +117,8 @@ def test_every_view_is_copied_bit_for_bit(case):
     view = small.view(base)
     assert view.size > 0
     assert out.__array_interface__["data"][0] % 16 == small.shift % 16 or not small.shift
-    assert comparison._proved(view, out, small)
-    assert not np.array_equal(comparison._raw(out)[:64], np.zeros(64)[: out.nbytes])
+    assert comparison.same_bytes(view, out, small)
+    assert not np.array_equal(comparison.raw_bytes(out)[:64], np.zeros(64)[: out.nbytes])
 
 
 @pytest.mark.parametrize("case", PACKED, ids=lambda case: case.id)
@@ -144,9 +144,9 @@ def test_every_packed_case_is_the_same_by_every_way(case):
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 24, 1001])
 def test_the_rivals_codes(bits, size):
     codes = pattern(size) & np.uint8((1 << bits) - 1)
-    raw = packed._numpys_bytes(codes, bits)
+    raw = packed.packed_by_numpy(codes, bits)
     assert raw.tobytes() == packed_bytes(codes, bits)
-    assert np.array_equal(packed._numpys_codes(raw, bits, size), codes)
+    assert np.array_equal(packed.unpacked_by_numpy(raw, bits, size), codes)
 
 
 def test_the_limits_of_packed_tensors():
@@ -170,7 +170,7 @@ def test_rivals_of_large_cases_have_fewer_bytes(monkeypatch, fast):
     for row, suffix in ((whole, ""), (scaled, "_scaled_from_0_MiB")):
         assert row.same
         assert {"shapejit", "memcpy", "memcpy_one_thread", "numpy"} <= set(row.seconds)
-        assert set(row.facts(("numpy",))["times_faster"]) == {"numpy", *row.rivals(("numpy",))}
+        assert set(row.as_json(("numpy",))["times_faster"]) == {"numpy", *row.rivals(("numpy",))}
         monkeypatch.setattr(comparison, "RIVAL_BYTES", MIB // 2)
         found = comparison.summaries([row], ("numpy",))
         assert {part.dtype for part in found} == {"all", "int4 transposed: worst at most 1.8"}
@@ -228,7 +228,7 @@ def test_every_turn_is_a_sample():
 
 
 def test_threads_are_told_to_wait_shortly(monkeypatch):
-    for name in measure._WAIT:
+    for name in measure.WAIT:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("KMP_BLOCKTIME", "7")
     measure.wait_shortly()
@@ -271,7 +271,7 @@ def test_a_row_tells_that_the_cores_were_busy():
 def test_threads_are_what_was_asked(monkeypatch):
     numba = pytest.importorskip("numba")
     before = numba.get_num_threads()
-    run = comparison._alone(lambda calls: numba.get_num_threads())
+    run = comparison.one_thread(lambda calls: numba.get_num_threads())
     assert run(1) == 1
     assert numba.get_num_threads() == before
     with pytest.raises(ValueError, match="--threads 9999"):
@@ -294,7 +294,7 @@ def test_a_peer_in_its_own_process():
             assert row.differing == ()
             assert row.seconds["numpy"] > 0
         assert peer.take(Case("odd", "d", "float32", (3, 3), (1, 0), shift=1), 1) is None
-    assert peer._process.poll() is not None
+    assert peer.ended
 
 
 @pytest.mark.parametrize("name", ["torch", "onnxruntime"])
@@ -317,7 +317,7 @@ def test_the_pattern_is_the_same_on_both_sides():
 
 
 def test_a_missing_peer_is_absent(monkeypatch, capsys, fast):
-    monkeypatch.setattr(peers, "_installed", lambda name: False)
+    monkeypatch.setattr(peers, "is_installed", lambda name: False)
     assert main(["bench", "--suite", "small", "--quick", "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["machine"]["peers"] == {}
@@ -408,17 +408,17 @@ def test_a_python_without_the_peer(tmp_path, capsys):
 
 def test_first_call(monkeypatch):
     seconds = iter([4.0, 2.0, 0.6, 0.25, 0.5, 0.25])
-    monkeypatch.setattr(firstcall, "_seconds", lambda code, cache: next(seconds))
+    monkeypatch.setattr(firstcall, "seconds_of", lambda code, cache: next(seconds))
     (found,) = firstcall.measured(["flip-float32"], 2, lambda _: None)
     assert (found.cold, found.cold_trivial) == (4, 2)
     assert found.warm_beyond == pytest.approx(0.55 - 0.25)
-    assert found.facts()["warm_trivial"] == 0.25
+    assert found.as_json()["warm_trivial"] == 0.25
 
 
 def test_first_call_code_runs():
     dtype, view = firstcall.COPIES["transpose-uint8"]
-    ours = firstcall._OURS.format(view=view)
-    assert firstcall._seconds(firstcall._CLOCK.format(dtype=dtype, call=ours), "") > 0
+    ours = firstcall.OURS.format(view=view)
+    assert firstcall.seconds_of(firstcall.CLOCK.format(dtype=dtype, call=ours), "") > 0
 
 
 def test_asking_for_help_imports_no_numba():
@@ -440,9 +440,9 @@ def test_a_batch_is_proved_and_measured(name, monkeypatch):
     assert found.same
     assert all(found.seconds[goal.way] > 0 for goal in found.goals)
     assert {goal.kind for goal in found.goals} <= {"at least", "at most", "beyond"}
-    facts = found.facts()
-    assert facts["suite"] == "batch"
-    assert [goal["ratio"] for goal in facts["goals"]] == [found.ratio(g) for g in found.goals]
+    made = found.as_json()
+    assert made["suite"] == "batch"
+    assert [goal["ratio"] for goal in made["goals"]] == [found.ratio(g) for g in found.goals]
 
 
 def test_the_batch_suite(capsys, monkeypatch):

@@ -14,8 +14,8 @@ from shapejit.tensor import Tensor
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Small tensors, few rounds: the proof does not depend on the size."""
-    monkeypatch.setattr(demo, "_BYTES", 64 * 1024)
-    monkeypatch.setattr(demo, "_ROUNDS", 2)
+    monkeypatch.setattr(demo, "BYTES", 64 * 1024)
+    monkeypatch.setattr(demo, "ROUNDS", 2)
 
 
 def test_every_bit_is_right(capsys):
@@ -40,10 +40,10 @@ def test_json(capsys):
 
 def test_rounds_that_other_programs_slow_do_not_count():
     quiet = [0.3, 0.3, 0.31, 0.32, 0.33, 0.34, 0.35]
-    assert demo._typical(quiet) == pytest.approx(0.305)
-    assert demo._typical([0.35, 7.1, 0.3, 7.7, 7.4, 0.31, 0.32]) == pytest.approx(0.315)
-    assert demo._typical([3.0, 1.0, 2.0]) == 1.5
-    assert demo._typical([2.0, 1.0]) == demo._typical([1.0]) == 1.0
+    assert demo.typical(quiet) == pytest.approx(0.305)
+    assert demo.typical([0.35, 7.1, 0.3, 7.7, 7.4, 0.31, 0.32]) == pytest.approx(0.315)
+    assert demo.typical([3.0, 1.0, 2.0]) == 1.5
+    assert demo.typical([2.0, 1.0]) == demo.typical([1.0]) == 1.0
 
 
 @pytest.mark.parametrize("slow", [None, 0, 1])
@@ -51,8 +51,8 @@ def test_rows_that_are_disturbed_all_the_same_are_told(slow, capsys, monkeypatch
     times = [[1.0, 1.05, 1.1, 1.1, 9.0, 9.0, 9.0] for _ in range(2)]
     if slow is not None:
         times[slow] = [1.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]
-    interleaved = demo._interleaved
-    monkeypatch.setattr(demo, "_interleaved", lambda *calls: interleaved(*calls) and times)
+    interleaved = demo.interleaved
+    monkeypatch.setattr(demo, "interleaved", lambda *calls: interleaved(*calls) and times)
     assert main(["demo"]) == 0
     assert ("8 of 8 rows were disturbed" in capsys.readouterr().out) is (slow is not None)
     row = demo.run().rows[0]
@@ -79,9 +79,9 @@ def test_one_wrong_bit_is_found(capsys, monkeypatch):
 
 
 def test_a_wrong_shape_is_found(monkeypatch):
-    split, merge = demo._JOBS
+    split, merge = demo.JOBS
     rules = (("permute", r"merge\..*=1,0,2"), ("reshape", r"merge\..*=-1,0,1"))
-    monkeypatch.setattr(demo, "_JOBS", (split, merge._replace(rules=rules)))
+    monkeypatch.setattr(demo, "JOBS", (split, merge._replace(rules=rules)))
     assert {row.name.split(".")[0]: row.same for row in demo.run().rows} == {
         "split": True,
         "merge": False,
@@ -102,7 +102,7 @@ def test_the_core_is_enough():
         "import sys\n"
         f"for name in {extras.split()!r}: sys.modules[name] = None\n"
         "from shapejit import demo; from shapejit.__main__ import main\n"
-        "demo._BYTES, demo._ROUNDS = 65536, 1\n"
+        "demo.BYTES, demo.ROUNDS = 65536, 1\n"
         "sys.exit(main(['demo']))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

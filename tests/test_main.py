@@ -199,7 +199,7 @@ def test_bad_rules_leave_the_destination_untouched(words, text, folder, capsys):
 
 def test_bad_paths(folder, capsys):
     source, out = folder / "in.safetensors", folder / "out"
-    for come, go, words in (
+    for source_path, target_path, words in (
         (folder / "none", out, "none: No such file or directory"),
         (folder, out, f"{folder}: it is not a regular file"),
         (source, folder, f"{folder}: it is not a regular file"),
@@ -211,7 +211,7 @@ def test_bad_paths(folder, capsys):
         (source, "a\0b", "'a\\x00b': no file can have this name"),
         ("\0", out, "'\\x00': no file can have this name"),
     ):
-        refused("convert", come, go, words=words, capsys=capsys)
+        refused("convert", source_path, target_path, words=words, capsys=capsys)
     assert list(folder.iterdir()) == [source]
     err = refused("inspect", "\0", words="'\\x00': no file can have this name", capsys=capsys)
     assert err.count("\n") == 1

@@ -137,13 +137,13 @@ def plain() -> type[ReferenceEvaluator]:
 def used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The versions that shapejit's operators ran as, in order."""
     seen: list[str] = []
-    run = onnx_backend._Operator._run
+    run = onnx_backend.Operator._run
 
     def spy(self: Any, *inputs: Any, **attributes: Any) -> Any:
         seen.append(str(self.version))
         return run(self, *inputs, **attributes)
 
-    monkeypatch.setattr(onnx_backend._Operator, "_run", spy)
+    monkeypatch.setattr(onnx_backend.Operator, "_run", spy)
     return seen
 
 

@@ -141,7 +141,7 @@ def test_raw_data_are_wrapped():
 def test_big_endian_machines(dtype, monkeypatch):
     """They see each component's bytes turned around; the file stays as it is."""
     little = from_tensorproto(to_tensorproto(tensor(dtype, (2, 4))))
-    monkeypatch.setattr(onnx_tensors, "_SWAPPED", True)
+    monkeypatch.setattr(onnx_tensors, "SWAPPED", True)
     code, raw = little.dtype.onnx, little.tobytes()
     big = from_tensorproto(TensorProto(data_type=code, dims=[2, 4], raw_data=raw))
     if little.dtype.bits <= 8:

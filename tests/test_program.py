@@ -18,10 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import shapejit as sj
-from shapejit import engine, fusion, outputs, places, specialization
+from shapejit import engine, outputs, places
 from shapejit.errors import TraceError
 from shapejit.kernels.jit import COMPILED
 from shapejit.layout import Layout
+from shapejit.programs import specialization
+from shapejit.programs.fuse import route
+from shapejit.programs.ops import batched
 
 WHOLE = ["uint8", "bfloat16", "float32", "complex64", "complex128"]
 PACKED = ["int4", "uint1", "float6_e2m3fn", "uint3"]
@@ -710,6 +713,14 @@ def test_programs_travel():
     assert done.stdout.decode().strip() == "(9600,) 38400"
 
 
+def test_a_pickle_that_names_the_former_module():
+    raw = (
+        b"cshapejit.program\nProgram\n((I2\nI3\ntcshapejit.dtypes\ndtype\n(Vint4\ntR"
+        b"((Vpermute\n((I1\nI0\nttt(Vreshape\n((I6\ntttttR."
+    )
+    assert pickle.loads(raw) == sj.plan((2, 3), "int4", lambda t: t.T.reshape((6,)))
+
+
 def test_programs_print_what_they_do():
     assert str(sj.plan((2, 3), "int4", lambda t: t.T)) == (
         "(2, 3) -> (3, 2) int4: a view, nothing is moved"
@@ -882,6 +893,19 @@ def test_imap_takes_no_more_than_a_chunk():
     assert len(taken) == 1
 
 
+def test_imap_of_an_array_that_is_filled_again_and_again():
+    x, ring = np.empty((2, 3), np.float32), [np.empty(6, np.float32) for _ in range(3)]
+
+    def source():
+        for i in range(9):
+            x[...] = i
+            yield x
+
+    for out in (None, lambda i: ring[i % 3]):
+        made = [y.tolist() for y in TURN.imap(source(), out, chunk=1)]
+        assert made == [[i] * 6 for i in range(9)]
+
+
 def test_map_with_a_function_as_out():
     slab = np.zeros((9, 6), np.float32)
     xs = [values((2, 3), "float32", i) for i in range(9)]
@@ -936,7 +960,7 @@ def test_small_calls_are_checked_there():
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "_headers", lambda: None)
+    monkeypatch.setattr(places, "trusted_headers", lambda: None)
     program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
     xs = [values((4, 6), "float32", i) for i in range(50)]
     slab = np.zeros((50, 24), np.float32)
@@ -1044,9 +1068,8 @@ def test_eight_threads_share_a_program():
 def test_a_stack_is_its_tensors(data, shape):
     ops = data.draw(chains(shape))
     program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
-    lifted = fusion.batched(program.ops, shape, 3)
-    made = fusion.route(lifted, Layout.row_major((3, *shape), 8))
-    assert made.shape == (3, *program.shape)
+    made = route(batched(program.ops, shape, 3), Layout.row_major((3, *shape), 8))
+    assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import operations
+from .. import joining
 from ..arrays import is_a
 from ..errors import DTypeError
 from ..tensor import Tensor, asarray
@@ -58,11 +58,11 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
 
     def stack_on_zeroth_dimension(self, tensors: list[Tensor]) -> Tensor:
         """The Tensors of a list along a new dim 0."""
-        return operations.stack(tensors)
+        return joining.stack(tensors)
 
     def concat(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
         """The Tensors joined along `axis`."""
-        return operations.concat(tensors, axis=axis)
+        return joining.concat(tensors, axis=axis)
 
     def add_axis(self, x: Tensor, new_position: int) -> Tensor:
         """The view with a new dim of size 1."""

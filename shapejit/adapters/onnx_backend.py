@@ -51,7 +51,7 @@ def _own_errors() -> Iterator[None]:
         raise cause from None
 
 
-class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
+class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
     """A node of the operator named like the class, in the version for its opset."""
 
     op_domain = ""
@@ -66,6 +66,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         super().__init__(onnx_node, run_params, schema)
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The node's outputs; arguments are those of OpRun.run."""
         with _own_errors():
             outputs: tuple[Any, ...] = super().run(*args, **kwargs)
             return outputs
@@ -85,7 +86,7 @@ class _Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         return (self.function(*arrays, **known, opset=self.version.since),)
 
 
-class Reshape(_Operator):
+class Reshape(Operator):
     """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
 
     The output has the data's dtype and, wherever a view exists, its memory.
@@ -100,7 +101,7 @@ class Reshape(_Operator):
     function = staticmethod(dialect.reshape)
 
 
-class Shape(_Operator):
+class Shape(Operator):
     """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
 
     The output is the 1-D int64 array of the sizes (elements) of dims [start,
@@ -135,7 +136,7 @@ def _of_strings(version: dialect.Version, x: Any, target: DType) -> bool:
     return STRING in (version.check(x, "input"), version.check_dtype(target, "output"))
 
 
-class Cast(_Operator):
+class Cast(Operator):
     """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
 
     Raises what `shapejit.onnx.cast` raises, and ReshapeError for inputs or
@@ -149,7 +150,7 @@ class Cast(_Operator):
     function = staticmethod(_cast)
 
 
-class CastLike(_Operator):
+class CastLike(Operator):
     """ONNX CastLike (15, 19, 21, 23, 24, 25) as a class for `new_ops`, as `Cast`.
 
     >>> CastLike.eval(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
@@ -159,7 +160,7 @@ class CastLike(_Operator):
     function = staticmethod(_cast_like)
 
 
-class DequantizeLinear(_Operator):
+class DequantizeLinear(Operator):
     """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
 
     Raises what `shapejit.onnx.dequantize_linear` raises, and ReshapeError for inputs
@@ -172,7 +173,7 @@ class DequantizeLinear(_Operator):
     function = staticmethod(dialect.dequantize_linear)
 
 
-class QuantizeLinear(_Operator):
+class QuantizeLinear(Operator):
     """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
 
     Raises what `shapejit.onnx.quantize_linear` raises, and ReshapeError for inputs

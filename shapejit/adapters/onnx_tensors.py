@@ -29,8 +29,8 @@ from ..errors import (
 from ..files import external_data
 from ..files.paths import Path
 from ..layout import checked_shape
-from ..operations import pack
-from ..tensor import Tensor, asarray, dtype_of, is_array
+from ..operations import dtype_of, pack
+from ..tensor import Tensor, asarray, is_array
 
 try:
     from onnx import TensorProto
@@ -57,7 +57,7 @@ _CARRIERS: dict[str, Any] = {
     "int64_data": np.int64,
     "uint64_data": np.uint64,
 }
-_SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
+SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
 
 
 def from_tensorproto(proto: TensorProto, *, base_dir: Path | None = None) -> Tensor | NDArray[Any]:
@@ -127,7 +127,7 @@ def _field(proto: TensorProto, kind: DType, count: int) -> str:
 def _wrapped(memory: Bytes, kind: DType, shape: tuple[int, ...]) -> Tensor:
     """A Tensor over bytes as ONNX stores them."""
     t = Tensor.frombuffer(memory, kind, shape)
-    return Tensor.frombuffer(_other_order(memory, kind), kind, shape) if _SWAPPED else t
+    return Tensor.frombuffer(_other_order(memory, kind), kind, shape) if SWAPPED else t
 
 
 def _other_order(memory: Bytes, kind: DType) -> Bytes:
@@ -239,7 +239,7 @@ def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> Te
 def _raw_data(t: Tensor) -> bytes:
     """The elements as ONNX stores them: row-major, packed, little-endian."""
     raw = t.tobytes()
-    return _other_order(bytes_of(raw), t.dtype).tobytes() if _SWAPPED else raw
+    return _other_order(bytes_of(raw), t.dtype).tobytes() if SWAPPED else raw
 
 
 def _utf8(value: Any, name: str | None) -> bytes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
+from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from .. import engine, operations
 from .cases import MIB, Case
+from .machine import thread_count
 from .measure import Clock, clock, turns
 from .packed import RIVAL_BYTES, SUITE, PackedCase, raw_of
 from .peers import Peer
@@ -78,7 +77,7 @@ class Row:
         ours = ("shapejit", "memcpy", "memcpy_one_thread", *ways)
         return [way for way in self.seconds if way not in ours]
 
-    def facts(self, ways: Sequence[str]) -> dict[str, Any]:
+    def as_json(self, ways: Sequence[str]) -> dict[str, Any]:
         """As JSON has it; `ways` are NumPy and the peers, null where they have no such copy."""
         case = self.case
         return {
@@ -131,16 +130,16 @@ def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
         return _measure_packed(case, rounds)
     base, out = case.source(), case.output()
     view = case.view(base)
-    same = _proved(view, out, case)
-    checksum = zlib.crc32(_raw(out)[:CHECKED].tobytes())
+    same = same_bytes(view, out, case)
+    checksum = zlib.crc32(raw_bytes(out)[:CHECKED].tobytes())
     clocks = {name: clock(way) for name, way in _ways(case, base, view, out).items()}
     if case.suite == "small":
         del clocks["memcpy"], clocks["memcpy_one_thread"]  # a launch costs more than the copy
     else:
-        clocks["memcpy_one_thread"] = _alone(clocks["memcpy_one_thread"])
+        clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
     differing = []
     for peer in peers:
-        theirs = peer.take(case, _threads())
+        theirs = peer.take(case, thread_count())
         if theirs is not None:
             clocks[peer.name] = peer.run
             if theirs != checksum:
@@ -165,7 +164,7 @@ def _measure_packed(case: PackedCase, rounds: int) -> Row:
     assert isinstance(smaller, PackedCase)
     rivals = smaller.rivals()
     clocks = {name: clock(way) for name, way in (*ways.items(), *rivals.items())}
-    clocks["memcpy_one_thread"] = _alone(clocks["memcpy_one_thread"])
+    clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
     seconds = turns(clocks, rounds)
     for name in rivals:
         seconds[name] *= case.nbytes / smaller.nbytes
@@ -176,14 +175,14 @@ def _memcpys(
     source: NDArray[np.uint8], target: NDArray[np.uint8]
 ) -> dict[str, Callable[[], object]]:
     """memcpy on all threads and on one."""
-    threads = _threads()
+    threads = thread_count()
     return {
         "memcpy": lambda: engine.memcpy(source, target, threads),
         "memcpy_one_thread": lambda: engine.memcpy(source, target, 1),
     }
 
 
-def _alone(run: Clock) -> Clock:
+def one_thread(run: Clock) -> Clock:
     """The same with numba held to one thread.
 
     A parallel region of two waits for both, even where one has nothing to do:
@@ -192,17 +191,17 @@ def _alone(run: Clock) -> Clock:
     import numba
 
     def alone(calls: int) -> float:
-        threads = _threads()
+        before = thread_count()
         numba.set_num_threads(1)
         try:
             return run(calls)
         finally:
-            numba.set_num_threads(threads)
+            numba.set_num_threads(before)
 
     return alone
 
 
-def _proved(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
+def same_bytes(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
     """Whether our copy equals NumPy's, bit for bit; `out` holds NumPy's then."""
     if case.fresh:
         ours = operations.ascontiguous(view)
@@ -210,7 +209,7 @@ def _proved(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
         operations.ascontiguous(view, out=out)
         ours = out.copy()
     np.copyto(_carried(out), _carried(view))
-    return ours.shape == out.shape and np.array_equal(_raw(ours), _raw(out))
+    return ours.shape == out.shape and np.array_equal(raw_bytes(ours), raw_bytes(out))
 
 
 def _ways(
@@ -234,13 +233,14 @@ def _ways(
     return ways
 
 
-def _raw(x: NDArray[Any]) -> NDArray[np.uint8]:
+def raw_bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
+    """The memory of a contiguous array."""
     return x.reshape(-1).view(np.uint8)
 
 
 def _bytes(x: NDArray[Any], count: int) -> NDArray[np.uint8]:
     """So many bytes of an array, or others where it has fewer."""
-    raw = _raw(x)
+    raw = raw_bytes(x)
     return raw[:count] if raw.size >= count else np.ones(count, np.uint8)
 
 
@@ -248,12 +248,6 @@ def _carried(x: NDArray[Any]) -> NDArray[Any]:
     """The same elements as NumPy's own type of that width."""
     size = x.dtype.itemsize
     return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
-
-
-def _threads() -> int:
-    import numba
-
-    return int(numba.get_num_threads())
 
 
 def use_threads(count: int | None) -> None:
@@ -316,35 +310,6 @@ def _summary(
     known = [(ratio, row) for ratio, row in ratios if ratio is not None]
     if not known:
         return []
-    mean = exp(fsum(log(ratio) for ratio, _ in known) / len(known))
+    mean = geometric_mean(ratio for ratio, _ in known)
     bad, row = worst(known, key=lambda pair: pair[0])
     return [Summary(suite, dtype, measure, len(known), mean, bad, row.case.id)]
-
-
-def machine() -> dict[str, Any]:
-    """What was measured on: processor, cores, threads and versions."""
-    import numba
-
-    from .. import __version__
-
-    return {
-        "cpu": _cpu(),
-        "architecture": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": _threads(),
-        "load_average": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "numba": numba.__version__,
-        "numpy": np.__version__,
-        "shapejit": __version__,
-    }
-
-
-def _cpu() -> str:
-    """The processor's name, as Linux or Python knows it."""
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":", 1)[1].strip() for line in lines if line[:10] == "model name"]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor()

@@ -21,14 +21,14 @@ COPIES = {
 }
 
 # Both sides import NumPy before the clock starts and end with one call.
-_CLOCK = """
+CLOCK = """
 import time, numpy
 a = numpy.ones(4 << 20, numpy.uint8).view({dtype!r}).reshape(1024, -1)
 start = time.perf_counter()
 {call}
 print(time.perf_counter() - start)
 """
-_OURS = "import shapejit; shapejit.ascontiguous({view})"
+OURS = "import shapejit; shapejit.ascontiguous({view})"
 # By its path: a sibling is imported without the package and what it imports.
 _TRIVIAL = "import sys; sys.path.insert(0, {folder!r}); import trivial; trivial.call()"
 
@@ -52,7 +52,7 @@ class FirstCall:
         """Seconds of ours beyond the trivial function, both cached."""
         return self.warm - self.warm_trivial
 
-    def facts(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON has it."""
         return {"suite": "first-call", **asdict(self), "warm_beyond": self.warm_beyond}
 
@@ -62,17 +62,18 @@ def measured(names: list[str], rounds: int, tell: Callable[[str], object]) -> It
     for name in names:
         tell(f"first-call/{name}")
         dtype, view = COPIES[name]
-        ours = _CLOCK.format(dtype=dtype, call=_OURS.format(view=view))
+        ours = CLOCK.format(dtype=dtype, call=OURS.format(view=view))
         folder = os.path.dirname(os.path.abspath(__file__))
-        other = _CLOCK.format(dtype=dtype, call=_TRIVIAL.format(folder=folder))
+        other = CLOCK.format(dtype=dtype, call=_TRIVIAL.format(folder=folder))
         with tempfile.TemporaryDirectory(prefix="shapejit-") as cache:
-            cold, cold_other = _seconds(ours, cache), _seconds(other, cache)
-            pairs = [(_seconds(ours, cache), _seconds(other, cache)) for _ in range(rounds)]
+            cold, cold_other = seconds_of(ours, cache), seconds_of(other, cache)
+            pairs = [(seconds_of(ours, cache), seconds_of(other, cache)) for _ in range(rounds)]
         warm, warm_other = (median(taken) for taken in zip(*pairs, strict=True))
         yield FirstCall(name, cold, cold_other, warm, warm_other)
 
 
-def _seconds(code: str, cache: str) -> float:
+def seconds_of(code: str, cache: str) -> float:
+    """What code of its own process prints, with kernels cached in the folder `cache`."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

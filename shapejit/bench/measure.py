@@ -11,10 +11,10 @@ from time import perf_counter
 Clock = Callable[[int], float]
 
 _FEWEST = 3  # rounds of a way that has used its time up
-_PATIENCE = 1.0  # seconds for all rounds of one way that is slow
+_LIMIT = 1.0  # seconds for all rounds of one way that is slow
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
 # (about 1 ms instead of 10), LLVM's in ms (instead of 200).
-_WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
+WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
 
 
 def wait_shortly() -> None:
@@ -23,7 +23,7 @@ def wait_shortly() -> None:
     It reads the environment once, before its first loop; child processes have it,
     too. What the user has set stays.
     """
-    for name, value in _WAIT.items():
+    for name, value in WAIT.items():
         os.environ.setdefault(name, value)
 
 
@@ -60,10 +60,10 @@ def samples(
     repeats, last = {}, {}
     for name, run in clocks.items():
         once = run(1)  # compile, fault the pages in
-        if once < _PATIENCE / _FEWEST:
+        if once < _LIMIT / _FEWEST:
             once = run(1)
         repeats[name] = max(1, min(100_000, int(seconds / max(once, 1e-8))))
-        last[name] = max(_FEWEST, int(_PATIENCE / max(once, 1e-8)))
+        last[name] = max(_FEWEST, int(_LIMIT / max(once, 1e-8)))
     times: dict[str, list[float]] = {name: [] for name in clocks}
     for played in range(rounds):
         for name, run in clocks.items():

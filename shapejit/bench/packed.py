@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import operations
+from .. import joining, operations
 from ..dtypes import DType, dtype
 from ..tensor import Tensor, asarray
 from . import ttc, workloads
@@ -112,7 +112,7 @@ class PackedCase(Case):
         seen = self.view(base)
         match self.work:
             case "concat":
-                return lambda: operations.concat(seen, axis=-1, out=out)
+                return lambda: joining.concat(seen, axis=-1, out=out)
             case "unpack":
                 return lambda: seen.unpack(out)
             case "pack":
@@ -122,7 +122,9 @@ class PackedCase(Case):
 
     def rivals(self) -> dict[str, Callable[[], object]]:
         """The same with NumPy and ml_dtypes, and with onnx.numpy_helper where it can."""
-        ways: dict[str, Callable[[], object]] = {"numpy": self._by(_numpys_codes, _numpys_bytes)}
+        ways: dict[str, Callable[[], object]] = {
+            "numpy": self._by(unpacked_by_numpy, packed_by_numpy)
+        }
         if self.dtype in _ONNX and find_spec("onnx") is not None:
             ways["onnx"] = self._by_onnx()
         return ways
@@ -167,13 +169,13 @@ class PackedCase(Case):
         bits, size = self._kind.bits, prod(self.shape)
         codes = raw_of(base)
         if self.work != "pack":
-            codes = _numpys_codes(codes, bits, size)
+            codes = unpacked_by_numpy(codes, bits, size)
         if self.work == "unpack":
             return np.array_equal(raw_of(out), codes)
         made = raw_of(out)
         at = 0
         for part in _chunks(_joined(self.view(codes.reshape(self.shape)))):
-            expected = _numpys_bytes(part.reshape(-1), bits)
+            expected = packed_by_numpy(part.reshape(-1), bits)
             if not np.array_equal(made[at : at + expected.size], expected):
                 return False
             at += expected.size
@@ -207,7 +209,7 @@ def _chunks(x: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
         yield x[first : first + step]
 
 
-def _numpys_codes(raw: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.uint8]:
+def unpacked_by_numpy(raw: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.uint8]:
     """`size` codes, a byte each, of packed bytes."""
     mask = np.uint8((1 << bits) - 1)
     if 8 % bits == 0:
@@ -227,7 +229,7 @@ def _numpys_codes(raw: NDArray[np.uint8], bits: int, size: int) -> NDArray[np.ui
     return codes.reshape(-1)[:size]
 
 
-def _numpys_bytes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+def packed_by_numpy(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
     """The packed bytes of codes."""
     nbytes = -(-codes.size * bits // 8)
     per_word = 8 // bits if 8 % bits == 0 else 24 // bits

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Case
+from .pipe import Process
 from .worker import PEERS
 
 _WORKER = Path(__file__).with_name("worker.py")
@@ -37,17 +36,12 @@ class Peer:
 
     def __init__(self, name: str, python: str) -> None:
         self.name = name
-        # -P: the folder of the script, with its modules, stays off the path.
-        command = [python, "-P", str(_WORKER), name]
-        pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         try:
-            self._process = subprocess.Popen(
-                command, text=True, stdin=pipe, stdout=pipe, stderr=nowhere
-            )
+            self._process = Process(python, str(_WORKER), name, quiet=True)
         except OSError as fault:
             raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
         try:
-            hello = self._reply()
+            hello = self._ask(hello=True)
             if "unable" in hello:
                 raise PeerError(f"peer {name}: {python} cannot import it ({hello['unable']})")
         except PeerError:
@@ -55,40 +49,34 @@ class Peer:
             raise
         self.version: str = hello["version"]
 
+    @property
+    def ended(self) -> bool:
+        """Whether its process has ended."""
+        return self._process.ended
+
     def take(self, case: Case, threads: int) -> int | None:
         """Make the arrays of a case and copy once: its checksum, or None where it has no way."""
-        return self._ask({"job": _job(case, threads)}).get("checksum")
+        return self._ask(job=_job(case, threads)).get("checksum")
 
     def run(self, calls: int) -> float:
         """Seconds that so many copies took, by the peer's own clock."""
         time.sleep(_REST)
-        seconds: float = self._ask({"calls": calls})["seconds"]
+        seconds: float = self._ask(calls=calls)["seconds"]
         time.sleep(_REST)
         return seconds
 
     def drop(self) -> None:
         """Free the arrays of the case."""
-        self._ask({})
+        self._ask()
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.communicate()
+        self._process.close()
 
-    def _ask(self, request: Mapping[str, object]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-        except OSError:
-            raise PeerError(f"peer {self.name}: its process has ended") from None
-        return self._reply()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise PeerError(f"peer {self.name}: its process has ended")
-        reply: dict[str, Any] = json.loads(line)
+    def _ask(self, **request: object) -> dict[str, Any]:
+        reply = self._process.ask(**request)
+        if "failed" in reply:
+            raise PeerError(f"peer {self.name}: {reply['failed']}")
         return reply
 
 
@@ -109,7 +97,7 @@ def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
 def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
     """The Python of each peer."""
     if not asked:
-        return {name: sys.executable for name in _UNASKED if _installed(name)}
+        return {name: sys.executable for name in _UNASKED if is_installed(name)}
     wanted = {}
     for word in asked:
         name, _, python = word.partition("=")
@@ -121,7 +109,8 @@ def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
     return wanted
 
 
-def _installed(name: str) -> bool:
+def is_installed(name: str) -> bool:
+    """Whether a peer, and what it needs, can be imported."""
     return all(find_spec(part) is not None for part in (name, *_NEEDS.get(name, ())))
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine
-from ..batch import reshape_batch, resolve_batch
 from ..dialects import onnx
-from ..program import plan
+from ..programs.batch import reshape_batch
+from ..programs.program import plan
+from ..programs.target_shapes import resolve_batch
 from ..resolver import resolve
 from .cases import pattern
+from .machine import thread_count
 from .measure import clock, turns
 
 Way = Callable[[], object]
@@ -63,7 +65,7 @@ class Figure:
             return ours - theirs
         return theirs / ours if goal.kind == "at least" else ours / theirs
 
-    def facts(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As JSON has it."""
         goals = [{**goal._asdict(), "ratio": self.ratio(goal)} for goal in self.goals]
         return {
@@ -100,12 +102,6 @@ def _values(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:
     return made
 
 
-def _threads() -> int:
-    import numba
-
-    return int(numba.get_num_threads())
-
-
 def _permuted(size: float) -> Work:
     """10 000 bfloat16 tensors of 4 KiB, permuted into a slab."""
     count, shape, axes = max(2, int(10_000 * size)), (4, 64, 8), (1, 0, 2)
@@ -115,7 +111,7 @@ def _permuted(size: float) -> Work:
     program.map(tensors, out=slab)
     same = all(slab[i].tobytes() == x.transpose(axes).tobytes() for i, x in enumerate(tensors))
     source, target = _values((slab.nbytes,), np.uint8), slab.reshape(-1).view(np.uint8)
-    threads = _threads()
+    threads = thread_count()
 
     def loop() -> None:
         for i, x in enumerate(tensors):
@@ -212,7 +208,7 @@ def _large(size: float) -> Work:
     program.map(tensors, out=slab)
     few = (0, count // 2, count - 1)
     same = all(slab[i].tobytes() == tensors[i].transpose(axes).tobytes() for i in few)
-    raw, threads = slab.reshape(-1).view(np.uint8), _threads()
+    raw, threads = slab.reshape(-1).view(np.uint8), thread_count()
     half = raw.size // 2
 
     def memcpy() -> None:

@@ -1,14 +1,10 @@
-"""A peer's side of the measurement: run as a script, by any Python that has the peer and NumPy.
+"""A peer's side of the measurement, run through `pipe` by any Python that has the peer and NumPy.
 
-Requests and replies are lines of JSON on stdin and stdout. It imports nothing
-of shapejit, which that Python need not have.
+It imports nothing of shapejit, which that Python need not have.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import zlib
 from collections.abc import Callable
 from importlib import import_module
@@ -117,45 +113,33 @@ def _make(peer: str, job: dict[str, Any]) -> tuple[Copy, int]:
     return copy, zlib.crc32(result.reshape(-1).view(np.uint8)[:CHECKED].tobytes())
 
 
-def _answer(peer: str, request: dict[str, Any], held: list[Copy]) -> dict[str, Any]:
-    if "job" in request:
+def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What answers requests: hello, take a case, run it so many times, drop it."""
+    held: list[Copy] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        if "calls" in request:
+            copy = held[0]
+            start = perf_counter()
+            for _ in range(request["calls"]):
+                copy()
+            return {"seconds": perf_counter() - start}
         held.clear()  # before the next case needs the memory
         try:
-            copy, checksum = _make(peer, request["job"])
+            if "hello" in request:
+                version = str(import_module(peer).__version__)
+                if peer == "onnxruntime":
+                    import_module("onnx")
+                return {"version": version}
+            if "job" in request:
+                copy, checksum = _make(peer, request["job"])
+                held.append(copy)
+                return {"checksum": checksum}
         except UnableError as fault:
             return {"unable": str(fault)}
         except Exception as fault:
             # A peer's refusal is its answer: the others are measured without it.
             return {"unable": f"{type(fault).__name__}: {fault}"}
-        held.append(copy)
-        return {"checksum": checksum}
-    if "calls" in request:
-        copy = held[0]
-        start = perf_counter()
-        for _ in range(request["calls"]):
-            copy()
-        return {"seconds": perf_counter() - start}
-    held.clear()
-    return {}
+        return {}
 
-
-def main(peer: str) -> None:
-    """Answer until stdin ends."""
-    # Whatever the peer prints must not stand among the replies.
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    hello: dict[str, Any] = {"version": None}
-    try:
-        hello["version"] = str(import_module(peer).__version__)
-        if peer == "onnxruntime":
-            import_module("onnx")
-    except Exception as fault:
-        hello = {"unable": f"{type(fault).__name__}: {fault}"}
-    print(json.dumps(hello), file=replies, flush=True)
-    held: list[Copy] = []
-    for line in sys.stdin:
-        print(json.dumps(_answer(peer, json.loads(line), held)), file=replies, flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
+    return answer

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from ..bench import comparison, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
+from ..bench.machine import machine as described_machine
 from . import bench_tables
 from .command import DONE, FAILED, ArgumentError, Command
 from .output import print_json, print_text
@@ -69,7 +70,7 @@ def _run(args: Namespace) -> int:
     measure.wait_shortly()
     try:
         comparison.use_threads(args.threads)
-        machine = comparison.machine()
+        machine = described_machine()
         with (
             peers.started(tuple(args.peers)) as others,
             tqdm(total=len(copies) + len(calls) + len(batches), leave=False) as bar,
@@ -85,12 +86,19 @@ def _run(args: Namespace) -> int:
     found = comparison.summaries(rows, ways)
     disturbed = sum(row.disturbed for row in rows)
     if args.json:
-        made = [*(row.facts(ways) for row in rows), *(each.facts() for each in first)]
-        made += [figure.facts() for figure in figures]
+        made = [*(row.as_json(ways) for row in rows), *(each.as_json() for each in first)]
+        made += [figure.as_json() for figure in figures]
         settings = {name: getattr(args, name) for name in ("size", "quick", "seed")}
         settings["rounds"] = rounds
-        facts = {"machine": {**machine, "peers": versions}, "settings": settings, "rows": made}
-        print_json({**facts, "summary": [vars(part) for part in found], "disturbed": disturbed})
+        print_json(
+            {
+                "machine": {**machine, "peers": versions},
+                "settings": settings,
+                "rows": made,
+                "summary": [vars(part) for part in found],
+                "disturbed": disturbed,
+            }
+        )
     else:
         bench_tables.print_found(rows, found, first, figures, ways)
         print("; ".join(f"{name} {value}" for name, value in machine.items()))

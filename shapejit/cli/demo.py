@@ -28,8 +28,8 @@ def _run(args: Namespace) -> int:
         found = demo.run(bar.set_description_str)
     if args.json:
         rows = [{**vars(row), "ratio": row.ratio} for row in found.rows]
-        facts = {"same": found.same, "first_seconds": found.first_seconds, "rules": found.rules}
-        print_json({**facts, "convert": report_json(found.report), "tensors": rows})
+        head = {"same": found.same, "first_seconds": found.first_seconds, "rules": found.rules}
+        print_json({**head, "convert": report_json(found.report), "tensors": rows})
     else:
         _print(found)
     return DONE if found.same else FAILED

@@ -36,8 +36,8 @@ def _run(args: Namespace) -> int:
         for name, (kind, sizes, begin, end) in found.entries.items()
     ]
     if args.json:
-        facts = {"file": args.file, "nbytes": found.nbytes, "metadata": found.metadata}
-        print_json({**facts, "tensors": rows})
+        head = {"file": args.file, "nbytes": found.nbytes, "metadata": found.metadata}
+        print_json({**head, "tensors": rows})
         return DONE
     print_table(_COLUMNS, rows)
     for key, value in (found.metadata or {}).items():

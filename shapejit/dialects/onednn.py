@@ -14,9 +14,9 @@ import numpy as np
 from .. import request as requests
 from ..arrays import is_a
 from ..errors import DTypeError
-from ..operations import reshape_as
+from ..operations import dtype_of, reshape_as
 from ..request import Request
-from ..tensor import Array, Tensor, dtype_of, is_array
+from ..tensor import Array, Tensor, is_array
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:

@@ -10,9 +10,9 @@ from .. import request as requests
 from ..arrays import is_a
 from ..dtypes import STRING
 from ..errors import DTypeError
-from ..operations import reshape_as
+from ..operations import dtype_of, reshape_as
 from ..request import Request
-from ..tensor import Array, Tensor, dtype_of, is_array
+from ..tensor import Array, Tensor, is_array
 
 _NAME = "openvino.Reshape-1"
 

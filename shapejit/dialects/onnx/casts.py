@@ -12,8 +12,8 @@ from ... import casts
 from ...arrays import is_a, plain
 from ...dtypes import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
-from ...operations import reshape
-from ...tensor import Array, Tensor, dtype_of
+from ...operations import dtype_of, reshape
+from ...tensor import Array, Tensor
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
 _ROUND_MODES = ("up", "down", "nearest")

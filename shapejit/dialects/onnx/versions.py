@@ -14,7 +14,8 @@ import numpy as np
 
 from ...dtypes import DType
 from ...errors import DTypeError, ReshapeError
-from ...tensor import dtype_of, is_array
+from ...operations import dtype_of
+from ...tensor import is_array
 
 _UP_TO_64 = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _ALL_UP_TO_OPSET_5 = f"{_UP_TO_64} string complex64 complex128"

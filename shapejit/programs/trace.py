@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, NoReturn
 
-from . import outputs
-from .dtypes import DType
-from .errors import TraceError
-from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
-from .layout import Layout
-from .request import Request
-from .resolver import target_shape
-from .tensor import Bytes, Tensor
+from .. import outputs
+from ..arrays import is_a
+from ..dtypes import DType
+from ..errors import TraceError
+from ..layout import Layout
+from ..request import Request
+from ..resolver import target_shape
+from ..tensor import Bytes, Tensor
+from .fuse import route
+from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op
 
 
 @dataclass(frozen=True)
@@ -32,62 +35,34 @@ class Recorded(Layout):
 
     def then(self, layout: Layout, *ops: Op) -> Recorded:
         """`layout`, which `ops` make of this one."""
-        facts = layout.shape, layout.strides, layout.offset, layout.bits
-        return Recorded(*facts, (*self.ops, *ops))
+        ops = (*self.ops, *ops)
+        return Recorded(layout.shape, layout.strides, layout.offset, layout.bits, ops)
 
     def after(self, ops: Sequence[Op]) -> Recorded:
         """This one with what was done to another of its shape done, too."""
         made = route(ops, self)
-        seen = made.view if made.view is not None and not made.fresh else None
-        return self.then(seen or Layout.row_major(made.shape, self.bits), *ops)
+        seen = made.result
+        return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
-    def permute(self, axes: Sequence[int]) -> Recorded:
-        """`Layout.permute`, written down."""
-        seen = Layout.permute(self, axes)
-        order = tuple(axis % self.ndim for axis in axes)
-        same = order == tuple(range(self.ndim))
-        return self if same else self.then(seen, ("permute", (order,)))
 
-    def flip(self, axes: Sequence[int] | None = None) -> Recorded:
-        """`Layout.flip`, written down."""
-        seen = Layout.flip(self, axes)
-        given = range(self.ndim) if axes is None else axes
-        turned = tuple(sorted(a % self.ndim for a in given if self.shape[a] > 1))
-        return self.then(seen, ("flip", (turned,))) if turned else self
+def _recording(method: str, name: str) -> Callable[..., Recorded | None]:
+    """A view method of Layout whose calls are written down as the operation `name`."""
+    view, row = getattr(Layout, method), OPERATIONS[name]
 
-    def narrow(self, axis: int, start: int, size: int, step: int) -> Recorded:
-        """`Layout.narrow`, written down."""
-        seen = Layout.narrow(self, axis, start, size, step)
-        if size == self.shape[axis] and (step == 1 or size < 2):
-            return self
-        return self.then(seen, ("narrow", (axis, start, size, step if size > 1 else 1)))
+    @wraps(view)
+    def recording(self: Recorded, *given: Any) -> Recorded | None:
+        seen = view(self, *given)
+        if seen is None:
+            return None
+        arguments = row.recorded(self, seen, *given)
+        return self if arguments is None else self.then(seen, (name, arguments))
 
-    def select(self, axis: int, index: int) -> Recorded:
-        """`Layout.select`, written down."""
-        return self.then(Layout.select(self, axis, index), ("select", (axis, index)))
+    return recording
 
-    def insert(self, axis: int) -> Recorded:
-        """`Layout.insert`, written down."""
-        return self._reshaped(Layout.insert(self, axis))
 
-    def squeeze(self, axis: int | Sequence[int]) -> Recorded:
-        """`Layout.squeeze`, written down."""
-        return self._reshaped(Layout.squeeze(self, axis))
-
-    def broadcast_to(self, shape: Sequence[int]) -> Recorded:
-        """`Layout.broadcast_to`, written down."""
-        seen = Layout.broadcast_to(self, shape)
-        return self.then(seen, ("broadcast_to", (tuple(shape),)))
-
-    def reshape(self, shape: Sequence[int]) -> Recorded | None:
-        """`Layout.reshape`, written down."""
-        seen = Layout.reshape(self, shape)
-        return None if seen is None else self._reshaped(seen)
-
-    def _reshaped(self, seen: Layout) -> Recorded:
-        if seen.shape == self.shape:
-            return self
-        return self.then(seen, ("reshape", (seen.shape,)))
+for _name, _row in OPERATIONS.items():
+    for _method in _row.methods:
+        setattr(Recorded, _method, _recording(_method, _name))
 
 
 class Traced(Tensor, traced=True):
@@ -133,6 +108,11 @@ class Traced(Tensor, traced=True):
         row_major = Layout.row_major(self.shape, self.layout.bits)
         return self.with_layout(self.layout.then(row_major, CONTIGUOUS))
 
+    def inlined(self, ops: Sequence[Op], out: object) -> Traced:
+        """The operations of a program that the function calls."""
+        _refuse(out)
+        return self.with_layout(self.layout.after(ops))
+
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # as the slot it hides, but for nothing
         """There is none."""
@@ -158,3 +138,12 @@ class Traced(Tensor, traced=True):
 def _refuse(out: object) -> None:
     if out is not None:
         raise TraceError("out= within a traced function: give it to the program that plan() makes")
+
+
+def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -> tuple[Op, ...]:
+    """The operations that a function does to a tensor of a shape and dtype."""
+    trace = object()
+    made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
+    if not is_a(made, Traced) or made.trace is not trace:
+        raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
+    return made.layout.ops

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shapejit as sj
-from shapejit.fusion import batched, checked_ops
+from shapejit.programs.ops import batched, checked_ops
 
 HUGE = 10**5000  # more digits than Python prints
 

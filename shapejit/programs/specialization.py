@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import operator
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, outputs
-from .arrays import MOST_DIMS, possible
-from .buffers import memory_of
-from .engine import Addresses, address_of
-from .fusion import CONTIGUOUS, COPY, VIEW, Op, route
-from .layout import Layout
-from .lazy import cached_property
-from .outputs import Kind
-from .planning import planner
-from .tensor import Bytes, Tensor
+from .. import engine, outputs
+from ..arrays import MOST_DIMS, possible
+from ..buffers import memory_of
+from ..engine import Addresses, address_of
+from ..layout import Layout
+from ..lazy import cached_property
+from ..outputs import Kind
+from ..planning import planner
+from ..tensor import Bytes, Tensor
+from .fuse import route
+from .ops import Op, numpy_call, shapes
 
 SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
 
@@ -38,8 +37,8 @@ class Specialization:
     @cached_property
     def numpys(self) -> bool:
         """Whether NumPy can do it step by step: it has arrays of all shapes on the way."""
-        shapes = [given[0] for name, given in self.ops if name in ("reshape", VIEW, "broadcast_to")]
-        return all(possible(shape, self.source.bits // 8) for shape in shapes)
+        met = shapes(self.ops, self.source.shape)
+        return all(possible(shape, self.source.bits // 8) for shape in met)
 
     @cached_property
     def small(self) -> bool:
@@ -61,7 +60,7 @@ class Specialization:
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
-        return tuple(map(_numpys, self.ops))
+        return tuple(map(numpy_call, self.ops))
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result as NumPy's own methods make it, step by step."""
@@ -69,20 +68,27 @@ class Specialization:
             x = call(x)
         return x
 
-    def view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
+    def results(
+        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: Kind
+    ) -> list[Any]:
+        """The results for `items`, which lie at `sources`: views, or new arrays."""
+        if not self.route.fresh:
+            return [self._view(x) for x in items]
+        return self._new(np.asarray(sources, np.int64), dtype)
+
+    def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
         """The result as a view of the source, where the route has one."""
         if not isinstance(x, Tensor) and self.numpys:
             return self.by_numpy(x)
-        view = self.route.view
-        assert view is not None
+        view = self.route.result
         if not isinstance(x, Tensor):
             memory, layout = memory_of(x, self.source.bits)
             seen = view.at(view.offset + layout.offset)
-            return outputs.array_over(memory, x.dtype, seen, self.route.locked)
+            return outputs.array_over(memory, x.dtype, seen, self.route.read_only)
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
-        return made.locked() if self.route.locked else made
+        return made.locked() if self.route.read_only else made
 
-    def new(self, sources: Addresses, dtype: Kind) -> list[Any]:
+    def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.size * last.bits
@@ -93,16 +99,16 @@ class Specialization:
         slab = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh=True)
-        plain = self.route.view is None and len(self.route.shape) < MOST_DIMS and slab.size
+        shape = self.route.result.shape
+        plain = self.route.whole and len(shape) < MOST_DIMS and slab.size
         if isinstance(dtype, np.dtype) and plain:
-            made = slab.view(dtype).reshape(len(slab), *self.route.shape)
+            made = slab.view(dtype).reshape(len(slab), *shape)
             return [made[i, ...] for i in range(len(made))]
         return [self._result(row, dtype) for row in slab]
 
     def _result(self, memory: Bytes, dtype: Kind) -> Any:
         """The array whose last copy the memory is."""
-        layout = self.route.view or Layout.row_major(self.route.shape, self.source.bits)
-        return outputs.array_over(memory, dtype, layout, self.route.locked)
+        return outputs.array_over(memory, dtype, self.route.result, self.route.read_only)
 
     def fill(self, sources: Addresses, targets: Addresses) -> None:
         """The results for the tensors at these places in the memory at `targets`."""
@@ -162,29 +168,3 @@ class Scratch:
 
 def _nbytes(layout: Layout) -> int:
     return (layout.size * layout.bits + 7) // 8
-
-
-def _numpys(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """An operation as a call of NumPy."""
-    name, given = op
-    match name:
-        case "permute":
-            return operator.methodcaller("transpose", *given)
-        case "flip":
-            axes = given[0]
-            turned = (slice(None, None, -1 if i in axes else 1) for i in range(max(axes) + 1))
-            return operator.itemgetter(tuple(turned))
-        case "narrow":
-            axis, start, size, step = given
-            stop = start + size * step
-            kept = slice(start, stop if stop >= 0 else None, step) if size else slice(0)
-            return operator.itemgetter((slice(None),) * axis + (kept,))
-        case "select":
-            axis, index = given
-            # The Ellipsis makes an array of the last dim, too.
-            return operator.itemgetter((slice(None),) * axis + (index, Ellipsis))
-        case "broadcast_to":
-            return partial(np.broadcast_to, shape=given[0])
-    if op in (COPY, CONTIGUOUS):
-        return partial(np.array, order="C", copy=True if op == COPY else None)
-    return operator.methodcaller("reshape", *given)

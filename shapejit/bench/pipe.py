@@ -1,0 +1,102 @@
+"""Processes that answer requests: both ends of a pipe, whose lines are JSON.
+
+Run as a script, `pipe.py FILE WORDS...` answers requests from stdin by the function that
+`answering(*WORDS)` of the Python file returns. It imports nothing of shapejit: another
+Python, which has another version or none, can run it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
+from threading import Timer
+from typing import Any
+
+TIMEOUT = 600  # seconds for one reply
+
+
+class Process:
+    """A process of a Python that answers by a file's `answering(*words)`."""
+
+    def __init__(
+        self,
+        python: str,
+        file: str,
+        *words: str,
+        environment: Mapping[str, str] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        # -P: the folder of the script, with its modules, stays off the path.
+        self._process = subprocess.Popen(
+            [python, "-P", __file__, file, *words],
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if quiet else None,
+        )
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will answer no more."""
+        return self._process.poll() is not None
+
+    def ask(self, **request: object) -> dict[str, Any]:
+        """The reply; `failed` says why there is none."""
+        self.send(**request)
+        return self.reply()
+
+    def send(self, **request: object) -> None:
+        """Ask, and go on: several processes may work at the same time."""
+        assert self._process.stdin is not None
+        # Where the process has ended, there is no reply either.
+        with suppress(OSError):
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+
+    def reply(self) -> dict[str, Any]:
+        """What it says to what was sent."""
+        assert self._process.stdout is not None
+        limit = Timer(TIMEOUT, self._process.kill)
+        limit.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            limit.cancel()
+        if line:
+            reply: dict[str, Any] = json.loads(line)
+            return reply
+        self._process.wait()
+        return {"failed": f"its process has ended ({self._process.returncode})"}
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def main(file: str, *words: str) -> None:
+    """Answer until stdin ends."""
+    # What anything prints must not stand among the replies.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    spec = spec_from_file_location("answers", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    answer = module.answering(*words)
+    for line in sys.stdin:
+        try:
+            reply = answer(json.loads(line))
+        except Exception as fault:
+            reply = {"failed": f"{type(fault).__name__}: {fault}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

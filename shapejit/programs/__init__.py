@@ -1,0 +1,1 @@
+"""Functions of a tensor traced once and run on many, and many unlike tensors in one launch."""

@@ -1,0 +1,296 @@
+"""Many unlike tensors: their shapes resolved in one compiled call, their copies in one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import engine, operations, outputs
+from ..arrays import MOST_DIMS, check_possible, is_a, plain, possible
+from ..compilation import load
+from ..copying import is_numpys
+from ..engine import Addresses, address_of
+from ..errors import DTypeError, ReshapeError, about
+from ..kernels.constants import APART, COPY, REFUSED, VIEW
+from ..places import headers, place_of, places_of, span_of
+from ..planning import planner
+from ..resolver import target_shape
+from ..tensor import Tensor, asarray
+from .target_shapes import ASKED_BY, TargetShapes, arranged
+
+OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
+SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
+ALIGN = 64  # bytes: no line is written by two threads
+
+
+def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: Any = None) -> Any:
+    """Every one of many tensors in its own new shape: a list, or a dict with the same keys.
+
+    `tensors` are ndarrays and Tensors of any shapes and dtypes, in a sequence
+    or a dict; `shapes` (elements; Array API meaning as in `reshape`) is one
+    shape for all, or as many in order, or a dict of them. `copy` and `out`, in
+    the same arrangement as `tensors`, are those of `reshape`; so are the
+    results. All shapes are resolved and all `out` checked before a byte is
+    written, and the copies run together: an error names the index or the key of
+    its tensor. New results below 1 MiB share allocations of up to 64 MiB.
+
+    >>> import numpy as np
+    >>> weights = {"a": np.ones((2, 3)).T, "b": np.ones((4, 5), np.int8)}
+    >>> {name: x.shape for name, x in reshape_batch(weights, (-1,)).items()}
+    {'a': (6,), 'b': (20,)}
+    """
+    if copy is not None and copy is not True and copy is not False:
+        raise DTypeError(f"copy is None, True or False, not {copy!r}")
+    if copy is False and out is not None:
+        raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
+    keyed = is_a(tensors, Mapping)
+    keys = tuple(tensors) if keyed else ()
+    items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
+    names: Sequence[Any] = keys if keyed else range(len(items))
+    wanted = TargetShapes.of(shapes, keyed, names)
+    items = _without_subclasses(items, names, "tensor")
+    outs = None
+    if out is not None:
+        outs = _without_subclasses(arranged(out, keyed, names, "out="), names, "out")
+    batch = _Batch(items, names, wanted, copy, outs)
+    batch.resolve_all()
+    results = batch.run()
+    if out is not None:
+        return out
+    return dict(zip(names, results, strict=True)) if keyed else results
+
+
+def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """The same with plain ndarrays for those of other classes, which could say what they like."""
+    if set(map(type, items)) <= {np.ndarray, Tensor}:
+        return items
+    made = list(items)
+    for i, x in enumerate(items):
+        if is_a(x, np.ndarray) and type(x) is not np.ndarray:
+            with about(f"{what} {names[i]!r}"):
+                made[i] = plain(x)
+    return tuple(made)
+
+
+class _Batch:
+    """The tensors of one call, and what becomes of each: see `kernels.shapes.settle`."""
+
+    def __init__(
+        self,
+        items: tuple[Any, ...],
+        names: Sequence[Any],
+        shapes: TargetShapes,
+        copy: bool | None,
+        outs: tuple[Any, ...] | None,
+    ) -> None:
+        self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
+        count = len(items)
+        self.ranks = shapes.ranks(count)
+        self.lent = self._lend() if Tensor in set(map(type, items)) else []
+        self.verdicts = np.full(count, APART)
+        self.groups = np.empty(count, np.int64)  # of equal dtypes
+        self.dtypes: list[np.dtype[Any]] = []  # of each group
+        self.targets = np.empty(int(self.ranks.sum()), np.int64)  # dims
+        self.spans = np.zeros((count, 4), np.int64)
+        self.plans = np.empty(0, np.int64)  # the words of all small plans
+        self.starts = np.empty(count, np.int64)  # where each begins
+
+    def _lend(self) -> list[int]:
+        """Take the Tensors of whole bytes as ndarrays over their memory; return which they are."""
+        items, outs, ranks = list(self.items), list(self.outs or ()), self.ranks.tolist()
+        lent = [
+            i
+            for i, x in enumerate(items)
+            if type(x) is Tensor
+            and not x.dtype.packed
+            and 0 not in x.shape
+            and ranks[i] <= MOST_DIMS
+            and possible(x.shape, x.dtype.bits // 8)
+        ]
+        for i in lent:
+            if outs:
+                if type(outs[i]) is not Tensor or outs[i].dtype is not items[i].dtype:
+                    self._check(i)
+                outs[i] = outs[i].numpy()
+            items[i] = items[i].numpy()
+        self.items, self.outs = tuple(items), None if self.outs is None else tuple(outs)
+        return lent
+
+    def _check(self, i: int) -> None:
+        """Refuse what `reshape` of this one tensor would refuse."""
+        with about(f"tensor {self.names[i]!r}"):
+            array, request = operations.checked(self.items[i]), self.shapes.request(i)
+            shape = target_shape(array.shape, request)
+            view = place_of(array)[1].reshape(shape)
+            out = None if self.outs is None else self.outs[i]
+            outputs.wants_copy(view, array, request, self.copy, out)
+            if self.outs is not None:
+                if out is None:
+                    raise DTypeError("out= must be an array, not None")
+                outputs.target(out, array.dtype, shape, (array,))
+            elif isinstance(array, np.ndarray):
+                check_possible(shape, array.itemsize)
+
+    def resolve_all(self) -> None:
+        """Resolve every shape, and refuse what cannot be done."""
+        count = len(self.items)
+        fault, kernels = count, headers(count)
+        if kernels is not None:
+            firsts, descrs = np.empty((2, kernels.GROUPS), np.int64)
+            found, words = kernels.survey(
+                id(self.items), count, id(np.ndarray), self.groups, descrs, firsts, self.starts
+            )
+            self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
+            self.plans = np.empty(words, np.int64)
+            fault = self._resolve_compiled()
+        refused = (APART, REFUSED, COPY) if self.copy is False else (APART, REFUSED)
+        for i in np.flatnonzero(np.isin(self.verdicts[: fault + 1], refused)).tolist():
+            self._check(i)
+        assert fault == count  # or the check raised what the kernel refused
+
+    def _resolve_compiled(self) -> int:
+        """Let the kernel resolve the shapes; return the index of the first tensor it refuses."""
+        itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
+        shapes = load("shapes")
+        return int(
+            shapes.settle(
+                id(self.items),
+                self.groups,
+                np.array([*itemsizes, 0], np.int64),
+                shapes.literal(self.shapes.tokens),
+                self.shapes.starts,
+                self.targets,
+                self.copy is True or self.outs is not None,
+                self.verdicts,
+                self.spans,
+                self.plans,
+                self.starts,
+                0,
+                len(self.items),
+            )
+        )
+
+    def run(self) -> list[Any]:
+        """The results; into `outs`, if there are any, after they are checked."""
+        addresses = None if self.outs is None else self._check_outs()
+        results: list[Any] = [None] * len(self.items)
+        copied = self.verdicts == COPY
+        large = copied & (self.spans[:, 1] >= OWN)
+        packed = []
+        for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
+            if self._moves_bits(i):
+                packed.append(i)
+            else:
+                out = None if self.outs is None else self.outs[i]
+                results[i] = operations.reshape_as(
+                    self.items[i], self.shapes.request(i), self.copy, out
+                )
+        if packed:
+            self._copy_packed(packed, results)
+        small = np.flatnonzero(copied & ~large)
+        if addresses is None:
+            self._view(results)
+        if len(small):
+            fresh = addresses is None
+            targets = self._allocate(small, results) if addresses is None else addresses[small]
+            sources, nbytes = self.spans[small, 0], self.spans[small, 1]
+            engine.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh=fresh)
+        for i in self.lent if addresses is None else ():
+            results[i] = asarray(results[i])
+        return results
+
+    def _moves_bits(self, i: int) -> bool:
+        """Whether it is a packed Tensor that has to be copied."""
+        x = self.items[i]
+        if type(x) is not Tensor or not x.dtype.packed or not x.size:
+            return False
+        if self.copy or self.outs is not None:
+            return True
+        return x.layout.reshape(target_shape(x.shape, self.shapes.request(i))) is None
+
+    def _copy_packed(self, which: Sequence[int], results: list[Any]) -> None:
+        """Copies of packed Tensors, in one launch for all that lie alike."""
+        for i in which:
+            t, out = self.items[i], None if self.outs is None else self.outs[i]
+            shape = target_shape(t.shape, self.shapes.request(i))
+            results[i] = outputs.target(out, t.dtype, shape, ())
+        sources = places_of([self.items[i] for i in which])
+        targets = places_of([results[i] for i in which])
+        for layout, group in sources.groups():
+            made = planner.compiled(layout, count=len(group))
+            src, dst = sources.addresses[group] & ~7, targets.addresses[group]
+            engine.run(made, src, dst, self.outs is None)
+
+    def _view(self, results: list[Any]) -> None:
+        """The results that need no copy."""
+        for i in np.flatnonzero(self.verdicts == VIEW).tolist():
+            results[i] = self.items[i].reshape(self.shapes.shapes[i])
+
+    def _allocate(self, which: Addresses, results: list[Any]) -> Addresses:
+        """New memory for the results of the tensors `which`; return where each begins."""
+        room = -(-self.spans[which, 1] // ALIGN) * ALIGN
+        ends = np.cumsum(room)
+        targets = np.empty(len(which), np.int64)
+        low = 0
+        while low < len(which):
+            begin = ends[low] - room[low]
+            high = max(low + 1, int(np.searchsorted(ends, begin + SLAB, "right")))
+            slab = np.empty(int(ends[high - 1] - begin) + ALIGN, np.uint8)
+            shift = -address_of(slab) % ALIGN
+            starts = ends[low:high] - room[low:high] - begin
+            targets[low:high] = address_of(slab) + shift + starts
+            aligned = slab[shift : slab.size - ALIGN + shift]
+            self._arrays(which[low:high], aligned, starts, results)
+            low = high
+        return targets
+
+    def _arrays(
+        self, which: Addresses, slab: NDArray[np.uint8], starts: Addresses, results: list[Any]
+    ) -> None:
+        """The results that begin at `starts` of a slab, in their own dtypes and shapes."""
+        groups = self.groups[which]
+        for group in np.unique(groups).tolist():
+            dtype = self.dtypes[group]
+            own = groups == group
+            indices, firsts = which[own], starts[own]
+            if ALIGN % dtype.itemsize:
+                for i, first in zip(indices.tolist(), firsts.tolist(), strict=True):
+                    dims = self.shapes.dims(i, self.targets)
+                    results[i] = np.ndarray(dims, dtype, slab.data, first)
+                continue
+            base = slab.view(dtype)
+            lows = firsts // dtype.itemsize
+            highs = lows + self.spans[indices, 1] // dtype.itemsize
+            for i, low, high in zip(indices.tolist(), lows.tolist(), highs.tolist(), strict=True):
+                results[i] = base[low:high]
+            for i in indices[self.ranks[indices] != 1].tolist():
+                results[i] = results[i].reshape(self.shapes.dims(i, self.targets))
+
+    def _check_outs(self) -> Addresses:
+        """Where the results begin in `outs`; refused if not fit, or not apart from everything."""
+        items, outs, count = self.items, self.outs, len(self.items)
+        assert outs is not None
+        fits, addresses = np.zeros((2, count), np.int64)
+        if headers(count) is not None:
+            load("shapes").match(
+                id(items), id(outs), self.groups, self.targets, self.shapes.starts, fits, addresses
+            )
+        sources = self.spans[:, 2:].T.copy()
+        targets = np.stack([addresses, addresses + self.spans[:, 1]])
+        apart = self.verdicts == APART
+        for i in np.flatnonzero((fits == 0) | apart).tolist():
+            if not apart[i]:
+                self._check(i)
+                addresses[i] = address_of(outs[i])
+            sources[:, i], targets[:, i] = span_of(items[i]), span_of(outs[i])
+        outputs.check_disjoint((targets[0], targets[1]), self.names)
+        outputs.check_all_apart(
+            (sources[0], sources[1]),
+            (targets[0], targets[1]),
+            lambda near: places_of([items[i] for i in near.tolist()]),
+            self.names,
+        )
+        return addresses

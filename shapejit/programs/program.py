@@ -1,0 +1,329 @@
+"""sj.plan: a function of one Tensor, traced once, run on as many as there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import outputs
+from ..arrays import is_a, plain
+from ..dtypes import DType
+from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..layout import Layout, checked_shape
+from ..places import located, place_of
+from ..planning.planner import plan as planned
+from ..planning.plans import Plan
+from ..recent import Recent
+from ..request import MAX_SIZE, integers
+from ..tensor import Tensor, fixed_width, is_array
+from . import sources
+from .fast_calls import FastCalls
+from .fuse import Route
+from .ops import Op, batched, checked_ops
+from .specialization import Specialization
+from .trace import Traced, traced
+
+KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
+AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
+MOST = 256  # tensors that it takes at a time
+
+
+def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
+    """The Program of `fn`, a function that moves the dims of one Tensor of `shape` and `dtype`.
+
+    `fn` is called once, with a Tensor that has a shape (in elements) and no
+    data: it may use the shape methods of Tensor, shapejit's shape operations
+    (those of the dialects too) and basic slicing. What reads, converts or joins
+    elements, and `out=`, raises TraceError. Whatever can be a view is one, and
+    copies are fused into as few as possible.
+
+    >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
+    (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
+    >>> heads = plan((8, 128, 256), "bfloat16", lambda t:
+    ...     t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((32, 128, 64)))
+    >>> print(heads)
+    (8, 128, 256) -> (32, 128, 64) bfloat16: 1 copy, 524288 bytes read, 524288 written
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 524288 bytes
+      loop 8: source +65536, target +65536 bytes
+      column 4: source +128, target +16384 bytes
+      row 128: source +512, target +128 bytes
+      one thread
+    """
+    kind = fixed_width(dtype)
+    sizes = checked_shape(shape, "the shape", "plan")
+    return Program(sizes, kind, traced(fn, sizes, kind))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A traced function: which operations, in order, it does to one tensor.
+
+    Programs are equal if they do the same operations to the same shape and
+    dtype. `source_shape` and `shape` are in elements, `nbytes` is the bytes of
+    one result (packed). Made by `plan`; see there.
+
+    >>> turn = plan((2, 3), "int4", lambda t: t.T)
+    >>> turn.shape, turn.dtype, turn.nbytes, turn == plan((2, 3), "int4", lambda t: t.mT)
+    ((3, 2), shapejit.dtype('int4'), 3, True)
+    >>> turn(np.array([[1, 2, 3], [4, 5, 6]], turn.dtype.numpy))
+    array([[1, 4],
+           [2, 5],
+           [3, 6]], dtype=int4)
+    """
+
+    source_shape: tuple[int, ...]
+    dtype: DType
+    ops: tuple[Op, ...]
+    shape: tuple[int, ...] = field(init=False, compare=False)
+    # What is found as the program runs; threads may find the same at once.
+    _specializations: Recent[Layout, Specialization] = field(init=False, compare=False, repr=False)
+    _batched: Recent[int, Program] = field(init=False, compare=False, repr=False)
+    _fast: FastCalls = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Programs come out of pickles, too: operations that leave their source are refused.
+        shape = checked_shape(self.source_shape, "the source shape", "Program")
+        dtype, fill = fixed_width(self.dtype), object.__setattr__
+        fill(self, "source_shape", shape)
+        fill(self, "dtype", dtype)
+        fill(self, "shape", checked_ops(self.ops, shape))
+        fill(self, "_specializations", Recent(KEPT))
+        fill(self, "_batched", Recent(KEPT))
+        fill(self, "_fast", FastCalls())
+        self._route()  # raises for a view that does not exist
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The rest is compiled, or soon found again.
+        return Program, (self.source_shape, self.dtype, self.ops)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one result, packed.
+
+        >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
+        8
+        """
+        return self.dtype.nbytes(prod(self.shape))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result of a row-major tensor is a view of it.
+
+        >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
+        False
+        """
+        return not self._route().fresh
+
+    @property
+    def steps(self) -> tuple[Plan, ...]:
+        """The copies of a row-major tensor, in order, as the planner sees them.
+
+        >>> plan((3, 5), "uint4", lambda t: t.T).steps
+        ()
+        """
+        return tuple(map(planned, self._route().copies))
+
+    def __str__(self) -> str:
+        route, steps = self._route(), self.steps
+        head = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)} {self.dtype}: "
+        if not steps:
+            return head + "a view, nothing is moved"
+        copies = "1 copy" if len(steps) == 1 else f"{len(steps)} copies"
+        moved = sum(self.dtype.nbytes(layout.size) for layout in route.copies)
+        head += f"{copies}, {moved} bytes read, {moved} written"
+        if not route.whole:
+            head += ", and a view of the last"
+        return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
+
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """What the function makes of `x`, an ndarray or a Tensor of the planned shape and dtype.
+
+        The result is of the same kind; without `out` it is a view of `x` where
+        the function's own result would be one. `x` may have any strides. `out`
+        (the result's shape and dtype, contiguous, apart from `x`) is filled and
+        returned. Raises ReshapeError, DTypeError.
+
+        >>> columns = plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
+        >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
+        array([0., 3., 1., 4., 2., 5.], dtype=float32)
+        """
+        if out is not None:
+            for fill, key, _ in self._fast.known:
+                if fill(id(x), id(out), key):
+                    return out
+        as_tensors = is_a(x, Tensor)
+        array: Any = plain(x) if is_a(x, np.ndarray) else x
+        sources.check(array, as_tensors, self.dtype, self.source_shape)
+        if isinstance(array, Traced):
+            return array.inlined(self.ops, out)
+        place, layout = place_of(array)
+        special = self._specialized(layout.at(place & 7))
+        kind = self._kind(as_tensors)
+        if out is None:
+            if special.route.fresh and not as_tensors and special.small:
+                return special.by_numpy(array)
+            return special.results((array,), [place], kind)[0]
+        target = outputs.checked(out, kind, self.shape)
+        outputs.check_apart(array, target)
+        if not as_tensors and self._fast.add(special, array, target):
+            return out
+        if special.small and not as_tensors:
+            target[...] = special.by_numpy(array)
+        else:
+            special.fill(np.array([place]), np.array([place_of(target)[0]]))
+        return out
+
+    def map(self, tensors: Iterable[Any], out: Any = None) -> Any:
+        """The program of many tensors, in one launch: a list of results.
+
+        `tensors` are ndarrays or Tensors, or one array of them stacked along a
+        new dim 0, which gives such an array (a view of it where the program is a
+        view). `out` is one slab of shape (n, *shape), a sequence of n arrays, or
+        a function that gives the array for result i; it is returned, of a
+        function a list. New results are rows of one slab: it lives as long as
+        any of them. Nothing is written if any tensor or `out` is refused; the
+        error names it. (A function is asked as by `imap`: what was moved before
+        the tensor that is refused stays moved.)
+
+        >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
+        >>> slab = np.empty((2, 6), np.int16)
+        >>> turn.map([np.arange(6, dtype=np.int16).reshape(2, 3)] * 2, out=slab)
+        array([[0, 3, 1, 4, 2, 5],
+               [0, 3, 1, 4, 2, 5]], dtype=int16)
+        """
+        if callable(out):
+            return list(self.imap(tensors, out))
+        if is_array(tensors):
+            stack = sources.checked_stack(tensors, self.source_shape)
+            if out is None or is_array(out):
+                return self._of_stacks(len(stack))(stack, out)
+            tensors = sources.rows(stack)
+        try:
+            items = tuple(tensors)
+        except NotImplementedError as fault:  # a memoryview of several dims
+            raise DTypeError(f"not a sequence of tensors: {fault}") from None
+        return self._map(items, out, 0)
+
+    def imap(
+        self,
+        tensors: Iterable[Any],
+        out: Callable[[int], Any] | None = None,
+        *,
+        chunk: int | None = None,
+    ) -> Iterator[Any]:
+        """The results of an iterator's tensors, one after the other, with bounded memory.
+
+        `chunk` tensors at a time (if not given, those of about 4 MiB, at most 256)
+        are taken and moved in one launch: each in memory of its own, so that an
+        iterator that fills the same array again and again needs `chunk=1`.
+        `out(i)` gives the array for result i; an array may be given again once the
+        result in it was yielded, and a pool of n arrays that waits for one to come
+        back needs `chunk` of n at most. Without `out` the results of a chunk are
+        rows of one slab.
+
+        >>> turn = plan((2, 3), "int16", lambda t: t.T)
+        >>> ring = [np.empty((3, 2), np.int16) for _ in range(4)]
+        >>> tensors = (np.full((2, 3), i, np.int16) for i in range(9))
+        >>> sum(int(x.sum()) for x in turn.imap(tensors, lambda i: ring[i % 4]))
+        216
+        """
+        if out is not None and not callable(out):
+            raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
+        if is_array(tensors):
+            tensors = sources.rows(sources.checked_stack(tensors, self.source_shape))
+        each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
+        most = max(1, min(MOST, AHEAD // max(each, 1)))
+        if chunk is not None:
+            (most,) = integers((chunk,), "chunk=", "imap")
+            if not 1 <= most <= MAX_SIZE:
+                fault = f"chunk= must be at least 1, and an int64, not {chunk}"
+                raise ReshapeError(fault, asked_by="imap")
+        return self._imap(iter(tensors), out, most)
+
+    def _imap(self, tensors: Iterator[Any], out: Any, most: int) -> Iterator[Any]:
+        first = 0
+        taken: list[Any] = []
+        outs: list[Any] = []
+        pending = outputs.Pending()
+
+        def results() -> Any:
+            """The results of what was taken, which is forgotten."""
+            nonlocal first, taken, outs, pending
+            made = self._map(taken, None if out is None else outs, first)
+            first, taken, outs, pending = first + len(taken), [], [], outputs.Pending()
+            return made
+
+        for x in tensors:
+            if out is not None:
+                into = out(first + len(taken))
+                if not pending.add(into):
+                    yield from results()
+                    pending.add(into)
+                outs.append(into)
+            taken.append(x)
+            del x  # a source may live no longer than its chunk
+            if len(taken) == most:
+                yield from results()
+        yield from results()
+
+    def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
+        """`map` of a sequence whose first tensor has the number `first`."""
+        as_tensors = is_a(items[0] if items else out, Tensor)
+        kind, names = self._kind(as_tensors), range(first, first + len(items))
+        wanted = as_tensors, self.dtype, self.source_shape
+        items, places = located(items, lambda x: sources.check(x, *wanted), names)
+        groups = []
+        for layout, which in places.groups():
+            with about(f"tensor {names[which[0]]}"):
+                groups.append((self._specialized(layout), which))
+        if out is not None:
+            targets, kept = outputs.given(out, kind, self.shape, names)
+            spans = targets.spans()
+            if is_array(out):
+                spans = spans[0][:1], spans[1][-1:]
+            outputs.check_all_apart(places.spans(), spans, places.take, names)
+            for special, which in groups:
+                special.fill(places.addresses[which], targets.addresses[which])
+            del kept  # alive until here: a sequence may make its arrays when asked
+            return out
+        results: list[Any] = [None] * len(items)
+        for special, which in groups:
+            own = (items[i] for i in which.tolist())
+            made = special.results(own, places.addresses[which], kind)
+            if len(groups) == 1:
+                return made
+            for i, x in zip(which.tolist(), made, strict=True):
+                results[i] = x
+        return results
+
+    def _kind(self, as_tensors: bool) -> outputs.Kind:
+        """The dtype of the results, as Tensors or as ndarrays have it."""
+        if as_tensors:
+            return self.dtype
+        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
+        return np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
+
+    def _specialized(self, layout: Layout) -> Specialization:
+        """What the program does to tensors of this Layout."""
+        special = self._specializations.get(layout)
+        if special is None:
+            special = Specialization(self.ops, layout)
+            self._specializations.put(layout, special)
+        return special
+
+    def _route(self) -> Route:
+        """How the result of a row-major tensor is made."""
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits)).route
+
+    def _of_stacks(self, count: int) -> Program:
+        """The program of stacks of `count` tensors."""
+        program = self._batched.get(count)
+        if program is None:
+            ops = batched(self.ops, self.source_shape, count)
+            program = Program((count, *self.source_shape), self.dtype, ops)
+            self._batched.put(count, program)
+        return program

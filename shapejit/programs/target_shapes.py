@@ -1,0 +1,159 @@
+"""Target shapes of many tensors, read in one compiled call; shapes resolved by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import is_a, plain
+from ..compilation import load
+from ..engine import Addresses
+from ..errors import DTypeError, ReshapeError, about
+from ..operations import array_request
+from ..places import headers
+from ..request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
+from ..resolver import resolve
+
+ASKED_BY = "reshape_batch"
+
+
+class TargetShapes(NamedTuple):
+    """Target shapes as they were written, one for each tensor.
+
+    `tokens[starts[i] : starts[i + 1]]` are the ints of the i-th; if one shape is for
+    all, they stand there once.
+    """
+
+    shapes: Sequence[Any]
+    tokens: Addresses
+    starts: Addresses
+
+    @staticmethod
+    def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
+        """The shapes for the named tensors, which are the values of a dict if `keyed`."""
+        if not is_a(shapes, Mapping) and _is_one(shapes):
+            tokens = _tokens((shapes,), None, "the target shape")
+            return TargetShapes((shapes,) * len(names), *tokens)
+        rows = arranged(shapes, keyed, names, "shapes")
+        same = len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1
+        return TargetShapes(rows, *_tokens(rows[:1] if same else rows, names, "the target shape"))
+
+    def request(self, index: int) -> Request:
+        """A shape as the resolver understands it."""
+        return array_request(self.shapes[index], ASKED_BY)
+
+    def ranks(self, count: int) -> NDArray[np.int64]:
+        """How many dims each of `count` results has."""
+        return np.broadcast_to(np.diff(self.starts), count)
+
+    def dims(self, index: int, targets: Addresses) -> list[int]:
+        """The resolved shape of a tensor, among those of all."""
+        if len(self.starts) == 2:
+            rank = len(self.tokens)
+            return list(targets[index * rank : (index + 1) * rank].tolist())
+        return list(targets[self.starts[index] : self.starts[index + 1]].tolist())
+
+
+def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
+    """The shapes that one request means for many tensors: an int64 array, one row per tensor.
+
+    `source_shapes` (elements) is a 2-D array of integers, or a sequence of
+    shapes of any ranks; `request` comes from a dialect, as in `resolve`. All of
+    them run the resolver's own function in one compiled call. Raises
+    ReshapeError, which names the index of the first shape that is refused.
+
+    >>> import shapejit as sj
+    >>> sj.resolve_batch([(2, 3, 4), (8, 5)], sj.onnx.request([0, -1]))
+    array([[ 2, 12],
+           [ 8,  5]])
+    """
+    if not is_a(request, Request):
+        raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
+    dims = np.array(request.dims, np.int64)
+    kernels = load("shapes")
+    rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
+    matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
+    if matrix and rows.dtype == np.int64:
+        sources = rows if rows.flags.carray else np.array(rows, order="C")
+        targets = np.empty((len(rows), len(dims)), np.int64)
+        done = kernels.resolve_rows(sources, dims, request.cancel, targets)
+    elif matrix or (is_a(rows, Sequence) and not isinstance(rows, str | bytes | range)):
+        rows = tuple(rows)  # may have another length than it says
+        sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
+        for i in np.flatnonzero(np.diff(starts) == 1).tolist():
+            if isinstance(rows[i], int | np.integer):
+                raise DTypeError(
+                    f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
+                )
+        targets = np.empty((len(rows), len(dims)), np.int64)
+        done = kernels.resolve_ragged(sizes, starts, dims, request.cancel, targets)
+    else:
+        what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
+    if done < len(targets):
+        with about(f"tensor {done}"):
+            resolve(rows[done], request)
+    return targets
+
+
+def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """As many values as tensors, in their order."""
+    if keyed != is_a(values, Mapping):
+        kind = "a dict with the tensors' keys" if keyed else "a sequence"
+        raise DTypeError(f"{what} must be {kind}, not {type(values).__name__} ({ASKED_BY})")
+    if keyed:
+        if values.keys() != set(names):
+            missing = [name for name in names if name not in values]
+            extra = [name for name in values if name not in set(names)]
+            wrong = f"no {missing[0]!r}" if missing else f"{extra[0]!r}, which no tensor has"
+            raise ReshapeError(f"{what} has {wrong}", asked_by=ASKED_BY)
+        return tuple(values[name] for name in names)
+    if not is_a(values, Sequence) and not is_a(values, np.ndarray):
+        raise DTypeError(f"{what} must be a sequence, not {type(values).__name__} ({ASKED_BY})")
+    count = len(names)
+    made = tuple(islice(values, count + 1))  # it may have another length than it says
+    if len(made) != count:
+        found = f"more than {count}" if len(made) > count else len(made)
+        raise ReshapeError(f"{what} has {found} entries for {count} tensors")
+    return made
+
+
+def _is_one(shapes: Any) -> bool:
+    """Whether `shapes` is one shape and not several."""
+    if is_a(shapes, np.ndarray):
+        return shapes.ndim < 2
+    if is_a(shapes, Sequence):
+        # A range of 10**30 ints is one shape, too, and refused as such.
+        return not any(
+            is_a(t, Sequence) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1)
+        )
+    return True
+
+
+def _tokens(
+    rows: tuple[Any, ...], names: Sequence[Any] | None, what: str
+) -> tuple[Addresses, Addresses]:
+    """The ints of many shapes, one after the other, and where each begins.
+
+    What int64 cannot hold, and no shape can mean, is INVALID. An error names the
+    row by its name, if it has one.
+    """
+    kernels = headers(len(rows))
+    found: tuple[Addresses, Addresses] | None = None
+    if kernels is not None:
+        found = kernels.read_ints(rows)
+    if found is not None:
+        return found
+    checked = []
+    for i, row in enumerate(rows):
+        shape = (row,) if isinstance(row, int | np.integer) else row
+        with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
+            ints = integers(shape, what, ASKED_BY)
+        checked.append([t if -1 <= t <= MAX_SIZE else INVALID for t in ints])
+    starts = np.cumsum([0, *map(len, checked)])
+    return np.array([*chain.from_iterable(checked)], np.int64), starts
