@@ -51,6 +51,9 @@ def cast(
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
     source = operations.checked(x)
     conversion = cast_conversion(dtype_of(source), kind, flag(saturate), round_mode)
+    infinite = kind.bits == 8 and kind.format is not None and kind.format.special == "ieee"
+    if kind is dtype_of(source) and not (infinite and saturate):
+        return operations.reshape(source, source.shape, copy=True, out=out)
     if isinstance(source, Tensor):
         given = kind.name, conversion.saturate, round_mode
         return source.converted("cast", conversion, kind, None, given, out)

@@ -144,7 +144,7 @@ class Operands:
             if array.ndim:
                 at = np.arange(size) // block
                 array = array.take(at, axis=axis)
-        return np.ascontiguousarray(np.broadcast_to(array, shape))
+        return np.array(np.broadcast_to(array, shape), order="C")
 
 
 def convert(
