@@ -51,7 +51,13 @@ def cast(
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
     source = operations.checked(x)
     conversion = cast_conversion(dtype_of(source), kind, flag(saturate), round_mode)
-    return _result(source, kind, conversion, None, out)
+    infinite = kind.bits == 8 and kind.format is not None and kind.format.special == "ieee"
+    if kind is dtype_of(source) and not (infinite and saturate):
+        return operations.reshape(source, source.shape, copy=True, out=out)
+    if isinstance(source, Tensor):
+        given = kind.name, conversion.saturate, round_mode
+        return source.converted("cast", conversion, kind, None, given, out)
+    return _result(source, conversion, kind, None, out)
 
 
 def dequantize(
@@ -80,7 +86,9 @@ def dequantize(
     """
     source = operations.checked(codes)
     kind, operands = dequantize_operands(source, scale, zero_point, block_shape, dtype)
-    return _result(source, kind, operands.conversion, operands, out)
+    if isinstance(source, Tensor):
+        return source.converted("dequantize", operands.conversion, kind, operands, (), out)
+    return _result(source, operands.conversion, kind, operands, out)
 
 
 def quantize(
@@ -107,11 +115,14 @@ def quantize(
     """
     source = operations.checked(x)
     kind, operands = quantize_operands(source, scale, zero_point, block_shape, dtype, saturate)
-    return _result(source, kind, operands.conversion, operands, out)
+    if isinstance(source, Tensor):
+        given = (operands.conversion.saturate,)
+        return source.converted("quantize", operands.conversion, kind, operands, given, out)
+    return _result(source, operands.conversion, kind, operands, out)
 
 
 def _result(
-    source: Array, kind: DType, conversion: Conversion, operands: Operands | None, out: Any
+    source: Array, conversion: Conversion, kind: DType, operands: Operands | None, out: Any
 ) -> Any:
     """The converted elements as `out`, or as a new array."""
     wanted: Any = kind
@@ -124,5 +135,19 @@ def _result(
     return target if out is None else out
 
 
+def _converted(
+    t: Tensor,
+    name: str,
+    conversion: Conversion,
+    kind: DType,
+    operands: Operands | None,
+    given: tuple[Any, ...],
+    out: Any,
+) -> Any:
+    """The conversion `name` of a Tensor; a traced one writes it down with what is `given`."""
+    return _result(t, conversion, kind, operands, out)
+
+
+Tensor.converted = _converted
 for _operation in (cast, dequantize, quantize):
     setattr(Tensor, _operation.__name__, _operation)

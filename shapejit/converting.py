@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from . import engine, operations
 from .dtypes import DType, fixed_width
+from .engine import Addresses
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
 from .kernels.plain_conversions import plain
@@ -100,6 +101,14 @@ class Operands:
         for part in product(*cuts):
             yield part, self.scales(shape, part)
 
+    def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
+        """Where the scale of each element lies, and the zero point; None: in several parts."""
+        parts = list(self.parts(shape))
+        if len(parts) > 1:
+            return None
+        scales = parts[0][1]
+        return [scales.scale] if scales.zero is None else [scales.scale, scales.zero]
+
     def _blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(max(1, size) for size in shape) if self.scale.ndim == 0 else self.blocks
 
@@ -135,7 +144,7 @@ class Operands:
             if array.ndim:
                 at = np.arange(size) // block
                 array = array.take(at, axis=axis)
-        return np.ascontiguousarray(np.broadcast_to(array, shape))
+        return np.array(np.broadcast_to(array, shape), order="C")
 
 
 def convert(
@@ -150,41 +159,45 @@ def convert(
     place, layout = place_of(source)
     to, whole = place_of(target)
     complex_ = dtype_of(source).kind == "complex"
-    layout, whole = (_parts(a) if complex_ else a for a in (layout, whole))
+    layout, whole = (parts_of(a) if complex_ else a for a in (layout, whole))
+    source_at, target_at = [place & ~7], [to & ~7]
     if operands is None:
-        launch(layout.at(place & 7), place & ~7, whole, to, conversion, None, (0, 0), fresh)
+        seen, into = layout.at(place & 7), whole.at(to & 7)
+        launch(seen, source_at, into, target_at, into.bits, conversion, None, (0, 0), fresh)
         return
     at = [0 if a is None else engine.address_of(a) for a in (operands.scale, operands.zero)]
     for part, scales in operands.parts(source.shape):
         seen, into = operands.split(layout, part), operands.split(whole, part)
-        one, two = place + seen.offset, to + into.offset
-        begins = [
-            a + (s.offset // 8 if s else 0)
-            for a, s in zip(at, (scales.scale, scales.zero), strict=True)
-        ]
-        still = Scales(scales.bits, scales.scale.at(0), scales.zero.at(0) if scales.zero else None)
-        launch(
-            seen.at(one & 7), one & ~7, into, two, conversion, still, (begins[0], begins[1]), fresh
-        )
+        seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))
+        lie = scales.scale, scales.zero or scales.scale
+        begins = [a + s.offset // 8 for a, s in zip(at, lie, strict=True)]
+        scales = Scales(scales.bits, lie[0].at(0), scales.zero and lie[1].at(0))
+        given = seen, source_at, into, target_at, into.bits, conversion, scales
+        launch(*given, (begins[0], begins[1]), fresh)
 
 
 def launch(
     layout: Layout,
-    place: int,
-    into: Layout,
-    to: int,
+    sources: Sequence[int] | Addresses,
+    into: Layout | None,
+    targets: Sequence[int] | Addresses,
+    unit: int,
     conversion: Conversion,
     scales: Scales | None,
     operands: tuple[int, int],
     fresh: bool,
 ) -> None:
-    """One launch: elements at a bit address, results at another."""
-    plan = cast_plan(layout, into.bits, into.at(to & 7), scales, 1)
-    lie = {"": "", "blocks": "blocks"}.get(plan.scales, "each")
-    engine.run_cast(plan, conversion._replace(scales=lie), [place], [to & ~7], operands, fresh)
+    """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
+
+    They lie like `into` at the targets, or row-major. `operands` are the addresses of
+    scales and zero points.
+    """
+    plan = cast_plan(layout, unit, into, scales, len(sources))
+    made = conversion._replace(scales=plan.lie)
+    engine.run_cast(plan, made, sources, targets, operands, fresh)
 
 
-def _parts(layout: Layout) -> Layout:
+def parts_of(layout: Layout) -> Layout:
     """Complex numbers as pairs of floats."""
     half = layout.bits // 2
     return Layout.of((*layout.shape, 2), (*layout.strides, half), layout.offset, half)

@@ -130,7 +130,7 @@ def _zero_point(
                 f"{low} to {high} (zero_point has shape {shape_text(given.shape)})"
             )
     if made.ndim == 0:
-        made = np.ascontiguousarray(np.broadcast_to(made, scales.shape))
+        made = np.array(np.broadcast_to(made, scales.shape), order="C")
     return kind.kind, made
 
 

@@ -254,10 +254,11 @@ def cast(codes, source, target, saturate=True, round_mode="nearest"):
 
 
 def kept(codes, name, saturate):
-    """Every bit, but a float8 has no infinity where it is saturated."""
-    if name not in FLOATS or FLOATS[name].bits != 8 or not saturate:
+    """Every bit, but a float8 that is saturated has no infinity, and one NaN of each sign."""
+    whole = name not in FLOATS or FLOATS[name].bits != 8 or not saturate
+    if whole or not np.isinf(values(name)).any():
         return codes
-    return np.where(np.isinf(values(name)[codes]), encode(values(name)[codes], name), codes)
+    return encode(values(name)[codes], name)
 
 
 def arithmetic(scale):

@@ -137,7 +137,7 @@ def _values(number: Number) -> Any:
     values[magnitude > number.largest + (number.special == "ieee")] = np.nan
     values = np.where(codes >> top != 0, -values, values)
     if number.special == "fnuz":
-        values[1 << top] = np.nan
+        values[1 << top] = np.copysign(np.nan, -1)  # as in ml_dtypes
     return values
 
 

@@ -103,6 +103,11 @@ class CastPlan:
         return prod(dim.size for dim in self.run)
 
     @property
+    def lie(self) -> str:
+        """How the scales of a run lie, as a Conversion says it."""
+        return self.scales if self.scales in ("", "blocks") else "each"
+
+    @property
     def packed(self) -> bool:
         """Whether elements narrower than a byte are unpacked, or packed."""
         return self.unit < 8 or self.fetch in ("codes", "bits")
