@@ -457,6 +457,14 @@ def test_float64_scales_mean_float64_arithmetic():
     assert sj.dequantize(x, np.asarray(1 + 2.0**-8 + 2.0**-40), dtype="bfloat16")[0] > 1
 
 
+def test_float64_with_float32_scales_means_float32_arithmetic():
+    x = np.array([1 + 2.0**-40, 3, -7], np.float64)
+    half = np.array(0.5, np.float32)
+    assert sj.quantize(x, half, dtype="float64").tolist() == [2, 6, -14]
+    assert sj.quantize(x, half, dtype="int8", zero_point=1).tolist() == [3, 7, -13]
+    assert sj.dequantize(x, half, dtype="float64").tolist() == [0.5, 1.5, -3.5]
+
+
 # Memory -------------------------------------------------------------------------------
 
 
