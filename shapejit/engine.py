@@ -231,9 +231,10 @@ def run_cast(
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
         fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
     entry = load("conversions").entry(conversion)
+    put = load("put_calls").put_entry() if len(fetch) or len(repeated) else 0
     nbits = plan.run_length * plan.unit
     operands_ = operands[0], plan.scale_step, operands[1], plan.zero_step
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry
+    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, put
     run = plan.run_length, plan.block, nbits, *operands_
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:

@@ -44,8 +44,8 @@ from .constants import (
 from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
+from .put_calls import put_by
 from .shares import take
-from .small import put
 
 
 @kernel
@@ -70,15 +70,21 @@ def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
 
 @kernel
 def repeat_scales(
-    stage: int, spots: Numbers, scale: int, zero: int, plans: Numbers, position: Numbers
+    stage: int,
+    spots: Numbers,
+    scale: int,
+    zero: int,
+    plans: Numbers,
+    position: int,
+    put: int,
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
-        half = plans[0]
-        put(scale, stage + spots[SCALES], plans, 1, position, 0, 0, 0)
+        place, half = plans.ctypes.data, plans[0]
+        put_by(put, scale, stage + spots[SCALES], place + 8, position, 0)
         scale = stage + spots[SCALES]
         if half > 0:
-            put(zero, stage + spots[ZEROS], plans, half, position, 0, 0, 0)
+            put_by(put, zero, stage + spots[ZEROS], place + 8 * half, position, 0)
             zero = stage + spots[ZEROS]
     return scale, zero
 
@@ -95,6 +101,7 @@ def cast_boxes(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
+    put: int,
     count: int,
     block: int,
     nbits: int,
@@ -104,7 +111,7 @@ def cast_boxes(
     zero_step: int,
 ) -> None:
     """Convert elements of whole bytes; a run is `count` elements, `nbits` in the target."""
-    position, streamed = span[SPAN:], work[STREAMED] != 0
+    place, streamed = span.ctypes.data + 8 * SPAN, work[STREAMED] != 0
     while take(work, span):
         source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
@@ -115,10 +122,10 @@ def cast_boxes(
                 if unit + 1 < span[HIGH]:
                     ahead = source + (box_at(loops, unit + 1)[0] >> 3)
                 apart = ahead - begin
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, apart)
+                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
                 begin = stage + spots[FETCHED]
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, position
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
             )
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
@@ -151,6 +158,7 @@ def cast_packed(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
+    put: int,
     count: int,
     block: int,
     nbits: int,
@@ -171,6 +179,7 @@ def cast_packed(
     loops, or 0: as bytes.
     """
     position, streamed = span[SPAN:], work[STREAMED] != 0
+    place = span.ctypes.data + 8 * SPAN
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         end = (source >> 3) + reach
@@ -182,14 +191,14 @@ def cast_packed(
                 if unit + 1 < span[HIGH]:
                     ahead = (source + box_at(loops, unit + 1)[0]) >> 3
                 apart = ahead - begin
-                put(begin, stage + spots[FETCHED], fetch, 0, position, 0, 0, apart)
+                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
                 begin = stage + spots[FETCHED]
             if unpacks == ONE_BY_ONE:
                 elements = count * len(runs)
                 begin = stage + spots[FETCHED]
                 fill(begin, source + s, inner, position, 0, elements, end, source_bits)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, position
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]

@@ -112,7 +112,8 @@ class Vector:
             narrow = number.bits < value.type.element.width or number.kind == "int"
             return (builder.sitofp if narrow else builder.uitofp)(value, self.floats(bits))
         if number.bits == 64:
-            return builder.bitcast(codes, self.floats(64))
+            value = builder.bitcast(codes, self.floats(64))
+            return value if bits == 64 else builder.fptrunc(value, self.floats(32))
         value = self._decoded_float(codes, number)
         return value if bits == 32 else builder.fpext(value, self.floats(64))
 

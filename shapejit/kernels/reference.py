@@ -228,3 +228,13 @@ def entry(conversion: Conversion) -> int:
 def convert(entry: int, *arguments: int) -> None:
     """Convert elements from address to address."""
     _conversions[int(entry)](*map(int, arguments))
+
+
+def put_by(entry: int, src: int, dst: int, table: int, position: int, apart: int) -> None:
+    """`small.put` by the table at an address, with scratch at another."""
+    from . import small  # which imports this module
+
+    rank = ctypes.c_int64.from_address(table + 8 * small.LOOPS).value
+    words = np.ctypeslib.as_array((ctypes.c_int64 * (small.HEAD + 3 * rank)).from_address(table))
+    scratch = np.ctypeslib.as_array((ctypes.c_int64 * (rank + 3)).from_address(position))
+    small.put(src, dst, words, 0, scratch, 0, 0, apart)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dims import merge
-from .constants import COUNTS, LINE, PIECE, WIDTHS
+from .constants import COUNTS, LINE, MAX_RANK, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, kernel
 from .memory import VECTOR, copy, move, prefetch, size_of, store_word
@@ -23,6 +23,7 @@ from .vectors import interleave, pick, transpose_even
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
 HEAD = 12  # then one triple (size, source stride, target stride) per loop, outermost first
+MOST_WORDS = HEAD + 3 * MAX_RANK
 
 ASKED = 4096
 
