@@ -234,7 +234,10 @@ def put_by(entry: int, src: int, dst: int, table: int, position: int, apart: int
     """`small.put` by the table at an address, with scratch at another."""
     from . import small  # which imports this module
 
-    rank = ctypes.c_int64.from_address(table + 8 * small.LOOPS).value
-    words = np.ctypeslib.as_array((ctypes.c_int64 * (small.HEAD + 3 * rank)).from_address(table))
-    scratch = np.ctypeslib.as_array((ctypes.c_int64 * (rank + 3)).from_address(position))
+    rank = ctypes.c_int64.from_address(int(table) + 8 * small.LOOPS).value
+    counts = small.HEAD + 3 * rank, rank + 3
+    words, scratch = (
+        np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(int(address)))
+        for count, address in zip(counts, (table, position), strict=True)
+    )
     small.put(src, dst, words, 0, scratch, 0, 0, apart)
