@@ -11,6 +11,7 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 # isort: split
 
 from . import dtypes as dtypes
+from .casts import cast, dequantize, quantize
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
@@ -48,7 +49,9 @@ __all__ = [
     "asarray",
     "ascontiguous",
     "broadcast_to",
+    "cast",
     "concat",
+    "dequantize",
     "dtype",
     "dtypes",
     "expand_dims",
@@ -60,6 +63,7 @@ __all__ = [
     "pack",
     "permute_dims",
     "plan",
+    "quantize",
     "reshape",
     "reshape_batch",
     "resolve",

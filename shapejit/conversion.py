@@ -229,8 +229,8 @@ def _stages(
         return t
 
     layout = tensor.layout
-    made = route(traced(apply, layout.shape, tensor.dtype), layout)
-    return made.result.shape, made.fills
+    made = route(traced(apply, layout.shape, tensor.dtype), layout, tensor.dtype)
+    return made.result.shape, tuple(step.layout for step in made.fills)
 
 
 @contextmanager

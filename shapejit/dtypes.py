@@ -9,13 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from .arrays import is_a
 from .errors import DTypeError
+
+
+class FloatFormat(NamedTuple):
+    """How a float is written: a sign, `exponent` and `mantissa` bits, and what is special.
+
+    The exponent counts from `bias`. `special` is "ieee" (infinities and NaNs), "fn" (one
+    NaN, all bits set), "fnuz" (one NaN, the code of a negative zero, of which there is
+    none), "finite" (none) or "unsigned" (powers of two without a sign; NaN is all bits
+    set). `table` has the values of all codes where they follow no such rule.
+    """
+
+    exponent: int
+    mantissa: int
+    bias: int
+    special: str
+    table: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +43,8 @@ class DType:
     element), `onnx` the TensorProto.DataType integer, `dlpack` the pair (code,
     bits); `openvino`, `onednn`, `safetensors` and `gguf` are the names in those
     systems. Each is None if the system has no such type. `bits` is 0 for strings,
-    which have no fixed width.
+    which have no fixed width. `format` says how floats are written, those that a
+    complex number consists of, too.
 
     >>> dtype("int4").bits, dtype("int4").onnx, dtype("int4").openvino
     (4, 22, 'i4')
@@ -46,6 +63,7 @@ class DType:
     gguf: str | None = None
     gguf_code: int | None = None
     dlpack: tuple[int, int] | None = None
+    format: FloatFormat | None = None
 
     def __repr__(self) -> str:
         return f"shapejit.dtype({self.name!r})"
@@ -122,6 +140,40 @@ _ROWS = (
     ("complex128",        128, "complex", True,  (15, "COMPLEX128"),     None,       None,   None,          None,         (_COMPLEX, 128)),
     ("string",              0, "string",  False, (8, "STRING"),          "string",   None,   None,          None,         None),
 )
+
+# What NF4 stands for (QLoRA, arXiv 2305.14314, appendix E).
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)
+
+_FORMATS = {
+    #                                 exponent mantissa bias special
+    "float4_e2m1fn":       FloatFormat( 2,  1,    1, "finite"),
+    "nf4":                 FloatFormat( 0,  0,    0, "finite", _NF4),
+    "float6_e2m3fn":       FloatFormat( 2,  3,    1, "finite"),
+    "float6_e3m2fn":       FloatFormat( 3,  2,    3, "finite"),
+    "float8_e3m4":         FloatFormat( 3,  4,    3, "ieee"),
+    "float8_e4m3":         FloatFormat( 4,  3,    7, "ieee"),
+    "float8_e4m3b11fnuz":  FloatFormat( 4,  3,   11, "fnuz"),
+    "float8_e4m3fn":       FloatFormat( 4,  3,    7, "fn"),
+    "float8_e4m3fnuz":     FloatFormat( 4,  3,    8, "fnuz"),
+    "float8_e5m2":         FloatFormat( 5,  2,   15, "ieee"),
+    "float8_e5m2fnuz":     FloatFormat( 5,  2,   16, "fnuz"),
+    "float8_e8m0fnu":      FloatFormat( 8,  0,  127, "unsigned"),
+    "bfloat16":            FloatFormat( 8,  7,  127, "ieee"),
+    "float16":             FloatFormat( 5, 10,   15, "ieee"),
+    "float32":             FloatFormat( 8, 23,  127, "ieee"),
+    "float64":             FloatFormat(11, 52, 1023, "ieee"),
+}
+_FORMATS |= {
+    "complex32": _FORMATS["float16"],
+    "bcomplex32": _FORMATS["bfloat16"],
+    "complex64": _FORMATS["float32"],
+    "complex128": _FORMATS["float64"],
+}
 # fmt: on
 
 
@@ -151,7 +203,7 @@ def _row(
     ggml, ggml_code = gguf or (None, None)
     # fmt: off
     return DType(name, bits, kind, signed, _numpy_type(name), code, enum,
-                 openvino, onednn, safetensors, ggml, ggml_code, dlpack)
+                 openvino, onednn, safetensors, ggml, ggml_code, dlpack, _FORMATS.get(name))
     # fmt: on
 
 

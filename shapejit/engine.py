@@ -23,7 +23,9 @@ from .kernels.constants import (
     UNITS,
     WORK,
 )
+from .kernels.numbers import Conversion
 from .planning import planner
+from .planning.casts import CastPlan
 from .planning.plans import Plan
 
 _stages = threading.local()
@@ -175,16 +177,11 @@ def small_plan_of(plan: Plan) -> Addresses:
     """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
     layout = plan.small
     assert layout is not None
-    small = load("small")
-    rank = layout.ndim
-    sizes = np.array(layout.shape, np.int64)
-    strides = np.array([stride // 8 for stride in layout.strides], np.int64)
-    table = np.empty(small.HEAD + 3 * rank, np.int64)
-    kept = small.merge_dims(sizes, (strides,), rank)
-    words = small.write_plan(sizes, strides, kept, layout.bits // 8, table, 0)
+    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
+    table, small = _small_plan(dims, layout.bits // 8), load("small")
     for place in (small.SHIFT, small.NEAR):
         table[place] += plan.offset // 8
-    return table[:words]
+    return table
 
 
 def copy_each(
@@ -215,6 +212,57 @@ def copy_each(
     arguments = nbytes, plans, starts, bounds
     launch = _launch("batches.copy_each", arguments, load("batches").STAGE_BYTES)
     _run(launch, streamed, places, units, units, units, MAX_RANK + 8)
+
+
+def run_cast(
+    plan: CastPlan,
+    conversion: Conversion,
+    sources: Sequence[int] | Addresses,
+    targets: Sequence[int] | Addresses,
+    operands: tuple[int, int] = (0, 0),
+    fresh: bool = False,
+) -> None:
+    """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
+    places = np.array([sources, targets], np.int64)
+    places += [[plan.offset], [plan.target_offset]]
+    repeated = _repeating(plan) if plan.scales == "repeated" else np.zeros(0, np.int64)
+    fetch = np.zeros(0, np.int64)
+    if plan.fetch in ("bytes", "phases"):
+        dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
+        fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
+    entry = load("conversions").entry(conversion)
+    put = load("put_calls").put_entry() if len(fetch) or len(repeated) else 0
+    nbits = plan.run_length * plan.unit
+    operands_ = operands[0], plan.scale_step, operands[1], plan.zero_step
+    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, put
+    run = plan.run_length, plan.block, nbits, *operands_
+    name, arguments = "casts.cast_boxes", (*common, *run)
+    if plan.packed:
+        name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
+    launch = _launch(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
+    units = plan.count * places.shape[1]
+    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
+    streamed = plan.streaming and not fresh
+    _run(launch, streamed, places, plan.count, units, shares, MAX_RANK + 8)
+
+
+def _repeating(plan: CastPlan) -> Addresses:
+    """The small plans that write scales and zero points side by side, where the second begins."""
+    scale = _small_plan([(dim.size, dim.scale) for dim in plan.inner], plan.float_bytes)
+    zero = _small_plan([(dim.size, dim.zero) for dim in plan.inner], plan.float_bytes)
+    begin = 1 + len(scale) if plan.has_zero else 0
+    return np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
+
+
+def _small_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
+    """The words of a small plan for dims of (size, stride in bytes)."""
+    small = load("small")
+    sizes = np.array([size for size, _ in dims], np.int64)
+    strides = np.array([stride for _, stride in dims], np.int64)
+    table = np.empty(small.HEAD + 3 * len(dims), np.int64)
+    kept = small.merge_dims(sizes, (strides,), len(dims))
+    return table[: small.write_plan(sizes, strides, kept, itemsize, table, 0)]
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:

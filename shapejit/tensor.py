@@ -62,6 +62,7 @@ class Tensor:
     squeeze: Callable[..., Tensor]
     materialized: Callable[..., Tensor]
     reshaped: Callable[..., Tensor]
+    converted: Callable[..., Any]
     numpy: Callable[..., NDArray[Any]]
     tobytes: Callable[[], bytes]
     unpack: Callable[..., NDArray[Any]]

@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from shapejit import copying
-from shapejit.planning import boxes, planner
+from shapejit.planning import boxes, casts, planner
 from shapejit.recent import Recent
 
 NEVER = 2**62
@@ -30,6 +30,7 @@ BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 def use(kind):
     """From now on, plans are made with these limits."""
     vars(planner).update(LIMITS[kind])
+    vars(casts).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
     vars(boxes).update(BOXES)
     forget_plans()
 
@@ -53,6 +54,6 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    for cache in (*vars(planner).values(), *vars(copying).values()):
+    for cache in (*vars(planner).values(), *vars(casts).values(), *vars(copying).values()):
         if isinstance(cache, Recent):
             cache.clear()

@@ -465,7 +465,8 @@ def test_small_plans_are_copies(x):
     small.write_plan(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target = (engine.address_of(a) for a in (x, memory))
-    small.put(source, target + 32, table, 0, position, source, source + table[small.NEAR_BYTES])
+    end = source + table[small.NEAR_BYTES]
+    small.put(source, target + 32, table, 0, position, source, end, 0)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -489,7 +490,7 @@ def test_small_plans_at_every_edge(dtype):
                 small.write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 places = engine.address_of(view), engine.address_of(memory) + 32
-                small.put(*places, table, 0, position, places[0], places[0])
+                small.put(*places, table, 0, position, places[0], places[0], 0)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

@@ -50,8 +50,11 @@ def test_what_tracing_writes_passes(case):
     shape, fn = case
     program = sj.plan(shape, "uint3", fn)
     expected = fn(sj.pack(np.zeros(shape, np.uint8), "uint3")).shape
-    assert checked_ops(program.ops, shape) == expected
-    assert checked_ops(batched(program.ops, shape, 3), (3, *shape)) == (3, *expected)
+    assert checked_ops(program.ops, shape, program.dtype) == (expected, program.dtype)
+    assert checked_ops(batched(program.ops, shape, 3), (3, *shape), program.dtype)[0] == (
+        3,
+        *expected,
+    )
 
 
 BAD = [
@@ -119,4 +122,4 @@ BAD = [
 @pytest.mark.parametrize("ops", BAD, ids=range(len(BAD)))
 def test_operations_that_leave_the_source(ops):
     with pytest.raises(sj.FormatError, match="operation"):
-        checked_ops(ops, (2, 3))
+        checked_ops(ops, (2, 3), sj.dtype("int8"))

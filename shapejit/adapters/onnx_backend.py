@@ -1,4 +1,4 @@
-"""ONNX Reshape and Shape (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
+"""ONNX operators (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
 
 The evaluator finds an operator in `new_ops` by the name of its class alone. So
 there is one class per operator, which uses the version for the opset of the
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dialects import onnx as dialect
+from ..dtypes import STRING, DType, dtype
 from ..errors import DTypeError, ReshapeError, ShapeJitError
 
 try:
@@ -27,6 +28,7 @@ try:
     from onnx.backend import base
     from onnx.reference import ReferenceEvaluator
     from onnx.reference.op_run import OpRun
+    from onnx.reference.ops.op_cast import cast_to
 except ImportError as missing:
     raise ImportError(
         "shapejit.adapters.onnx_backend needs onnx: pip install 'shapejit[onnx]'", name="onnx"
@@ -73,13 +75,15 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         for name in attributes:
             if name not in self._schema.attributes:
                 raise ReshapeError(f"{self.version} has no attribute {name}")
-        if len(inputs) != self._schema.max_input:
-            raise ReshapeError(
-                f"{self.version} has {self._schema.max_input} inputs, not {len(inputs)}"
-            )
+        least, most = self._schema.min_input, self._schema.max_input
+        if not least <= len(inputs) <= most:
+            expected = f"{least}" if least == most else f"{least} or {most}"
+            raise ReshapeError(f"{self.version} has {expected} inputs, not {len(inputs)}")
         # Attributes of the schema alone (consumed_inputs of Reshape-1) are obsolete.
         known = {name: attributes[name] for name in attributes if name in self.version.attributes}
-        return (self.function(*inputs, **known, opset=self.version.since),)
+        # onnx's own operators give scalars as NumPy's scalar types.
+        arrays = [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
+        return (self.function(*arrays, **known, opset=self.version.since),)
 
 
 class Reshape(Operator):
@@ -111,12 +115,83 @@ class Shape(Operator):
     function = staticmethod(dialect.shape)
 
 
+def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
+    """A cast by shapejit; from and to strings by onnx's own evaluator."""
+    target = dtype(to, vocabulary="onnx")
+    if _of_strings(dialect.version("Cast", opset), x, target):
+        return cast_to(x, target.onnx, saturate=True)
+    return dialect.cast(x, to=to, opset=opset, **attributes)
+
+
+def _cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
+    version = dialect.version("CastLike", opset)
+    target = version.check(target_type, "output")
+    if _of_strings(version, x, target):
+        return cast_to(x, target.onnx, saturate=True)
+    return dialect.cast_like(x, target_type, opset=opset, **attributes)
+
+
+def _of_strings(version: dialect.Version, x: Any, target: DType) -> bool:
+    """Whether the version has casts from and to strings, and this is one."""
+    return STRING in (version.check(x, "input"), version.check_dtype(target, "output"))
+
+
+class Cast(Operator):
+    """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.cast` raises, and ReshapeError for inputs or
+    attributes that the version does not have. Casts from and to strings are those
+    of onnx's own evaluator.
+
+    >>> Cast.eval(np.array([1.5, -2.5], np.float32), to=onnx.TensorProto.INT8)
+    array([ 1, -2], dtype=int8)
+    """
+
+    function = staticmethod(_cast)
+
+
+class CastLike(Operator):
+    """ONNX CastLike (15, 19, 21, 23, 24, 25) as a class for `new_ops`, as `Cast`.
+
+    >>> CastLike.eval(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
+    array([ 1, -2], dtype=int8)
+    """
+
+    function = staticmethod(_cast_like)
+
+
+class DequantizeLinear(Operator):
+    """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.dequantize_linear` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> DequantizeLinear.eval(np.array([1, 3], np.uint8), np.array(0.5, np.float32))
+    array([0.5, 1.5], dtype=float32)
+    """
+
+    function = staticmethod(dialect.dequantize_linear)
+
+
+class QuantizeLinear(Operator):
+    """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.quantize_linear` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> QuantizeLinear.eval(np.array([0.5, 200], np.float32), np.array(0.5, np.float32))
+    array([  1, 255], dtype=uint8)
+    """
+
+    function = staticmethod(dialect.quantize_linear)
+
+
 # For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
-OPS = (Reshape, Shape)
+OPS = (Reshape, Shape, Cast, CastLike, DequantizeLinear, QuantizeLinear)
 
 
 class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """onnx's ReferenceEvaluator with shapejit's Reshape and Shape everywhere in a model.
+    """onnx's ReferenceEvaluator with shapejit's operators (`OPS`) everywhere in a model.
 
     `ReferenceEvaluator(model, new_ops=OPS)` uses them in the graph and its
     subgraphs, but does not pass `new_ops` on to functions (those of the model and

@@ -49,14 +49,14 @@ def copy_each(
             size = nbytes[0] if alike else nbytes[k]
             source, target = places[0, k], places[1, k]
             if stage == 0 or size > STAGED:
-                ahead = put(source, target, plans, at, position, ahead, end)
+                ahead = put(source, target, plans, at, position, ahead, end, 0)
                 ask(ahead, end, end - ahead)
                 continue
             if target != next_line + filled - lead:
                 stream(next_line, stage + lead, filled - lead)
                 next_line = target
                 lead = filled = next_line & (LINE - 1)
-            ahead = put(source, stage + filled, plans, at, position, ahead, end)
+            ahead = put(source, stage + filled, plans, at, position, ahead, end, 0)
             ask(ahead, end, end - ahead)
             filled += size
             if filled >= FULL:

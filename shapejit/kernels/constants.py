@@ -63,6 +63,14 @@ CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four
 # What becomes of a tensor of a batch, see `shapes.settle`.
 VIEW, COPY, REFUSED, APART = range(4)
 
+# Columns of the tables of `casts`: of its loops, whose last step goes back by the columns
+# from `BACK` on, and of its runs; and where things stand on its stage.
+BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
+BACK = 4
+RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
+FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)
+RUN_BY_RUN, ONE_BY_ONE = 1, 2  # how packed elements become codes, unless they are bytes
+
 
 def per_byte(width: int) -> int:
     """How many elements of `width` bits a byte holds whole, 1 where they cross bytes."""

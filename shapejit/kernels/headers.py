@@ -99,7 +99,7 @@ def fill(x: int, out: int, card: Numbers) -> bool:
     if source + card[3] < target + card[5] and target < source + card[4]:
         return False
     # Nothing to ask for: two zeros would be a type, and compile everything again.
-    put(source, target, card, card[2], card[6:], source, source)
+    put(source, target, card, card[2], card[6:], source, source, 0)
     return True
 
 
@@ -123,7 +123,7 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
 @kernel
 def copy_planned(table: Numbers) -> None:
     """Copy an array by one thread, as `plan_whole` wrote."""
-    put(table[0], table[1], table, PLAN, table[2:], table[0], table[0])
+    put(table[0], table[1], table, PLAN, table[2:], table[0], table[0], 0)
 
 
 def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:

@@ -97,6 +97,14 @@ def store(builder: Any, value: Any, address: Any) -> Any:
     return stored
 
 
+def ask(builder: Builder, address: Value) -> None:
+    """Ask for the line at an address, which need not exist."""
+    kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)
+    read, keep, data = (ir.Constant(I32, n) for n in (0, 3, 1))
+    builder.call(function, [builder.inttoptr(address, POINTER), read, keep, data])
+
+
 def once(builder: Any, stored: Any, align: int) -> None:
     """Let a store of a whole aligned line go past the caches."""
     stored.align = align

@@ -71,10 +71,7 @@ def copy(builder: Builder, dst: Value, src: Value, nbytes: Value) -> None:
 @emits()
 def prefetch(builder: Builder, address: Value) -> None:
     """Ask for the line at an address, which need not exist."""
-    kind = ir.FunctionType(ir.VoidType(), [llvm.POINTER, llvm.I32, llvm.I32, llvm.I32])
-    ask = builder.module.declare_intrinsic("llvm.prefetch", [llvm.POINTER], kind)
-    read, keep, data = (ir.Constant(llvm.I32, n) for n in (0, 3, 1))
-    builder.call(ask, [builder.inttoptr(address, llvm.POINTER), read, keep, data])
+    llvm.ask(builder, address)
 
 
 @emits()

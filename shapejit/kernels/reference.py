@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .constants import LINE, PIECE, per_byte
+from .numbers import Conversion
+from .plain_conversions import plain
 
 
 def size_of(tag: Any) -> int:
@@ -211,3 +214,30 @@ def pack_line(dst: int, src: int, bits: Any) -> None:
     codes = ctypes.string_at(int(src), LINE)
     stream = sum((code & ((1 << width) - 1)) << i * width for i, code in enumerate(codes))
     _write(dst, stream.to_bytes(8 * width, "little"))
+
+
+_conversions: list[Callable[..., None]] = []
+
+
+def entry(conversion: Conversion) -> int:
+    """What stands for the function of a conversion."""
+    _conversions.append(plain(conversion))
+    return len(_conversions) - 1
+
+
+def convert(entry: int, *arguments: int) -> None:
+    """Convert elements from address to address."""
+    _conversions[int(entry)](*map(int, arguments))
+
+
+def put_by(entry: int, src: int, dst: int, table: int, position: int, apart: int) -> None:
+    """`small.put` by the table at an address, with scratch at another."""
+    from . import small  # which imports this module
+
+    rank = ctypes.c_int64.from_address(int(table) + 8 * small.LOOPS).value
+    counts = small.HEAD + 3 * rank, rank + 3
+    words, scratch = (
+        np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(int(address)))
+        for count, address in zip(counts, (table, position), strict=True)
+    )
+    small.put(src, dst, words, 0, scratch, 0, 0, apart)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dims import merge
-from .constants import COUNTS, LINE, PIECE, WIDTHS
+from .constants import COUNTS, LINE, MAX_RANK, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, kernel
 from .memory import VECTOR, copy, move, prefetch, size_of, store_word
@@ -23,6 +23,7 @@ from .vectors import interleave, pick, transpose_even
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
 HEAD = 12  # then one triple (size, source stride, target stride) per loop, outermost first
+MOST_WORDS = HEAD + 3 * MAX_RANK
 
 ASKED = 4096
 
@@ -100,9 +101,19 @@ def ask(ahead: int, end: int, nbytes: int) -> int:
 
 @kernel
 def blocks(
-    source: int, target: int, table: Numbers, at: int, ahead: int, end: int, width: Any
+    source: int,
+    target: int,
+    table: Numbers,
+    at: int,
+    ahead: int,
+    end: int,
+    apart: int,
+    width: Any,
 ) -> int:
-    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead."""
+    """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead.
+
+    The next plane lies as this one, `apart` bytes behind it (0: nobody knows).
+    """
     size, step_q = size_of(width), PIECE // size_of(width)
     rows, row_step = table[at + ROWS], table[at + ROW_STEP]
     columns, gap = table[at + COLUMNS], table[at + COLUMN_GAP]
@@ -118,6 +129,13 @@ def blocks(
                     prefetch(ahead + line)
                 ahead += nbytes
             src, place = source + p * row_step + q * size, target + p * size + q * gap
+            if apart != 0:
+                # The next block of rows, which may be the next plane's.
+                quarter = (j // step_q) & 3
+                line = source + q * size - quarter * PIECE
+                line += apart if i + step_p >= rows else (i + step_p) * row_step
+                for r in range(quarter * step_p // 4, (quarter + 1) * step_p // 4):
+                    prefetch(line + r * row_step)
             if whole:
                 transpose_even(src, row_step, place, gap, width, WHOLE)
             else:
@@ -235,10 +253,12 @@ def put(
     position: Numbers,
     ahead: int,
     end: int,
+    apart: int,
 ) -> int:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
-    Returns where those begin that it did not come to.
+    Returns where those begin that it did not come to. The next one lies `apart` bytes
+    behind this one, with the same strides; 0 if nothing is known.
 
     `position` is scratch for the loops, and for three numbers more.
     """
@@ -257,15 +277,15 @@ def put(
             place = position.ctypes.data + 8 * loops
             ahead = elements(source, target, table, at, ahead, end, place)
         elif width == 4:
-            ahead = blocks(source, target, table, at, ahead, end, W4)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W4)
         elif width == 2:
-            ahead = blocks(source, target, table, at, ahead, end, W2)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W2)
         elif width == 1:
-            ahead = blocks(source, target, table, at, ahead, end, W1)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W1)
         elif width == 8:
-            ahead = blocks(source, target, table, at, ahead, end, W8)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W8)
         else:
-            ahead = blocks(source, target, table, at, ahead, end, W16)
+            ahead = blocks(source, target, table, at, ahead, end, apart, W16)
         k = loops - 1
         while k >= 0:
             row = at + HEAD + 3 * k

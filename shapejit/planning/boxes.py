@@ -64,7 +64,7 @@ def box_of(loops: Sequence[Loop], width: int) -> Tile:
     are picked, or the lanes of a block (0: they are moved alone).
     """
     outer, backs, inner = list[Loop](), list[tuple[int, int]](), list[Loop]()
-    for (size, source, target), part in zip(loops, _taken(loops, width), strict=True):
+    for (size, source, target), part in zip(loops, parts_of(loops, width), strict=True):
         steps = -(-size // part)
         if part > 1:
             inner.append(Loop(part, source, target))
@@ -119,7 +119,7 @@ def _lanes(nbytes: int) -> int:
     return 1 << min(MOST_LANES, max(1, nbytes // PIECE)).bit_length() - 1
 
 
-def _taken(loops: Sequence[Loop], width: int) -> list[int]:
+def parts_of(loops: Sequence[Loop], width: int) -> list[int]:
     """How much of each dim a box takes: whichever side has the shorter runs grows first."""
     taken = [1] * len(loops)
     by_target = list(range(len(loops) - 1, -1, -1))

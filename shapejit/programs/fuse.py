@@ -5,25 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..converting import parts_of
+from ..dtypes import DType
 from ..layout import Layout
+from ..planning.casts import Scales
 from .chain import Chain
 from .ops import OPERATIONS, Op
+from .passes import Pass, aligned
+from .steps import Step
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """The copies that operations need on one source.
 
-    `copies` are Layouts that become row-major in turn, the first of the source, each
-    other one of the memory of the last. `result` lies in the memory of the last copy,
+    `copies` are done in turn, the first of the source, each other one of the memory of
+    the last. `result` lies in the memory of the last copy,
     or of the source if there is none. `fills` are the copies if the result goes,
     row-major, into memory that is given. `fresh` says that the result shares no memory
     with the source, `read_only` that it must not be written.
     """
 
-    copies: tuple[Layout, ...]
+    copies: tuple[Pass, ...]
     result: Layout
-    fills: tuple[Layout, ...]
+    fills: tuple[Pass, ...]
     fresh: bool
     read_only: bool
 
@@ -33,28 +38,103 @@ class Route:
         return (
             self.fresh
             and self.result == Layout.row_major(self.result.shape, self.result.bits)
-            and self.result.size == self.copies[-1].size
+            and self.result.size == self.copies[-1].layout.size
         )
 
 
-def route(ops: Sequence[Op], source: Layout) -> Route:
+def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
     """The fewest copies that do `ops`; the result shares memory where step by step it would.
 
+    `kind` is the dtype of the source. A conversion is done by the copy around it.
     Raises ReshapeError where a VIEW is asked for that does not exist.
 
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
-    >>> len(route(ops, Layout.row_major((4, 6), 8)).copies)
+    >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1
     """
+    done: list[Pass] = []
+    start, layout = 0, source
+    while (at := _conversion(ops, start)) is not None:
+        moved = _moved(ops[start:at], layout)
+        shape = moved.result.shape
+        name, given = ops[at]
+        convert = OPERATIONS[name].convert
+        assert convert is not None
+        step = convert(kind, shape, *given)
+        following = _conversion(ops, at + 1)
+        after = ops[at + 1 : following]
+        fused = _moved([*ops[start:at], *after], layout)
+        made = None
+        if len(fused.fills) == len(moved.fills):
+            made = _converted(fused.fills[-1].layout, step, shape, after)
+        if made is None:
+            fused, after = moved, ()
+            made = _converted(moved.fills[-1].layout, step, shape, ())
+        assert made is not None
+        done += [*fused.fills[:-1], made]
+        start, kind = at + 1 + len(after), step.kind
+        layout = Layout.row_major(fused.result.shape, kind.bits)
+    left = _moved(ops[start:], layout)
+    if not done:
+        return left
+    if left.fresh or left.result != layout:
+        done += left.fills
+        layout = Layout.row_major(left.result.shape, kind.bits)
+    return Route(tuple(done), layout, tuple(done), True, False)
+
+
+def _conversion(ops: Sequence[Op], start: int) -> int | None:
+    """The place of the first conversion from `start` on."""
+    places = (i for i in range(start, len(ops)) if OPERATIONS[ops[i][0]].convert)
+    return next(places, None)
+
+
+def _converted(
+    layout: Layout, step: Step, shape: tuple[int, ...], after: Sequence[Op]
+) -> Pass | None:
+    """The pass that converts elements of `shape`, to which `after` was done, where it can.
+
+    The scales follow the elements as a view; where they have none, and nothing was done
+    to the elements, there is one scale per element.
+    """
+    unit, conversion, operands = step.kind.bits, step.conversion, step.operands
+    if operands is None:
+        if step.kind.kind == "complex":
+            return Pass(parts_of(layout), unit // 2, conversion)
+        return Pass(layout, unit, conversion)
+    lie = operands.layouts(shape)
+    moved = [None] if lie is None else [_followed(x, shape, after) for x in lie]
+    split = None
+    if None not in moved:
+        split = aligned([layout, *(x for x in moved if x is not None)])
+    if split is None:
+        # One scale per element has any dims that the elements have.
+        return None if after else _converted(layout, step.repeated(shape), shape, ())
+    scales = Scales(conversion.arithmetic, *(x.at(0) for x in split[1:]))
+    begins = tuple(x.offset // 8 for x in split[1:])
+    arrays = operands.scale, operands.zero
+    return Pass(split[0], unit, conversion, scales, arrays, begins)
+
+
+def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layout | None:
+    """Where the scales lie for elements to which `ops` were done; None: not as a view."""
+    chain: Chain | None = Chain(shape, tuple(layout.runs()), layout.offset, layout.bits)
+    for name, given in ops:
+        chain = None if chain is None else OPERATIONS[name].fused(chain, *given)
+    return None if chain is None else chain.layout
+
+
+def _moved(ops: Sequence[Op], source: Layout) -> Route:
+    """The Route of operations that convert nothing."""
     seen, chain = source, Chain.of(source)
     fresh = read_only = False
-    copies: list[Layout] = []
+    copies: list[Pass] = []
     for name, given in ops:
         row = OPERATIONS[name]
         view = row.view(seen, *given)
         following = row.fused(chain, *given)
         if following is None:
-            copies.append(chain.layout)
+            copies.append(_copy(chain.layout))
             chain = Chain.of(Layout.row_major(chain.shape, chain.bits))
             following = row.fused(chain, *given)
             assert following is not None  # a row-major array has every view
@@ -63,21 +143,21 @@ def route(ops: Sequence[Op], source: Layout) -> Route:
         read_only = view is not None and (read_only or row.read_only)
         seen = Layout.row_major(chain.shape, chain.bits) if view is None else view
     if not fresh:
-        return Route((), seen, (seen,), False, read_only)
+        return Route((), seen, (_copy(seen),), False, read_only)
     return _copied(copies, chain, seen.contiguous, read_only)
 
 
-def _copied(copies: Sequence[Layout], chain: Chain, contiguous: bool, read_only: bool) -> Route:
+def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: bool) -> Route:
     """The Route to what a Chain describes, after `copies`, in memory of its own.
 
     `contiguous`: whether the result has no gaps if all is done step by step.
     """
     row_major = Layout.row_major(chain.shape, chain.bits)
-    fills = (*copies, chain.layout)
+    fills = (*copies, _copy(chain.layout))
     if copies:
         # What is left to do may be a view of the last copy, or nothing at all.
         left = chain.layout.reshape(chain.shape)
-        if left == row_major and left.size == copies[-1].size:
+        if left == row_major and left.size == copies[-1].layout.size:
             return Route(tuple(copies), row_major, tuple(copies), True, False)
         apart = read_only or left is None or not _repeats(left)
         if left is not None and apart and (left.contiguous or not contiguous):
@@ -85,8 +165,13 @@ def _copied(copies: Sequence[Layout], chain: Chain, contiguous: bool, read_only:
     # What may be written has no element twice.
     once, view = chain.once()
     if view is not None and read_only and not contiguous:
-        return Route((*copies, once), view, fills, True, read_only)
+        return Route((*copies, _copy(once)), view, fills, True, read_only)
     return Route(fills, row_major, fills, True, False)
+
+
+def _copy(layout: Layout) -> Pass:
+    """A copy of elements as they are."""
+    return Pass(layout, layout.bits)
 
 
 def _repeats(layout: Layout) -> bool:

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dtypes import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..layout import Layout, checked_shape
 from ..request import MAX_SIZE
 from .chain import Chain
+from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
 Arguments = tuple[Any, ...]
@@ -52,18 +54,20 @@ class Operation:
     recorded: Callable[..., Arguments | None] = lambda before, after, *given: given
     methods: tuple[str, ...] = ()
     read_only: bool = False  # whether a view that it makes must not be written through
+    # (dtype, shape, *given): the conversion of all elements, if it is one.
+    convert: Callable[..., Step] | None = None
 
 
-def checked_ops(ops: object, shape: Shape) -> Shape:
-    """The shape that `ops`, done to an array of `shape`, result in.
+def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
+    """The shape and dtype that `ops`, done to an array of `shape` and `kind`, result in.
 
     Raises FormatError, which names the operation, for anything that tracing does
-    not write: an unknown name, arguments other than tuples of ints, and elements
-    that the array does not have at that point.
+    not write: an unknown name, arguments of other types, and elements that the
+    array does not have at that point.
 
-    >>> checked_ops((("permute", ((1, 0),)), ("narrow", (0, 2, 2, -2))), (2, 3))
-    (2, 2)
-    >>> checked_ops((("select", (0, 2)),), (2, 3))
+    >>> checked_ops((("permute", ((1, 0),)), ("narrow", (0, 2, 2, -2))), (2, 3), dtype("int8"))
+    ((2, 2), shapejit.dtype('int8'))
+    >>> checked_ops((("select", (0, 2)),), (2, 3), dtype("int8"))
     Traceback (most recent call last):
         ...
     shapejit.errors.FormatError: operation 0 (select) of shape (2, 3): index 2 is out of bounds
@@ -76,14 +80,17 @@ def checked_ops(ops: object, shape: Shape) -> Shape:
         name, given = op
         if name not in OPERATIONS:
             raise FormatError(f"operation {i} is unknown: {reprlib.repr(name)}")
+        row = OPERATIONS[name]
         try:
-            shape = OPERATIONS[name].check(shape, *given)
-        except TypeError:
-            raise FormatError(f"operation {i} ({name}) takes another number of arguments") from None
+            shape = row.check(shape, *given)
+            if row.convert is not None:
+                kind = row.convert(kind, shape, *given).kind
         except ShapeJitError as fault:
             where = f"operation {i} ({name}) of shape {shape_text(shape)}"
             raise FormatError(f"{where}: {fault}") from None
-    return shape
+        except TypeError:
+            raise FormatError(f"operation {i} ({name}) takes another number of arguments") from None
+    return shape, kind
 
 
 def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
@@ -234,6 +241,23 @@ def _check_axes(axes: Any, ndim: int) -> None:
         raise FormatError(f"the axes must be different ones of the {ndim} dims")
 
 
+def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
+    """The row of a conversion; `stack` (count, *given) is what it does to stacked arrays."""
+
+    def by_numpy(*given: Any) -> Any:
+        return lambda x: convert(dtype(x.dtype), x.shape, *given).new(x)
+
+    names = {cast_step: "cast", dequantize_step: "dequantize", quantize_step: "quantize"}
+    return Operation(
+        view=lambda layout, *given: None,
+        fused=lambda chain, *given: chain,
+        check=lambda shape, *given: shape,
+        numpy=by_numpy,
+        batched=lambda count, shape, *given: ((names[convert], stack(count, *given)),),
+        convert=convert,
+    )
+
+
 OPERATIONS: dict[str, Operation] = {
     "permute": Operation(
         view=Layout.permute,
@@ -309,5 +333,12 @@ OPERATIONS: dict[str, Operation] = {
         check=lambda shape: shape,
         numpy=lambda: partial(np.array, order="C", copy=None),
         batched=lambda count, shape: (CONTIGUOUS,),
+    ),
+    "cast": _conversion(cast_step, lambda count, *given: given),
+    "dequantize": _conversion(
+        dequantize_step, lambda count, *given: (*stacked(count, *given[:3]), *given[3:])
+    ),
+    "quantize": _conversion(
+        quantize_step, lambda count, *given: (*stacked(count, *given[:3]), *given[3:])
     ),
 }

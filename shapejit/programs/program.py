@@ -15,7 +15,7 @@ from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..layout import Layout, checked_shape
 from ..places import located, place_of
-from ..planning.planner import plan as planned
+from ..planning.casts import CastPlan
 from ..planning.plans import Plan
 from ..recent import Recent
 from ..request import MAX_SIZE, integers
@@ -79,6 +79,7 @@ class Program:
     dtype: DType
     ops: tuple[Op, ...]
     shape: tuple[int, ...] = field(init=False, compare=False)
+    result_dtype: DType = field(init=False, compare=False)
     # What is found as the program runs; threads may find the same at once.
     _specializations: Recent[Layout, Specialization] = field(init=False, compare=False, repr=False)
     _batched: Recent[int, Program] = field(init=False, compare=False, repr=False)
@@ -90,7 +91,9 @@ class Program:
         dtype, fill = fixed_width(self.dtype), object.__setattr__
         fill(self, "source_shape", shape)
         fill(self, "dtype", dtype)
-        fill(self, "shape", checked_ops(self.ops, shape))
+        made = checked_ops(self.ops, shape, dtype)
+        fill(self, "shape", made[0])
+        fill(self, "result_dtype", made[1])
         fill(self, "_specializations", Recent(KEPT))
         fill(self, "_batched", Recent(KEPT))
         fill(self, "_fast", FastCalls())
@@ -107,7 +110,7 @@ class Program:
         >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
         8
         """
-        return self.dtype.nbytes(prod(self.shape))
+        return self.result_dtype.nbytes(prod(self.shape))
 
     @property
     def is_view(self) -> bool:
@@ -119,22 +122,25 @@ class Program:
         return not self._route().fresh
 
     @property
-    def steps(self) -> tuple[Plan, ...]:
+    def steps(self) -> tuple[Plan | CastPlan, ...]:
         """The copies of a row-major tensor, in order, as the planner sees them.
 
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
         ()
         """
-        return tuple(map(planned, self._route().copies))
+        return tuple(step.plan for step in self._route().copies)
 
     def __str__(self) -> str:
         route, steps = self._route(), self.steps
-        head = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)} {self.dtype}: "
+        kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
+        shapes = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)}"
+        head = f"{shapes} {' -> '.join(kinds)}: "
         if not steps:
             return head + "a view, nothing is moved"
         copies = "1 copy" if len(steps) == 1 else f"{len(steps)} copies"
-        moved = sum(self.dtype.nbytes(layout.size) for layout in route.copies)
-        head += f"{copies}, {moved} bytes read, {moved} written"
+        read = sum((step.layout.size * step.layout.bits + 7) // 8 for step in route.copies)
+        written = sum(step.nbytes for step in route.copies)
+        head += f"{copies}, {read} bytes read, {written} written"
         if not route.whole:
             head += ", and a view of the last"
         return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
@@ -302,16 +308,19 @@ class Program:
 
     def _kind(self, as_tensors: bool) -> outputs.Kind:
         """The dtype of the results, as Tensors or as ndarrays have it."""
+        made = self.result_dtype
         if as_tensors:
-            return self.dtype
+            return made
+        if made.numpy is None and made is not self.dtype:
+            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
         # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
-        return np.dtype(np.void) if self.dtype.numpy is None else self.dtype.numpy
+        return np.dtype(np.void) if made.numpy is None else made.numpy
 
     def _specialized(self, layout: Layout) -> Specialization:
         """What the program does to tensors of this Layout."""
         special = self._specializations.get(layout)
         if special is None:
-            special = Specialization(self.ops, layout)
+            special = Specialization(self.ops, layout, self.dtype)
             self._specializations.put(layout, special)
         return special
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from .. import engine, outputs
 from ..arrays import MOST_DIMS, possible
 from ..buffers import memory_of
+from ..converting import FEW
+from ..dtypes import DType
 from ..engine import Addresses, address_of
 from ..layout import Layout
 from ..lazy import cached_property
@@ -20,6 +23,7 @@ from ..planning import planner
 from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import Op, numpy_call, shapes
+from .passes import Pass
 
 SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
 
@@ -29,10 +33,10 @@ _scratch = threading.local()
 class Specialization:
     """Operations on tensors of one Layout (which begins in the byte of the first element)."""
 
-    def __init__(self, ops: Sequence[Op], source: Layout) -> None:
+    def __init__(self, ops: Sequence[Op], source: Layout, kind: DType) -> None:
         self.ops = ops
         self.source = source
-        self.route = route(ops, source)
+        self.route = route(ops, source, kind)
 
     @cached_property
     def numpys(self) -> bool:
@@ -45,17 +49,24 @@ class Specialization:
         """Whether NumPy's own calls are faster than compiled ones, for one ndarray."""
         if not self.numpys:
             return False
-        plans = [planner.plan(layout) for layout in self.route.fills]
+        if self.converts:
+            return "numba" not in sys.modules and self.source.size <= FEW
+        plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
             made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
         )
 
+    @property
+    def converts(self) -> bool:
+        """Whether elements become others."""
+        return any(step.conversion is not None for step in self.route.fills)
+
     @cached_property
     def small_plan(self) -> Addresses | None:
         """The small plan of a call with out=, if one copy of whole bytes is all there is to do."""
-        if len(self.route.fills) != 1:
+        if len(self.route.fills) != 1 or self.converts:
             return None
-        made = planner.compiled(self.route.fills[0], count=2)
+        made = planner.compiled(self.route.fills[0].layout, count=2)
         return None if made.small is None else engine.small_plan_of(made)
 
     @cached_property
@@ -91,7 +102,7 @@ class Specialization:
     def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
-        nbits = last.size * last.bits
+        nbits = last.layout.size * last.unit
         if len(sources) == 1:
             memory = outputs.new_bytes(nbits)
             self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh=True)
@@ -115,13 +126,13 @@ class Specialization:
         self._copy(sources, targets, self.route.fills, fresh=False)
 
     def _copy(
-        self, sources: Addresses, targets: Addresses, steps: Sequence[Layout], fresh: bool
+        self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
     ) -> None:
         """`steps` from every source to its target, each step of many tensors in one launch."""
         if len(steps) == 1:
-            self._last(sources, targets, steps[0], fresh)
+            steps[0].run(sources, targets, fresh)
             return
-        count, most = len(sources), max(_nbytes(step) for step in steps[:-1])
+        count, most = len(sources), max(step.nbytes for step in steps[:-1])
         chunk = max(1, min(count, SCRATCH // max(most, 1)))
         with Scratch(chunk * most * min(2, len(steps) - 1)) as memory:
             rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
@@ -129,21 +140,9 @@ class Specialization:
                 src = sources[start : start + chunk]
                 for k, step in enumerate(steps[:-1]):
                     dst = rows[k % 2][: len(src)]
-                    engine.run(planner.compiled(step, count=len(src)), src & ~7, dst, fresh=False)
+                    step.run(src, dst, fresh=False)
                     src = dst
-                self._last(src, targets[start : start + chunk], steps[-1], fresh)
-
-    def _last(self, sources: Addresses, targets: Addresses, step: Layout, fresh: bool) -> None:
-        """The copy into the targets, which may begin on different bits of their bytes."""
-        bits = targets & 7
-        for bit in np.unique(bits).tolist() if bits.any() else [0]:
-            into = None
-            src, dst = sources, targets
-            if bit:
-                into = Layout.row_major(step.shape, step.bits).at(bit)
-            if bits.any():
-                src, dst = sources[bits == bit], targets[bits == bit]
-            engine.run(planner.compiled(step, into=into, count=len(src)), src & ~7, dst & ~7, fresh)
+                steps[-1].run(src, targets[start : start + chunk], fresh)
 
 
 class Scratch:
@@ -164,7 +163,3 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         if 0 < self._memory.size <= 2 * SCRATCH:
             _scratch.memory = self._memory
-
-
-def _nbytes(layout: Layout) -> int:
-    return (layout.size * layout.bits + 7) // 8

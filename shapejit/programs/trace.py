@@ -9,14 +9,17 @@ from typing import Any, NoReturn
 
 from .. import outputs
 from ..arrays import is_a
+from ..converting import Operands
 from ..dtypes import DType
 from ..errors import TraceError
+from ..kernels.numbers import Conversion
 from ..layout import Layout
 from ..request import Request
 from ..resolver import target_shape
 from ..tensor import Bytes, Tensor
 from .fuse import route
-from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op
+from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op, checked_ops
+from .steps import scaled
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,9 @@ class Recorded(Layout):
         ops = (*self.ops, *ops)
         return Recorded(layout.shape, layout.strides, layout.offset, layout.bits, ops)
 
-    def after(self, ops: Sequence[Op]) -> Recorded:
-        """This one with what was done to another of its shape done, too."""
-        made = route(ops, self)
+    def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
+        """This one, of a dtype, with what was done to another of its shape done, too."""
+        made = route(ops, self, kind)
         seen = made.result
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
@@ -111,7 +114,24 @@ class Traced(Tensor, traced=True):
     def inlined(self, ops: Sequence[Op], out: object) -> Traced:
         """The operations of a program that the function calls."""
         _refuse(out)
-        return self.with_layout(self.layout.after(ops))
+        _, kind = checked_ops(tuple(ops), self.shape, self.dtype)
+        return Traced(kind, self.layout.after(ops, self.dtype), self.trace)
+
+    def converted(
+        self,
+        name: str,
+        conversion: Conversion,
+        kind: DType,
+        operands: Operands | None,
+        given: tuple[Any, ...],
+        out: object,
+    ) -> Traced:
+        """What `casts` does to a Tensor."""
+        _refuse(out)
+        if operands is not None:
+            given = (*scaled(operands, kind), *given)
+        made = self.layout.then(Layout.row_major(self.shape, kind.bits), (name, given))
+        return Traced(kind, made, self.trace)
 
     @property
     def buffer(self) -> Bytes:  # type: ignore[override]  # as the slot it hides, but for nothing

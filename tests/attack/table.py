@@ -6,7 +6,18 @@ from typing import NamedTuple
 
 import sweeps
 
-from . import aliases, batches, caches, crossings, files, hostile, lies, nested, pretenders
+from . import (
+    aliases,
+    batches,
+    caches,
+    casts,
+    crossings,
+    files,
+    hostile,
+    lies,
+    nested,
+    pretenders,
+)
 
 
 class Attack(NamedTuple):
@@ -25,6 +36,9 @@ class Attack(NamedTuple):
 ATTACKS = {
     "batches": Attack(
         batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 30
+    ),
+    "casts": Attack(
+        casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 60
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 300),

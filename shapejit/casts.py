@@ -1,0 +1,153 @@
+"""Casts and scales: numbers of one dtype as numbers of another, in one pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import operations, outputs
+from .converting import Array, Operands, cast_conversion, convert, dtype_of
+from .dtypes import DType, fixed_width
+from .errors import DTypeError
+from .kernels.numbers import Conversion
+from .scaling import dequantize_operands, flag, quantize_operands
+from .tensor import Tensor
+
+ROUND_MODES = ("nearest", "up", "down")
+
+
+def cast(
+    x: Any,
+    dtype: object,
+    *,
+    saturate: bool = True,
+    round_mode: str = "nearest",
+    out: Any = None,
+) -> Any:
+    """The numbers of `x`, of any strides, as numbers of `dtype`: row-major, a new array or `out`.
+
+    Floats are rounded to the nearest, ties to even, once. Beyond the largest finite
+    value of a float of 8 bits, infinities too, they become that value, or without
+    `saturate` infinity, NaN where there is none; wider floats always become infinity,
+    narrower ones always the largest value. `round_mode` "up" or "down" is for
+    float8_e8m0fnu. A float becomes the whole part of it, the nearest end of the range
+    beyond it, 0 for NaN; an integer keeps its low bits as a narrower one; everything but
+    0 becomes True. NaNs keep their sign, and their payload only from bfloat16 and float32 to
+    a wider float. Complex numbers only become complex numbers, and strings nothing.
+    `out` (same kind as `x`, of `dtype` and the shape of `x`, C-contiguous, apart from
+    `x`) is filled and returned. ONNX operators Cast-25, section "saturate". Raises
+    DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> cast(np.array([0.1, 500, -2.5], np.float32), "float8_e4m3fn")
+    array([0.101562, 448, -2.5], dtype='float8_e4m3fn')
+    >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
+    array([  1,  -1, 127], dtype=int8)
+    """
+    kind = fixed_width(dtype)
+    if round_mode not in ROUND_MODES:
+        raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
+    if round_mode != "nearest" and kind.name != "float8_e8m0fnu":
+        raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
+    source = operations.checked(x)
+    conversion = cast_conversion(dtype_of(source), kind, flag(saturate), round_mode)
+    infinite = kind.bits == 8 and kind.format is not None and kind.format.special == "ieee"
+    if kind is dtype_of(source) and not (infinite and saturate):
+        return operations.reshape(source, source.shape, copy=True, out=out)
+    if isinstance(source, Tensor):
+        given = kind.name, conversion.saturate, round_mode
+        return source.converted("cast", conversion, kind, None, given, out)
+    return _result(source, conversion, kind, None, out)
+
+
+def dequantize(
+    codes: Any,
+    scale: Any,
+    *,
+    zero_point: Any = None,
+    block_shape: Sequence[int] | None = None,
+    dtype: object = None,
+    out: Any = None,
+) -> Any:
+    """`(codes - zero_point) * scale`, row-major: in float32, or float64 if `scale` is.
+
+    `scale` is a number, 0-D, or has the rank of `codes`: one scale per block of
+    `block_shape` (elements; the last ones of a dim may be cut short), so that
+    `scale.shape[i] == ceil(codes.shape[i] / block_shape[i])`. Without `block_shape` each of
+    its dims is 1 or that of `codes`. `zero_point` is a scalar or has the shape of
+    `scale`; integers must be in the range of the codes. The result is rounded once, to
+    `dtype` (that of `scale`). `out` as in `cast`. ONNX DequantizeLinear-25 is the
+    special case of one axis. Raises DTypeError, ReshapeError, FormatError.
+
+    >>> import numpy as np
+    >>> codes = np.array([[1, 2, 3, 4]], np.int8)
+    >>> dequantize(codes, np.array([[10, 100]], np.float32), block_shape=(1, 2))
+    array([[ 10.,  20., 300., 400.]], dtype=float32)
+    """
+    source = operations.checked(codes)
+    kind, operands = dequantize_operands(source, scale, zero_point, block_shape, dtype)
+    if isinstance(source, Tensor):
+        return source.converted("dequantize", operands.conversion, kind, operands, (), out)
+    return _result(source, operands.conversion, kind, operands, out)
+
+
+def quantize(
+    x: Any,
+    scale: Any,
+    *,
+    dtype: object,
+    zero_point: Any = None,
+    block_shape: Sequence[int] | None = None,
+    saturate: bool = True,
+    out: Any = None,
+) -> Any:
+    """Codes of `dtype` for `x / scale + zero_point`, rounded to the nearest, ties to even.
+
+    What is out of range becomes the nearest end of it (`saturate` as in `cast`), NaN 0
+    for integers. Integer zero points are added after the rounding, others before it. `scale`,
+    `zero_point`, `block_shape`, `out` as in `dequantize`; no scale may be zero, infinite
+    or NaN. ONNX QuantizeLinear-25 is the special case of one axis. Raises DTypeError,
+    ReshapeError, FormatError.
+
+    >>> import numpy as np
+    >>> quantize(np.array([0.5, 1.5, -99], np.float32), 0.5, dtype="int4")
+    array([1, 3, -8], dtype=int4)
+    """
+    source = operations.checked(x)
+    kind, operands = quantize_operands(source, scale, zero_point, block_shape, dtype, saturate)
+    if isinstance(source, Tensor):
+        given = (operands.conversion.saturate,)
+        return source.converted("quantize", operands.conversion, kind, operands, given, out)
+    return _result(source, operands.conversion, kind, operands, out)
+
+
+def _result(
+    source: Array, conversion: Conversion, kind: DType, operands: Operands | None, out: Any
+) -> Any:
+    """The converted elements as `out`, or as a new array."""
+    wanted: Any = kind
+    if not isinstance(source, Tensor):
+        if kind.numpy is None:
+            raise DTypeError(f"NumPy has no {kind}: pass a Tensor, shapejit.asarray(x)")
+        wanted = kind.numpy
+    target = outputs.target(out, wanted, source.shape, (source,))
+    convert(source, target, conversion, operands, fresh=out is None)
+    return target if out is None else out
+
+
+def _converted(
+    t: Tensor,
+    name: str,
+    conversion: Conversion,
+    kind: DType,
+    operands: Operands | None,
+    given: tuple[Any, ...],
+    out: Any,
+) -> Any:
+    """The conversion `name` of a Tensor; a traced one writes it down with what is `given`."""
+    return _result(t, conversion, kind, operands, out)
+
+
+Tensor.converted = _converted
+for _operation in (cast, dequantize, quantize):
+    setattr(Tensor, _operation.__name__, _operation)

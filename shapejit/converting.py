@@ -1,0 +1,235 @@
+"""Copies that convert: every number of an array, scaled or not, into another array.
+
+What is done to a number is a Conversion, where scales lie is in Operands; how a copy runs
+is the planner's to say. Few elements are converted by NumPy, before numba is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine, operations
+from .dtypes import DType, fixed_width
+from .engine import Addresses
+from .errors import DTypeError
+from .kernels.numbers import Conversion, Number
+from .kernels.plain_conversions import plain
+from .layout import Layout
+from .places import place_of
+from .planning.casts import Scales, cast_plan
+from .tensor import Tensor
+
+Array = NDArray[Any] | Tensor
+
+FEW = 4096  # elements for whose sake numba is not imported
+
+
+def dtype_of(x: Array) -> DType:
+    """The dtype of an array's elements."""
+    return fixed_width(x.dtype)
+
+
+def number_of(kind: DType) -> Number:
+    """How the numbers of a dtype are written; the parts of complex ones."""
+    if kind.kind == "bool":
+        return Number("bool", 8)
+    if kind.kind == "integer":
+        return Number("int" if kind.signed else "uint", kind.bits)
+    if kind.format is None:
+        raise DTypeError(f"{kind} elements are not numbers")
+    bits = kind.bits // 2 if kind.kind == "complex" else kind.bits
+    return Number("table" if kind.format.table else "float", bits, *kind.format)
+
+
+def cast_conversion(
+    source: DType, target: DType, saturate: bool = True, round_mode: str = "nearest"
+) -> Conversion:
+    """What casts between two dtypes; DTypeError where there is no such cast."""
+    if (source.kind == "complex") != (target.kind == "complex"):
+        raise DTypeError(
+            f"there is no cast from {source} to {target}: complex numbers stay complex"
+        )
+    come, made = number_of(source), number_of(target)
+    if made.kind == "table":
+        raise DTypeError(f"there is no cast to {target}: its values follow no rule")
+    whole = ("int", "uint", "bool")
+    if come.kind in whole and made.kind in whole:
+        arithmetic = 0
+    else:
+        exact = come.bits <= 16 or (come.bits == 32 and come.kind == "float")
+        direct = made.kind == "float" and made.bits == 32 and come.bits == 64 and come.kind in whole
+        arithmetic = 32 if exact or direct else 64
+    if made.bits != 8 or made.kind != "float":
+        saturate = True
+    return Conversion(come, made, arithmetic, saturate=saturate, round_mode=round_mode)
+
+
+class Operands:
+    """Scales and zero points, as floats side by side in memory, and what is done with them.
+
+    `blocks` is the block's shape; scales have `shape`, a scalar none.
+    """
+
+    def __init__(
+        self,
+        conversion: Conversion,
+        scale: NDArray[Any],
+        zero: NDArray[Any] | None,
+        blocks: tuple[int, ...],
+    ) -> None:
+        self.conversion = conversion
+        self.scale = scale
+        self.zero = zero
+        self.blocks = blocks
+
+    def parts(self, shape: Sequence[int]) -> Iterator[tuple[tuple[tuple[int, int], ...], Scales]]:
+        """The parts of an array (begin and size per dim) within which scales lie regularly.
+
+        Of a dim whose last block is cut short that block is a part of its own.
+        """
+        cuts = []
+        for size, block in zip(shape, self._blocks(shape), strict=True):
+            whole = size // block * block
+            short = [(whole, size - whole)] if whole and whole < size else []
+            cuts.append([(0, whole or size), *short])
+        for part in product(*cuts):
+            yield part, self.scales(shape, part)
+
+    def layouts(self, shape: Sequence[int]) -> list[Layout] | None:
+        """Where the scale of each element lies, and the zero point; None: in several parts."""
+        parts = list(self.parts(shape))
+        if len(parts) > 1:
+            return None
+        scales = parts[0][1]
+        return [scales.scale] if scales.zero is None else [scales.scale, scales.zero]
+
+    def _blocks(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return tuple(max(1, size) for size in shape) if self.scale.ndim == 0 else self.blocks
+
+    def scales(self, shape: Sequence[int], part: Sequence[tuple[int, int]]) -> Scales:
+        """How scales lie for a part, split into whole blocks: see `split`."""
+        bits = self.conversion.arithmetic
+        layouts = []
+        for array in (self.scale, self.zero):
+            if array is None:
+                continue
+            offset, sizes, strides = 0, list[int](), list[int]()
+            apart = array.strides if array.ndim else (0,) * len(shape)
+            for (begin, size), block, stride in zip(part, self._blocks(shape), apart, strict=True):
+                offset += begin // block * stride
+                sizes += [size // block, block] if size > block else [1, size]
+                strides += [8 * stride, 0]
+            layouts.append(Layout.of(sizes, strides, 8 * offset, bits))
+        return Scales(bits, *layouts)
+
+    def split(self, layout: Layout, part: Sequence[tuple[int, int]]) -> Layout:
+        """A part of an array's Layout, each dim as whole blocks by the elements of one."""
+        sizes, strides, offset = list[int](), list[int](), layout.offset
+        blocks = self._blocks(layout.shape)
+        for (begin, size), block, stride in zip(part, blocks, layout.strides, strict=True):
+            offset += begin * stride
+            sizes += [size // block, block] if size > block else [1, size]
+            strides += [block * stride, stride]
+        return Layout.of(sizes, strides, offset, layout.bits)
+
+    def repeated(self, array: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
+        """One scale or zero point per element."""
+        for axis, (size, block) in enumerate(zip(shape, self._blocks(shape), strict=True)):
+            if array.ndim:
+                at = np.arange(size) // block
+                array = array.take(at, axis=axis)
+        return np.array(np.broadcast_to(array, shape), order="C")
+
+
+def convert(
+    source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
+) -> None:
+    """Convert the elements of `source` into `target`, row-major, of the same shape."""
+    if source.size == 0:
+        return
+    if source.size <= FEW and "numba" not in sys.modules:
+        _convert_few(source, target, conversion, operands)
+        return
+    place, layout = place_of(source)
+    to, whole = place_of(target)
+    complex_ = dtype_of(source).kind == "complex"
+    layout, whole = (parts_of(a) if complex_ else a for a in (layout, whole))
+    source_at, target_at = [place & ~7], [to & ~7]
+    if operands is None:
+        seen, into = layout.at(place & 7), whole.at(to & 7)
+        launch(seen, source_at, into, target_at, into.bits, conversion, None, (0, 0), fresh)
+        return
+    at = [0 if a is None else engine.address_of(a) for a in (operands.scale, operands.zero)]
+    for part, scales in operands.parts(source.shape):
+        seen, into = operands.split(layout, part), operands.split(whole, part)
+        seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))
+        lie = scales.scale, scales.zero or scales.scale
+        begins = [a + s.offset // 8 for a, s in zip(at, lie, strict=True)]
+        scales = Scales(scales.bits, lie[0].at(0), scales.zero and lie[1].at(0))
+        given = seen, source_at, into, target_at, into.bits, conversion, scales
+        launch(*given, (begins[0], begins[1]), fresh)
+
+
+def launch(
+    layout: Layout,
+    sources: Sequence[int] | Addresses,
+    into: Layout | None,
+    targets: Sequence[int] | Addresses,
+    unit: int,
+    conversion: Conversion,
+    scales: Scales | None,
+    operands: tuple[int, int],
+    fresh: bool,
+) -> None:
+    """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
+
+    They lie like `into` at the targets, or row-major. `operands` are the addresses of
+    scales and zero points.
+    """
+    plan = cast_plan(layout, unit, into, scales, len(sources))
+    made = conversion._replace(scales=plan.lie)
+    engine.run_cast(plan, made, sources, targets, operands, fresh)
+
+
+def parts_of(layout: Layout) -> Layout:
+    """Complex numbers as pairs of floats."""
+    half = layout.bits // 2
+    return Layout.of((*layout.shape, 2), (*layout.strides, half), layout.offset, half)
+
+
+def _convert_few(
+    source: Array, target: Array, conversion: Conversion, operands: Operands | None
+) -> None:
+    """`convert` by NumPy."""
+    codes = _codes(source, conversion.source.nbytes)
+    made = np.empty(codes.size, f"u{conversion.target.nbytes}")
+    pointers = [codes.ctypes.data, made.ctypes.data, codes.size, 1, 0, 0, 0, 0, 0]
+    kept = []
+    if operands is not None:
+        for at, array in ((4, operands.scale), (6, operands.zero)):
+            if array is not None:
+                kept.append(operands.repeated(array, source.shape))
+                pointers[at] = kept[-1].ctypes.data
+        conversion = conversion._replace(scales="each")
+    plain(conversion)(*pointers)
+    if isinstance(target, Tensor):
+        if target.dtype.packed:
+            operations.pack(made.reshape(target.shape), target.dtype, out=target)
+            return
+        first = target.offset // 8
+        target.buffer[first : first + target.nbytes] = made.view(np.uint8)
+    else:
+        target.reshape(-1).view(np.uint8)[:] = made.view(np.uint8)
+
+
+def _codes(source: Array, nbytes: int) -> NDArray[Any]:
+    """The elements side by side, as unsigned integers."""
+    if isinstance(source, Tensor):
+        source = source.unpack()
+    return np.ascontiguousarray(source).reshape(-1).view(np.uint8).view(f"u{nbytes}")

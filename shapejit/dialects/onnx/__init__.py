@@ -1,0 +1,18 @@
+"""ONNX operators (onnx.ai/onnx/operators) in every version: shapes, casts, quantization."""
+
+from .casts import cast, cast_like, dequantize_linear, quantize_linear
+from .reshapes import request, reshape, shape, shape_of
+from .versions import Version, version
+
+__all__ = [
+    "Version",
+    "cast",
+    "cast_like",
+    "dequantize_linear",
+    "quantize_linear",
+    "request",
+    "reshape",
+    "shape",
+    "shape_of",
+    "version",
+]

@@ -1,0 +1,275 @@
+"""ONNX Cast, CastLike, QuantizeLinear and DequantizeLinear (onnx.ai/onnx/operators)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import casts
+from ...arrays import is_a, plain
+from ...dtypes import STRING, DType, dtype
+from ...errors import DTypeError, ReshapeError, shape_text
+from ...operations import dtype_of, reshape
+from ...tensor import Array, Tensor
+from .versions import SCALE_HAS_TYPE_OF_X, Version, version
+
+_ROUND_MODES = ("up", "down", "nearest")
+# The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.
+_DIVISIONS = {
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float32": "float32",
+    "float64": "float64",
+    "int32": "float64",
+    "float8_e8m0fnu": "float32",
+}
+
+# Shapes of a scale for the whole tensor.
+_SCALAR: tuple[tuple[int, ...], ...] = ((), (1,))
+
+Operand = NDArray[Any] | Tensor
+
+
+def cast(
+    x: Array, *, to: int | str, saturate: int = 1, round_mode: str = "up", opset: int = 25
+) -> Array:
+    """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) of an ndarray or Tensor.
+
+    `to` is a TensorProto.DataType: its code, or its name as Cast-1 has it. `saturate`
+    concerns float8 targets, `round_mode` float8_e8m0fnu. The operator leaves open what a
+    float beyond an integer's range becomes: it is clamped, and NaN is 0; integers of 2
+    and 4 bits get the low bits of the clamped int32, as the operator's test cases have it.
+    Strings are left to onnx's own evaluator. Raises DTypeError for dtypes that the
+    version does not list, ReshapeError for attributes that it does not have.
+
+    >>> import numpy as np
+    >>> cast(np.array([1.5, 1000, -0.0], np.float32), to=17).tolist()
+    [1.5, 448.0, -0.0]
+    """
+    row = version("Cast", opset)
+    return _cast(row, x, dtype(to, vocabulary="onnx"), saturate, round_mode)
+
+
+def cast_like(
+    x: Array,
+    target_type: Operand,
+    *,
+    saturate: int = 1,
+    round_mode: str = "up",
+    opset: int = 25,
+) -> Array:
+    """ONNX CastLike (15, 19, 21, 23, 24, 25): `cast` to the dtype of `target_type`.
+
+    >>> import numpy as np
+    >>> cast_like(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
+    array([ 1, -2], dtype=int8)
+    """
+    row = version("CastLike", opset)
+    return _cast(row, x, row.check(target_type, "output"), saturate, round_mode)
+
+
+def _cast(row: Version, x: Array, to: DType, saturate: int, round_mode: str) -> Array:
+    source = row.check(x, "input")
+    row.check_dtype(to, "output")
+    row.check_attributes(saturate=(saturate, 1), round_mode=(round_mode, "up"))
+    _flag(row, saturate)
+    if round_mode not in _ROUND_MODES:
+        raise ReshapeError(f"round_mode of {row} must be one of {_ROUND_MODES}, not {round_mode!r}")
+    if STRING in (source, to):
+        raise DTypeError(f"{row} from {source} to {to}: strings are left to onnx's own evaluator")
+    if source.kind == "float" and to.kind == "integer" and to.packed:
+        x = casts.cast(x, "int32")
+    mode = round_mode if to.name == "float8_e8m0fnu" else "nearest"
+    y: Array = casts.cast(x, to, saturate=bool(saturate), round_mode=mode)
+    return y
+
+
+def dequantize_linear(
+    x: Array,
+    x_scale: Operand,
+    x_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    opset: int = 25,
+) -> Array:
+    """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) of an ndarray or Tensor.
+
+    (x - x_zero_point) * x_scale in float32, rounded once to `output_dtype` (a
+    TensorProto.DataType; 0 is the scale's dtype). `x_scale` is a scalar, has one element
+    for each of `axis`, or with `block_size` (elements of `axis`) the shape of x, divided
+    and rounded up along `axis`; `x_zero_point` has the scale's shape and x's dtype.
+    Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> dequantize_linear(np.array([[0, 3], [128, 255]], np.uint8), np.float32([2, 4]),
+    ...     np.array([128, 3], np.uint8))
+    array([[-256.,    0.],
+           [   0., 1008.]], dtype=float32)
+    """
+    row = version("DequantizeLinear", opset)
+    row.check_attributes(axis=(axis, 1), block_size=(block_size, 0), output_dtype=(output_dtype, 0))
+    x, x_scale, x_zero_point = _array(x), _array(x_scale), _array(x_zero_point)
+    kind, scale_kind = row.check(x, "x"), row.check(x_scale, "x_scale")
+    if x_zero_point is not None:
+        _same_dtype(row, "x_zero_point", dtype_of(x_zero_point), "x", kind)
+    target = row.check_dtype(_onnx_dtype(output_dtype) or scale_kind, "y")
+    blocks = _blocks(row, x.shape, x_scale, x_zero_point, axis, block_size)
+    y: Array = casts.dequantize(
+        x, blocks(x_scale), zero_point=blocks(x_zero_point), block_shape=blocks.shape, dtype=target
+    )
+    return y
+
+
+def quantize_linear(
+    x: Array,
+    y_scale: Operand,
+    y_zero_point: Operand | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+    opset: int = 25,
+) -> Array:
+    """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) of an ndarray or Tensor.
+
+    x / y_scale in the dtype `precision` (a TensorProto.DataType; 0 is the scale's dtype),
+    rounded half to even for integers, + y_zero_point, saturated. y has the dtype of the
+    zero point, or `output_dtype`, or uint8. Shapes as in `dequantize_linear`. Scales of
+    int32 and float8_e8m0fnu have no division of their own: float64 and float32 stand in.
+    Raises DTypeError, ReshapeError for shapes and attributes, FormatError for scales of
+    0, infinity or NaN.
+
+    >>> import numpy as np
+    >>> quantize_linear(np.array([-1.0, 3, 1000], np.float32), np.float32(2), np.uint8(128))
+    array([128, 130, 255], dtype=uint8)
+    """
+    row = version("QuantizeLinear", opset)
+    row.check_attributes(
+        axis=(axis, 1),
+        block_size=(block_size, 0),
+        output_dtype=(output_dtype, 0),
+        precision=(precision, 0),
+        saturate=(saturate, 1),
+    )
+    _flag(row, saturate)
+    x, y_scale, y_zero_point = _array(x), _array(y_scale), _array(y_zero_point)
+    kind, scale_kind = row.check(x, "x"), row.check(y_scale, "y_scale")
+    if row.since in SCALE_HAS_TYPE_OF_X:
+        _same_dtype(row, "y_scale", scale_kind, "x", kind)
+    target = _onnx_dtype(output_dtype)
+    if y_zero_point is not None:
+        zero_kind = row.check(y_zero_point, "y")
+        if target is not None:
+            _same_dtype(row, "y_zero_point", zero_kind, "output_dtype", target)
+        target = zero_kind
+    target = row.check_dtype(target or dtype("uint8"), "y")
+    division = _division(row, _onnx_dtype(precision) or scale_kind)
+    blocks = _blocks(row, x.shape, y_scale, y_zero_point, axis, block_size)
+    scale, zero_point = blocks(casts.cast(y_scale, division)), blocks(y_zero_point)
+    if division.bits == 16:  # the quotient is rounded to it
+        x = casts.quantize(casts.cast(x, division), scale, dtype=division, block_shape=blocks.shape)
+        scale = np.ones(scale.shape, np.float32)
+    y: Array = casts.quantize(
+        x,
+        scale,
+        dtype=target,
+        zero_point=zero_point,
+        block_shape=blocks.shape,
+        saturate=bool(saturate),
+    )
+    return y
+
+
+def _flag(row: Version, saturate: int) -> None:
+    if not isinstance(saturate, int | np.integer) or saturate not in (0, 1):
+        raise ReshapeError(f"saturate of {row} must be 0 or 1, not {saturate!r}")
+
+
+def _onnx_dtype(code: int) -> DType | None:
+    """The dtype of a TensorProto.DataType; None for 0, UNDEFINED."""
+    return None if code == 0 else dtype(code, vocabulary="onnx")
+
+
+def _array(x: Any) -> Any:
+    """Scales and zero points may be NumPy's scalars; a subclass might lie about its shape."""
+    if is_a(x, np.generic):
+        return np.asarray(x)
+    return plain(x) if is_a(x, np.ndarray) else x
+
+
+def _same_dtype(row: Version, name: str, kind: DType, other: str, expected: DType) -> None:
+    if kind is not expected:
+        raise DTypeError(f"{name} of {row} must be {expected} as {other} is, not {kind}")
+
+
+def _division(row: Version, kind: DType) -> DType:
+    found = _DIVISIONS.get(kind.name)
+    if found is None:
+        raise DTypeError(f"{row} does not divide in {kind}")
+    return dtype(found)
+
+
+class _Blocks(NamedTuple):
+    """Scales and zero points of an operator as those of `shapejit.quantize`.
+
+    All of them get the shape `scales`, or stay as they are (None); `shape` is the
+    block_shape.
+    """
+
+    scales: tuple[int, ...] | None
+    shape: tuple[int, ...] | None
+
+    def __call__(self, x: Any) -> Any:
+        return x if x is None or self.scales is None else reshape(x, self.scales)
+
+
+def _blocks(
+    row: Version,
+    shape: tuple[int, ...],
+    scale: Operand,
+    zero_point: Operand | None,
+    axis: int,
+    block_size: int,
+) -> _Blocks:
+    """What one scale belongs to: everything, an index of the axis, or a block along it."""
+    for name, value in (("axis", axis), ("block_size", block_size)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise DTypeError(f"{name} of {row} must be an int, not {value!r}")
+    if zero_point is not None and zero_point.shape not in _alike(scale.shape):
+        raise ReshapeError(
+            f"the zero point of {row} must have the scale's shape {shape_text(scale.shape)}, "
+            f"not {shape_text(zero_point.shape)}"
+        )
+    if scale.shape in _SCALAR:
+        return _Blocks((), None)
+    about = f"the scale {shape_text(scale.shape)} of {row} for x {shape_text(shape)}"
+    if "axis" not in row.attributes:
+        raise ReshapeError(f"{about} must be a scalar (opset 13 has an axis)")
+    rank = len(shape)
+    if not -rank <= axis < rank:
+        raise ReshapeError(f"{about}: axis {axis} is not in [{-rank}, {rank - 1}]")
+    axis %= rank
+    if block_size < 0:
+        raise ReshapeError(f"{about}: block_size must not be negative, but is {block_size}")
+    if not block_size:
+        expected: tuple[int, ...] = (shape[axis],)
+    else:
+        expected = (*shape[:axis], -(-shape[axis] // block_size), *shape[axis + 1 :])
+    if scale.shape != expected:
+        blocks = f" and block_size {block_size}" if block_size else ""
+        raise ReshapeError(f"{about} must be {shape_text(expected)} for axis {axis}{blocks}")
+    if not block_size:
+        return _Blocks((*(1,) * axis, shape[axis], *(1,) * (rank - axis - 1)), None)
+    return _Blocks(None, (*(1,) * axis, int(block_size), *(1,) * (rank - axis - 1)))
+
+
+def _alike(shape: tuple[int, ...]) -> Sequence[tuple[int, ...]]:
+    """The shapes that mean the same: a scalar may be an array of one element."""
+    return _SCALAR if shape in _SCALAR else (shape,)

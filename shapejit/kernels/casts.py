@@ -1,0 +1,226 @@
+"""Copies that convert: boxes of elements are fetched, converted run by run, and stored.
+
+A box is a part of the target that fits into a cache with its source. `loops` walks the
+boxes, one row (size, then the steps in source, target, scales and zero points, then how
+far the last step goes back in each). `runs` holds, one row per run of a box, where it
+begins: on the stage or in the source, in the target, in the scales, in the zero points
+(words of `constants`), and how far up in their bytes its codes are. Source and target
+count bits, everything else bytes. `spots` are the places on the stage: of the fetched
+elements, of scales and zero points that were repeated there, of converted elements, and
+of packed ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .bits import move_bits
+from .codes import fill, pack, unpack
+from .constants import (
+    BACK,
+    BOX_SCALE,
+    BOX_SIZE,
+    BOX_SOURCE,
+    BOX_TARGET,
+    BOX_ZERO,
+    CONVERTED,
+    FETCHED,
+    HIGH,
+    LOW,
+    ONE_BY_ONE,
+    PACKED,
+    RUN_BY_RUN,
+    RUN_SCALE,
+    RUN_SHIFT,
+    RUN_SOURCE,
+    RUN_TARGET,
+    RUN_ZERO,
+    SCALES,
+    SPAN,
+    STREAMED,
+    TENSOR,
+    ZEROS,
+)
+from .conversions import convert
+from .copies import stream
+from .jit import Numbers, Table, kernel
+from .put_calls import put_by
+from .shares import take
+
+
+@kernel
+def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
+    """Where box `index` begins: in source, target (bits), scales and zero points (bytes)."""
+    source = target = scale = zero = 0
+    for k in range(loops.shape[0] - 1, -1, -1):
+        size = loops[k, BOX_SIZE]
+        at = index % size
+        index //= size
+        source += at * loops[k, BOX_SOURCE]
+        target += at * loops[k, BOX_TARGET]
+        scale += at * loops[k, BOX_SCALE]
+        zero += at * loops[k, BOX_ZERO]
+        if at == size - 1:
+            source -= loops[k, BACK + BOX_SOURCE]
+            target -= loops[k, BACK + BOX_TARGET]
+            scale -= loops[k, BACK + BOX_SCALE]
+            zero -= loops[k, BACK + BOX_ZERO]
+    return source, target, scale, zero
+
+
+@kernel
+def repeat_scales(
+    stage: int,
+    spots: Numbers,
+    scale: int,
+    zero: int,
+    plans: Numbers,
+    position: int,
+    put: int,
+) -> tuple[int, int]:
+    """Write the scales and zero points of a box side by side, where `plans` says how."""
+    if len(plans) > 0:
+        place, half = plans.ctypes.data, plans[0]
+        put_by(put, scale, stage + spots[SCALES], place + 8, position, 0)
+        scale = stage + spots[SCALES]
+        if half > 0:
+            put_by(put, zero, stage + spots[ZEROS], place + 8 * half, position, 0)
+            zero = stage + spots[ZEROS]
+    return scale, zero
+
+
+@kernel
+def cast_boxes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    runs: Table,
+    spots: Numbers,
+    fetch: Numbers,
+    scale_plans: Numbers,
+    entry: int,
+    put: int,
+    count: int,
+    block: int,
+    nbits: int,
+    scales: int,
+    scale_step: int,
+    zeros: int,
+    zero_step: int,
+) -> None:
+    """Convert elements of whole bytes; a run is `count` elements, `nbits` in the target."""
+    place, streamed = span.ctypes.data + 8 * SPAN, work[STREAMED] != 0
+    while take(work, span):
+        source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
+        for unit in range(span[LOW], span[HIGH]):
+            s, t, scale, zero = box_at(loops, unit)
+            begin = source + (s >> 3)
+            if len(fetch) > 0:
+                ahead = begin
+                if unit + 1 < span[HIGH]:
+                    ahead = source + (box_at(loops, unit + 1)[0] >> 3)
+                apart = ahead - begin
+                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
+                begin = stage + spots[FETCHED]
+            scale, zero = repeat_scales(
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+            )
+            for r in range(len(runs)):
+                into = target + ((t + runs[r, RUN_TARGET]) >> 3)
+                made = stage + spots[CONVERTED] if streamed else into
+                convert(
+                    entry,
+                    begin + runs[r, RUN_SOURCE],
+                    made,
+                    count,
+                    block,
+                    scale + runs[r, RUN_SCALE],
+                    scale_step,
+                    zero + runs[r, RUN_ZERO],
+                    zero_step,
+                    runs[r, RUN_SHIFT],
+                )
+                if streamed:
+                    stream(into, made, nbits >> 3)
+
+
+@kernel
+def cast_packed(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    runs: Table,
+    spots: Numbers,
+    fetch: Numbers,
+    scale_plans: Numbers,
+    entry: int,
+    put: int,
+    count: int,
+    block: int,
+    nbits: int,
+    scales: int,
+    scale_step: int,
+    zeros: int,
+    zero_step: int,
+    inner: Table,
+    reach: int,
+    source_bits: Any,
+    target_bits: Any,
+    unpacks: int,
+    packs: bool,
+) -> None:
+    """`cast_boxes` where source or target have several elements per byte.
+
+    `unpacks` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
+    loops, or 0: as bytes.
+    """
+    position, streamed = span[SPAN:], work[STREAMED] != 0
+    place = span.ctypes.data + 8 * SPAN
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        end = (source >> 3) + reach
+        for unit in range(span[LOW], span[HIGH]):
+            s, t, scale, zero = box_at(loops, unit)
+            begin = (source + s) >> 3
+            if len(fetch) > 0:
+                ahead = begin
+                if unit + 1 < span[HIGH]:
+                    ahead = (source + box_at(loops, unit + 1)[0]) >> 3
+                apart = ahead - begin
+                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
+                begin = stage + spots[FETCHED]
+            if unpacks == ONE_BY_ONE:
+                elements = count * len(runs)
+                begin = stage + spots[FETCHED]
+                fill(begin, source + s, inner, position, 0, elements, end, source_bits)
+            scale, zero = repeat_scales(
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+            )
+            for r in range(len(runs)):
+                codes = begin + runs[r, RUN_SOURCE]
+                if unpacks == RUN_BY_RUN:
+                    codes = stage + spots[FETCHED]
+                    unpack(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                into = target + t + runs[r, RUN_TARGET]
+                made = stage + spots[CONVERTED] if streamed or packs else into >> 3
+                convert(
+                    entry,
+                    codes,
+                    made,
+                    count,
+                    block,
+                    scale + runs[r, RUN_SCALE],
+                    scale_step,
+                    zero + runs[r, RUN_ZERO],
+                    zero_step,
+                    runs[r, RUN_SHIFT],
+                )
+                if packs:
+                    pack(stage + spots[PACKED], made, count, target_bits)
+                    move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
+                elif streamed:
+                    stream(into >> 3, made, nbits >> 3)

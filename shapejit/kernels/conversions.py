@@ -1,0 +1,202 @@
+"""Loops that convert numbers: from one representation to another, scaled or not.
+
+There is one generator: a Conversion names two representations and what is done between
+them, and becomes one small function of machine code that converts `count` elements side
+by side. Each element is decoded to a float32 or float64 (integers that only change
+their width stay integers), scaled, and rounded once to what it becomes.
+
+Codes narrower than a byte stand in a byte each, whose other bits are ignored in the
+source and zero in the target. With the JIT off, `plain_conversions` does the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+
+from ..compilation import apart
+from . import llvm, reference
+from .constants import LINE
+from .jit import COMPILED
+from .llvm import Builder, Value, emits
+from .number_vectors import Vector
+from .numbers import Conversion
+
+LANES = 16  # elements of the narrower loop; the wide one takes as many more as `WIDE`
+WIDE = 4
+AHEAD = 4096
+
+
+_compiled: dict[Conversion, tuple[int, Any]] = {}
+
+
+def entry(conversion: Conversion) -> int:
+    """What `convert` calls: the address of the compiled function."""
+    found = _compiled.get(conversion)
+    if found is None:
+        found = _compiled[conversion] = apart(_made, conversion)
+    return found[0]
+
+
+def _made(conversion: Conversion) -> tuple[int, Any]:
+    if not COMPILED:
+        return reference.entry(conversion), None
+    library = cpu_target.target_context.codegen().create_library("shapejit.conversion")
+    module = library.create_ir_module("shapejit.conversion")
+    _function(module, conversion)
+    with global_compiler_lock:
+        library.add_ir_module(module)
+        library.finalize()
+    # The library owns the machine code.
+    return library.get_pointer_to_function(NAME), library
+
+
+NAME = "shapejit_convert"
+# source, target, count, block, scale, scale step (bytes), zero point, its step, shift
+SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
+
+
+def _function(module: ir.Module, conversion: Conversion) -> None:
+    function = ir.Function(module, SIGNATURE, NAME)
+    function.linkage = "external"
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    source, target, count, block, scale, scale_step, zero, zero_step, shift = function.args
+    loops = _Loops(builder, conversion, shift)
+    one = ir.Constant(llvm.I64, 1)
+    if conversion.scales != "blocks":
+        loops.run(source, target, count, scale, zero)
+    else:
+        blocks = builder.udiv(count, block)
+        with _Counted(builder, blocks, one) as k:
+            done = builder.mul(k, block)
+            operands = [
+                builder.add(begin, builder.mul(k, step))
+                for begin, step in ((scale, scale_step), (zero, zero_step))
+            ]
+            where = [
+                builder.add(begin, builder.mul(done, ir.Constant(llvm.I64, nbytes)))
+                for begin, nbytes in (
+                    (source, conversion.source.nbytes),
+                    (target, conversion.target.nbytes),
+                )
+            ]
+            loops.run(where[0], where[1], block, operands[0], operands[1])
+    builder.ret_void()
+
+
+class _Counted:
+    """A loop of the builder: `with _Counted(builder, count, step) as index`."""
+
+    def __init__(self, builder: Any, count: Any, step: Any) -> None:
+        self.builder, self.count, self.step = builder, count, step
+
+    def __enter__(self) -> Any:
+        builder = self.builder
+        before = builder.block
+        self.head = builder.append_basic_block("loop")
+        body = builder.append_basic_block("body")
+        self.after = builder.append_basic_block("after")
+        builder.branch(self.head)
+        builder.position_at_end(self.head)
+        self.index = builder.phi(llvm.I64)
+        self.index.add_incoming(ir.Constant(llvm.I64, 0), before)
+        more = builder.icmp_signed("<", self.index, self.count)
+        builder.cbranch(more, body, self.after)
+        builder.position_at_end(body)
+        return self.index
+
+    def __exit__(self, *fault: object) -> None:
+        builder = self.builder
+        self.index.add_incoming(builder.add(self.index, self.step), builder.block)
+        builder.branch(self.head)
+        builder.position_at_end(self.after)
+
+
+class _Loops:
+    """The loops over one run: wide vectors, vectors of which the last reaches back, elements."""
+
+    def __init__(self, builder: Any, conversion: Conversion, shift: Any) -> None:
+        self.builder = builder
+        self.conversion = conversion
+        self.shift = shift
+
+    def run(self, source: Any, target: Any, count: Any, scale: Any, zero: Any) -> None:
+        """Convert `count` elements; scales and zero points are one, or as many."""
+        builder, lanes = self.builder, ir.Constant(llvm.I64, LANES)
+
+        def convert(index: Any, width: int) -> None:
+            self._elements(source, target, scale, zero, index, width)
+
+        with builder.if_else(builder.icmp_signed("<", count, lanes)) as (few, many):
+            with few, _Counted(builder, count, ir.Constant(llvm.I64, 1)) as index:
+                convert(index, 1)
+            with many:
+                wide = ir.Constant(llvm.I64, LANES * WIDE)
+                whole = builder.and_(count, ir.Constant(llvm.I64, -LANES * WIDE))
+                with _Counted(builder, whole, wide) as index:
+                    convert(index, LANES * WIDE)
+                rest = builder.sub(count, whole)
+                last = builder.sub(count, lanes)
+                with _Counted(builder, rest, lanes) as index:
+                    at = builder.add(whole, index)
+                    short = builder.icmp_signed(">", at, last)
+                    convert(builder.select(short, last, at), LANES)
+
+    def _elements(
+        self, source: Any, target: Any, scale: Any, zero: Any, index: Any, lanes: int
+    ) -> None:
+        made, builder = self.conversion, self.builder
+        vector = Vector(builder, lanes)
+
+        def at(begin: Any, nbytes: int) -> Any:
+            return builder.add(begin, builder.mul(index, ir.Constant(llvm.I64, nbytes)))
+
+        kind = vector.ints(8 * made.source.nbytes)
+        begin = at(source, made.source.nbytes)
+        codes = llvm.load(builder, begin, kind)
+        if lanes > LANES:
+            for line in range(0, lanes * made.source.nbytes, LINE):
+                llvm.ask(builder, builder.add(begin, ir.Constant(llvm.I64, AHEAD + line)))
+        codes = vector.unshifted(codes, made.source, self.shift)
+        if not made.arithmetic:
+            value = vector.resized(codes, made.source, made.target)
+        else:
+            value = vector.decoded(codes, made)
+            if made.scales:
+                operands: list[Any] = []
+                for begin, there in ((scale, True), (zero, bool(made.zeros))):
+                    float_type = vector.float_type(made.arithmetic)
+                    if not there:
+                        operands.append(None)
+                    elif made.scales == "each":
+                        place = at(begin, made.arithmetic // 8)
+                        operands.append(llvm.load(builder, place, vector.of(float_type)))
+                    else:
+                        lone = llvm.load(builder, begin, float_type)
+                        operands.append(llvm.splat(builder, lone, lanes))
+                value = vector.scaled(value, made, operands[0], operands[1])
+            value = vector.encoded(value, made)
+        llvm.store(builder, value, at(target, made.target.nbytes))
+
+
+@emits()
+def convert(
+    builder: Builder,
+    entry: Value,
+    src: Value,
+    dst: Value,
+    count: Value,
+    block: Value,
+    scale: Value,
+    scale_step: Value,
+    zero: Value,
+    zero_step: Value,
+    shift: Value,
+) -> None:
+    """Convert `count` elements from address to address by the function at `entry`."""
+    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
+    given = [src, dst, count, block, scale, scale_step, zero, zero_step, shift]
+    builder.call(function, given)

@@ -1,0 +1,89 @@
+"""The passes of a Program over memory: copies, some of which convert what they move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import engine
+from ..converting import launch
+from ..engine import Addresses, address_of
+from ..kernels.numbers import Conversion
+from ..layout import Layout
+from ..planning import planner
+from ..planning.casts import CastPlan, Scales, cast_plan
+from ..planning.plans import Plan
+
+
+class Pass(NamedTuple):
+    """One copy of the elements at `layout`, which become row-major elements of `unit` bits.
+
+    With a `conversion` they become other numbers; `scales` are laid out like the elements,
+    `begins` bytes behind the `operands` (scales, zero points).
+    """
+
+    layout: Layout
+    unit: int
+    conversion: Conversion | None = None
+    scales: Scales | None = None
+    operands: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
+    begins: tuple[int, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are written for one tensor."""
+        return (self.layout.size * self.unit + 7) // 8
+
+    @property
+    def plan(self) -> Plan | CastPlan:
+        """How it runs for one tensor."""
+        if self.conversion is None:
+            return planner.plan(self.layout)
+        return cast_plan(self.layout, self.unit, None, self.scales, 1)
+
+    def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
+        """From every source (bit addresses) to its target, which may begin within a byte."""
+        bits = targets & 7
+        for bit in np.unique(bits).tolist() if bits.any() else [0]:
+            src, dst = sources, targets
+            if bits.any():
+                src, dst = sources[bits == bit], targets[bits == bit]
+            into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
+            if self.conversion is None:
+                made = planner.compiled(self.layout, into=into, count=len(src))
+                engine.run(made, src & ~7, dst & ~7, fresh)
+            elif self.layout.size:
+                there = (a for a in self.operands if a is not None)
+                at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
+                given = self.layout, src & ~7, into, dst & ~7, self.unit, self.conversion
+                launch(*given, self.scales, (sum(at[:1]), sum(at[1:])), fresh)
+
+
+def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:
+    """Layouts of as many elements, each in row-major order, split into the same dims.
+
+    None where no split divides all of them.
+
+    >>> [x.shape for x in aligned([Layout.row_major((6, 4), 8), Layout.row_major((2, 12), 8)])]
+    [(2, 3, 4), (2, 3, 4)]
+    """
+    if 0 in layouts[0].shape:
+        return [Layout.of((0,), (x.bits,), x.offset, x.bits) for x in layouts]
+    left = [[dim for dim in zip(x.shape, x.strides, strict=True) if dim[0] > 1] for x in layouts]
+    split: list[list[tuple[int, int]]] = [[] for _ in layouts]
+    while left[0]:
+        count = min(dims[-1][0] for dims in left)
+        for dims, made in zip(left, split, strict=True):
+            size, stride = dims.pop()
+            if size % count:
+                return None
+            made.insert(0, (count, stride))
+            if size > count:
+                dims.append((size // count, stride * count))
+    return [
+        Layout.of([n for n, _ in dims], [s for _, s in dims], x.offset, x.bits)
+        for dims, x in zip(split, layouts, strict=True)
+    ]

@@ -1,0 +1,136 @@
+"""Conversions within a Program: values that can be compared, pickled and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..casts import ROUND_MODES
+from ..converting import Operands, cast_conversion, convert
+from ..dtypes import DType, dtype
+from ..errors import FormatError
+from ..kernels.numbers import Conversion
+from ..scaling import dequantize_operands, quantize_operands
+
+_CONSTANTS = ("float32", "float64", "int64")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array that an operation holds: its dtype (float32, float64 or int64), shape and bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _CONSTANTS:
+            raise FormatError(f"constants are {', '.join(_CONSTANTS)}, not {self.dtype!r}")
+        if prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
+            raise FormatError(f"a constant of shape {self.shape} has {len(self.data)} bytes")
+
+    @staticmethod
+    def of(array: NDArray[Any]) -> Constant:
+        """The Constant with an array's elements."""
+        return Constant(str(array.dtype), array.shape, array.tobytes())
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The elements, read-only."""
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+class Step(NamedTuple):
+    """A conversion of all elements into `kind`, by `operands` if it scales them."""
+
+    kind: DType
+    conversion: Conversion
+    operands: Operands | None = None
+
+    def repeated(self, shape: tuple[int, ...]) -> Step:
+        """The same with a scale of its own for each element."""
+        assert self.operands is not None
+        arrays = [
+            None if a is None else self.operands.repeated(a, shape)
+            for a in (self.operands.scale, self.operands.zero)
+        ]
+        assert arrays[0] is not None
+        operands = Operands(self.conversion, arrays[0], arrays[1], (1,) * len(shape))
+        return self._replace(operands=operands)
+
+    def new(self, x: NDArray[Any]) -> NDArray[Any]:
+        """The converted elements of an ndarray."""
+        made = np.empty(x.shape, self.kind.codes)
+        convert(x, made, self.conversion, self.operands, fresh=True)
+        return made
+
+
+class Expected(NamedTuple):
+    """What is known of an array that is converted."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
+    """The arguments that stand for operands in an operation."""
+    zero, zeros = operands.zero, operands.conversion.zeros
+    if zero is not None:
+        zero = zero.astype(np.int64) if zeros == "integer" else zero
+    blocks = operands.blocks if operands.scale.ndim else None
+    constant = None if zero is None else Constant.of(zero)
+    return Constant.of(operands.scale), constant, blocks, kind.name
+
+
+def cast_step(
+    kind: DType, shape: tuple[int, ...], name: str, saturate: bool, round_mode: str
+) -> Step:
+    """The Step of `cast`."""
+    if round_mode not in ROUND_MODES or type(saturate) is not bool:
+        raise FormatError(f"unknown saturate or round_mode: {saturate!r}, {round_mode!r}")
+    made = dtype(name)
+    return Step(made, cast_conversion(kind, made, saturate, round_mode))
+
+
+def dequantize_step(
+    kind: DType, shape: tuple[int, ...], scale: Any, zero: Any, blocks: Any, name: str
+) -> Step:
+    """The Step of `dequantize`."""
+    arrays = _arrays(scale, zero)
+    made, operands = dequantize_operands(Expected(kind, shape), *arrays, blocks, name)
+    return Step(made, operands.conversion, operands)
+
+
+def quantize_step(
+    kind: DType,
+    shape: tuple[int, ...],
+    scale: Any,
+    zero: Any,
+    blocks: Any,
+    name: str,
+    saturate: bool,
+) -> Step:
+    """The Step of `quantize`."""
+    arrays = _arrays(scale, zero)
+    made, operands = quantize_operands(Expected(kind, shape), *arrays, blocks, name, saturate)
+    return Step(made, operands.conversion, operands)
+
+
+def _arrays(scale: Any, zero: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    if type(scale) is not Constant or (zero is not None and type(zero) is not Constant):
+        raise FormatError("scales and zero points are Constants")
+    return scale.array, None if zero is None else zero.array
+
+
+def stacked(count: int, scale: Constant, zero: Constant | None, blocks: Any) -> tuple[Any, ...]:
+    """Scales, zero points and blocks for `count` stacked arrays."""
+    if blocks is None:
+        return scale, zero, blocks
+    arrays = (
+        None if c is None else Constant(c.dtype, (1, *c.shape), c.data) for c in (scale, zero)
+    )
+    return (*arrays, (count, *blocks))

@@ -1,0 +1,159 @@
+"""What a scaling or a quantisation is given, checked: see `casts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import operations
+from .converting import Operands, cast_conversion, convert, dtype_of, number_of
+from .dtypes import DType, dtype, fixed_width
+from .errors import DTypeError, FormatError, ReshapeError, shape_text
+from .kernels.numbers import Conversion
+from .request import integers
+from .tensor import Tensor
+
+FLOAT32 = dtype("float32")
+
+
+def flag(value: Any) -> bool:
+    """`saturate`, which is True or False."""
+    if value is True or value is False:
+        return bool(value)
+    raise DTypeError(f"saturate is True or False, not {value!r}")
+
+
+def dequantize_operands(
+    codes: Any, scale: Any, zero_point: Any, block_shape: Any, wanted: object
+) -> tuple[DType, Operands]:
+    """The result's dtype and the operands of `dequantize`, checked."""
+    source = dtype_of(codes)
+    come = number_of(source)
+    if source.kind in ("complex", "bool"):
+        raise DTypeError(f"codes are integers or floats, not {source}")
+    scales, scale_kind = _scale(scale)
+    kind = scale_kind if wanted is None else fixed_width(wanted)
+    made = number_of(kind)
+    if made.kind != "float" or kind.kind != "float":
+        raise DTypeError(f"dequantize makes floats, not {kind}")
+    zeros, zero = _zero_point(zero_point, scales, source)
+    blocks = _block_shape(block_shape, codes.shape, scales)
+    bits = 8 * scales.itemsize
+    lie = "blocks"
+    conversion = Conversion(come, made, bits, "dequantize", lie, zeros)
+    return kind, Operands(conversion, scales, zero, blocks)
+
+
+def quantize_operands(
+    x: Any, scale: Any, zero_point: Any, block_shape: Any, wanted: object, saturate: bool
+) -> tuple[DType, Operands]:
+    """The result's dtype and the operands of `quantize`, checked."""
+    source, kind = dtype_of(x), fixed_width(wanted)
+    come, made = number_of(source), number_of(kind)
+    if "complex" in (source.kind, kind.kind) or "bool" in (source.kind, kind.kind):
+        raise DTypeError(f"quantize makes codes of real numbers, not {kind} of {source}")
+    if made.kind == "table" or made.special == "unsigned":
+        raise DTypeError(f"quantize does not make {kind}")
+    scales, _ = _scale(scale)
+    wrong = ~np.isfinite(scales) | (scales == 0)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = f"scale{list(at)}" if at else "scale"
+        raise FormatError(
+            f"{place} is {scales[at]}: no number can be divided by it "
+            f"(scale has shape {shape_text(scales.shape)}, x {shape_text(x.shape)})"
+        )
+    zeros, zero = _zero_point(zero_point, scales, kind)
+    blocks = _block_shape(block_shape, x.shape, scales)
+    narrow = made.kind == "float" and made.bits == 8
+    keep = flag(saturate) or not narrow
+    bits = 8 * scales.itemsize
+    conversion = Conversion(come, made, bits, "quantize", "blocks", zeros, keep)
+    return kind, Operands(conversion, scales, zero, blocks)
+
+
+def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
+    """Scales as float32 or float64 side by side, and their own dtype."""
+    if isinstance(scale, int | float) and not isinstance(scale, bool):
+        return np.asarray(scale, np.float32), FLOAT32
+    if isinstance(scale, np.generic):
+        scale = np.asarray(scale)
+    given = operations.checked(scale)
+    kind = dtype_of(given)
+    if kind.kind != "float" or (kind.format and kind.format.table):
+        raise DTypeError(f"scales are floats, not {kind}")
+    return _floats(given, "float64" if kind.name == "float64" else "float32"), kind
+
+
+def _floats(x: Any, name: str) -> NDArray[Any]:
+    """Numbers as floats of 32 or 64 bits, side by side."""
+    given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
+    if dtype_of(given).name == name:
+        return np.asarray(operations.ascontiguous(given))
+    made = np.empty(given.shape, name)
+    conversion = cast_conversion(dtype_of(given), dtype(name))
+    convert(given, made, conversion, None, fresh=True)
+    return made
+
+
+def _zero_point(
+    zero_point: Any, scales: NDArray[Any], codes: DType
+) -> tuple[str, NDArray[Any] | None]:
+    """ "integer", "float" or "" where there is none, and zero points as floats."""
+    if zero_point is None:
+        return "", None
+    if isinstance(zero_point, bool):
+        raise DTypeError("zero points are numbers, not bool")
+    if isinstance(zero_point, int):
+        given: Any = np.asarray(np.clip(zero_point, -(2**63), 2**63 - 1), np.int64)
+    elif isinstance(zero_point, float | np.generic):
+        given = np.asarray(zero_point)
+    else:
+        given = operations.checked(zero_point)
+    kind = dtype_of(given)
+    if kind.kind not in ("integer", "float"):
+        raise DTypeError(f"zero points are integers or floats, not {kind}")
+    if given.shape not in ((), scales.shape):
+        raise ReshapeError(
+            f"zero_point has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
+            f"a zero point is a scalar, or there is one per scale"
+        )
+    made = _floats(given, f"float{8 * scales.itemsize}")
+    if kind.kind == "integer" and codes.kind == "integer":
+        low, high = number_of(codes).range
+        wrong = (made < low) | (made > high)
+        if wrong.any():
+            raise FormatError(
+                f"zero point {made[wrong].reshape(-1)[0]:g} is out of the range of {codes}, "
+                f"{low} to {high} (zero_point has shape {shape_text(given.shape)})"
+            )
+    if made.ndim == 0:
+        made = np.array(np.broadcast_to(made, scales.shape), order="C")
+    return kind.kind, made
+
+
+def _block_shape(block_shape: Any, shape: tuple[int, ...], scales: NDArray[Any]) -> tuple[int, ...]:
+    """The elements per scale along each dim."""
+    if scales.ndim == 0:
+        if block_shape is not None:
+            raise ReshapeError("one scale for all elements has no block_shape")
+        return ()
+    facts = f"scale has shape {shape_text(scales.shape)}, codes {shape_text(shape)}"
+    if scales.ndim != len(shape):
+        raise ReshapeError(f"scale must be 0-D or have the rank of the codes: {facts}")
+    if block_shape is None:
+        fit = all(n in (1, size) for n, size in zip(scales.shape, shape, strict=True))
+        if not fit:
+            raise ReshapeError(f"without block_shape each dim of scale is 1 or the codes': {facts}")
+        pairs = zip(scales.shape, shape, strict=True)
+        return tuple(1 if n == size else max(1, size) for n, size in pairs)
+    blocks = integers(block_shape, "block_shape", "block_shape")
+    facts += f", block_shape {shape_text(blocks)}"
+    if len(blocks) != len(shape) or any(block < 1 for block in blocks):
+        raise ReshapeError(f"block_shape has one size of at least 1 per dim: {facts}")
+    wanted = tuple(-(-size // block) for size, block in zip(shape, blocks, strict=True))
+    if scales.shape != wanted:
+        raise ReshapeError(f"scale must have shape {shape_text(wanted)}: {facts}")
+    return tuple(min(block, max(1, size)) for size, block in zip(shape, blocks, strict=True))

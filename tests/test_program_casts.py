@@ -1,0 +1,146 @@
+"""Casts and scales within programs give what they give step by step."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shapejit as sj
+
+DTYPES = ["int4", "uint8", "float32", "bfloat16"]
+
+
+def steps(rng, shape):
+    """A few operations on a Tensor or an ndarray of a shape, at least one of them a conversion."""
+    made, kinds = [], ["float32", "bfloat16", "int8", "float8_e4m3fn"]
+    for choice in [*rng.integers(0, 6, rng.integers(1, 5)), rng.integers(4, 6)]:
+        if choice == 0:
+            axes = tuple(map(int, rng.permutation(len(shape))))
+            made.append(lambda t, axes=axes: sj.permute_dims(t, axes))
+            shape = tuple(shape[axis] for axis in axes)
+        elif choice == 1:
+            size = int(np.prod(shape))
+            rows = int(rng.choice([n for n in range(1, size + 1) if size % n == 0]))
+            shape = (rows, size // rows)
+            made.append(lambda t, shape=shape: sj.reshape(t, shape))
+        elif choice == 2:
+            made.append(lambda t: t[::-1])
+        elif choice == 3 and shape[0] > 1:
+            made.append(lambda t: t[1:])
+            shape = (shape[0] - 1, *shape[1:])
+        elif choice == 4:
+            kind = str(rng.choice(kinds))
+            made.append(lambda t, kind=kind: sj.cast(t, kind))
+        elif choice == 5:
+            blocks = tuple(int(rng.integers(1, n + 1)) for n in shape)
+            counts = tuple(-(-n // b) for n, b in zip(shape, blocks, strict=True))
+            scale = rng.uniform(0.5, 2, counts).astype(np.float32)
+            settings = {"block_shape": blocks, "dtype": "bfloat16"}
+            made.append(lambda t, s=scale, k=settings: sj.dequantize(t, s, **k))
+    return made
+
+
+def done(x, operations):
+    for operation in operations:
+        x = operation(x)
+    return x
+
+
+def same(found, wanted):
+    found, wanted = (np.ascontiguousarray(x) for x in (found, wanted))
+    return found.dtype == wanted.dtype and found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_chains(seed):
+    rng = np.random.default_rng(seed)
+    shape = tuple(int(n) for n in rng.integers(1, 9, rng.integers(1, 4)))
+    kind = DTYPES[seed % len(DTYPES)]
+    operations = steps(rng, shape)
+    x = sj.cast(rng.integers(0, 8, shape).astype(np.uint8), kind)
+    t = sj.pack(x) if kind == "int4" else sj.asarray(x)
+    wanted = done(x, operations)
+    program = sj.plan(shape, kind, lambda t: done(t, operations))
+    assert (program.shape, program.result_dtype.numpy) == (wanted.shape, wanted.dtype)
+    assert same(program(x), wanted)
+    assert program(t).tobytes() == done(t, operations).tobytes()
+    assert all(same(found, wanted) for found in program.map([x, x.copy(), x]))
+    assert all(same(found, wanted) for found in program.map(np.stack([x, x])))
+    out = np.empty(wanted.shape, wanted.dtype)
+    assert program(x, out=out) is out
+    assert same(out, wanted)
+    again = pickle.loads(pickle.dumps(program))
+    assert again == program
+    assert same(again(x), wanted)
+
+
+def test_images():
+    """A loader's line is one launch: images normalised, channels first."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (40, 56, 48, 3), dtype=np.uint8)
+    mean, std = (rng.uniform(1, 2, (3, 1, 1)).astype(np.float32) for _ in range(2))
+    wanted = (x.transpose(0, 3, 1, 2).astype(np.float32) - mean) * (1 / std)
+    program = sj.plan(
+        x.shape[1:],
+        "uint8",
+        lambda t: t.permute_dims((2, 0, 1)).dequantize(1 / std, zero_point=mean),
+    )
+    assert len(program.steps) == 1
+    slab = np.empty(wanted.shape, np.float32)
+    assert program.map(list(x), out=slab) is slab
+    assert np.array_equal(slab, wanted)
+    assert np.array_equal(program.map(x), wanted)
+
+
+def test_patches_are_one_pass():
+    x = np.arange(224 * 224 * 3).reshape(224, 224, 3).astype(np.uint8)
+    scale = np.array([0.5, 2, 4], np.float32).reshape(1, 1, 3)
+    program = sj.plan(
+        x.shape,
+        "uint8",
+        lambda t: (
+            t.dequantize(scale)
+            .reshape((14, 16, 14, 16, 3))
+            .permute_dims((0, 2, 1, 3, 4))
+            .reshape((196, 768))
+            .cast("float32")
+        ),
+    )
+    assert len(program.steps) <= 2
+    wanted = (x * scale).reshape(14, 16, 14, 16, 3).transpose(0, 2, 1, 3, 4).reshape(196, 768)
+    assert np.array_equal(program(x), wanted)
+
+
+def test_hostile_pickles():
+    program = sj.plan((4, 6), "uint8", lambda t: t.dequantize(np.ones((4, 1), np.float32)))
+    ((name, (scale, zero, blocks, kind)),) = program.ops
+    for given in [
+        (scale, zero, (3, 6), kind),
+        (scale, scale.array, blocks, kind),
+        (scale, zero, blocks, "int8"),
+        (b"", zero, blocks, kind),
+        (scale, zero),
+    ]:
+        with pytest.raises(sj.FormatError):
+            sj.Program((4, 6), sj.dtype("uint8"), ((name, given),))
+    with pytest.raises(sj.FormatError, match="bytes"):
+        type(scale)("float32", (1 << 40,), b"")
+
+
+def test_dtypes_that_numpy_lacks():
+    program = sj.plan((3,), "uint8", lambda t: t.cast("uint3"))
+    with pytest.raises(sj.DTypeError, match="uint3"):
+        program(np.zeros(3, np.uint8))
+    assert program(sj.asarray(np.arange(3, dtype=np.uint8))).unpack().tolist() == [0, 1, 2]
+
+
+def test_results_are_of_the_new_dtype():
+    program = sj.plan((2, 3), "float32", lambda t: t.T.cast("bfloat16"))
+    assert program.nbytes == 12
+    assert "float32 -> bfloat16" in str(program)
+    with pytest.raises(sj.DTypeError):
+        program(np.zeros((2, 3), np.float32), out=np.zeros((3, 2), np.float32))
+    out = np.zeros((3, 2), ml_dtypes.bfloat16)
+    assert program(np.ones((2, 3), np.float32), out=out) is out
+    assert (out == 1).all()
