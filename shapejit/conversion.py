@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from .casts import cast
 from .dialects import onednn, onnx, openvino
-from .errors import DTypeError, ReshapeError, quoted, shown
+from .dtypes import DType, dtype
+from .errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from .files import safetensors
 from .files.pieces import Scratch, pieces
 from .files.safetensors import Checkpoint, New, Path
@@ -71,39 +76,67 @@ def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool 
 class Rule:
     """One step for every tensor whose whole name `pattern` matches.
 
-    `option` is `"reshape"` or `"permute"`, `values` the shape (with its 0 and -1)
-    or the axes.
+    `option` is a row of `OPTIONS`: `"reshape"`, `"permute"` or `"cast"`; `values` the shape
+    (with its 0 and -1), the axes, or the name of the dtype.
     """
 
     option: str
     pattern: re.Pattern[str]
-    values: tuple[int, ...]
+    values: tuple[Any, ...]
 
     def __str__(self) -> str:
         return f"--{self.option} {self.pattern.pattern}={','.join(map(str, self.values))}"
 
 
+def _ints(given: str, text: str) -> tuple[int, ...]:
+    """Integers between commas, or none."""
+    ints = text.split(",") if text.strip() else []
+    for token in ints:
+        # No int64 has more digits, and int() may refuse to read them.
+        if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
+            raise ReshapeError(f"{given}: {quoted(token)} is not an integer")
+    return tuple(map(int, ints))
+
+
+def _dtype(given: str, text: str) -> tuple[str]:
+    """The name of a dtype that a safetensors file can have, in its words or in ours."""
+    for vocabulary in (None, "safetensors"):
+        with suppress(DTypeError):
+            kind = dtype(text, vocabulary)
+            if kind.safetensors is None:
+                raise FormatError(f"{given}: a safetensors file cannot have {kind} elements")
+            return (kind.name,)
+    raise DTypeError(f"{given}: unknown dtype {quoted(text)}")
+
+
+OPTIONS: dict[str, tuple[str, Callable[[str, str], tuple[Any, ...]]]] = {
+    # what stands behind the '=', and how it is read
+    "reshape": ("INTS", _ints),
+    "permute": ("INTS", _ints),
+    "cast": ("DTYPE", _dtype),
+}
+
+
 def rule(option: str, text: str) -> Rule:
-    """The rule written as `REGEX=INTS`; it is split at the last `=`, and INTS may be empty.
+    """The rule written as `REGEX=INTS` or `REGEX=DTYPE`; it is split at the last `=`.
+
+    INTS may be empty.
 
     >>> rule("reshape", r".*\\.weight=12,64,-1").values
     (12, 64, -1)
     """
     given = f"--{option} {quoted(text)}"
+    words, read = OPTIONS[option]
     pattern, split, values = text.rpartition("=")
     if not split:
-        raise ReshapeError(f"{given} is not of the form REGEX=INTS: it has no '='")
-    ints = values.split(",") if values.strip() else []
-    for token in ints:
-        # No int64 has more digits, and int() may refuse to read them.
-        if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
-            raise ReshapeError(f"{given}: {quoted(token)} is not an integer")
+        raise ReshapeError(f"{given} is not of the form REGEX={words}: it has no '='")
+    found = read(given, values)
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as fault:
         reason = f"{given}: {quoted(pattern)} is not a regular expression: {fault}"
         raise ReshapeError(reason) from None
-    return Rule(option, compiled, tuple(map(int, ints)))
+    return Rule(option, compiled, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,30 +146,62 @@ class Change:
     `stages` are Layouts that are applied in turn: the first to the source's
     bytes, each other one to a row-major copy of the stage before. The last
     stage is written in row-major order; a reshape at the end never copies,
-    since it does not change that order. `rules` counts the rules that matched.
+    since it does not change that order. Then the elements are cast to each of `casts`.
+    `rules` counts the rules that matched.
     """
 
     name: str
     source: Stored
     shape: tuple[int, ...]
     stages: tuple[Layout, ...]
+    casts: tuple[DType, ...]
+    saturate: bool
     rules: int
 
     @property
+    def dtype(self) -> DType:
+        """What the elements are in the destination."""
+        return self.casts[-1] if self.casts else self.source.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements in the destination."""
+        return self.dtype.nbytes(prod(self.shape))
+
+    @property
     def moves(self) -> bool:
-        """Whether elements change their order; otherwise only the header may change."""
-        return len(self.stages) > 1 or not self.stages[-1].contiguous
+        """Whether elements change, or their order; otherwise only the header may change."""
+        return bool(self.casts) or len(self.stages) > 1 or not self.stages[-1].contiguous
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The new packed bytes in order, read from the file into `source`."""
         first = self.source.with_layout(self.stages[0])
         if len(self.stages) == 1:
-            return first.pieces(source, result)
-        return pieces(self._later_stages(first.tensor()), result)
+            found = first.pieces(source, result)
+        else:
+            found = pieces(self._later_stages(first.tensor()), result)
+        return self._cast(found) if self.casts else found
+
+    def _cast(self, found: Iterator[Bytes]) -> Iterator[Bytes]:
+        """The pieces, cast; all but the last of eight elements or a multiple of them."""
+        kind, size = self.source.dtype, prod(self.shape)
+        left, done = np.empty(0, np.uint8), 0
+        for piece in found:
+            data = np.concatenate([left, piece]) if left.size else piece
+            last = 8 * data.size >= kind.bits * (size - done)
+            whole = data.size if last else data.size // kind.bits * kind.bits
+            count = size - done if last else 8 * whole // kind.bits
+            left, done = data[whole:].copy(), done + count
+            yield self._converted(Tensor.frombuffer(data[:whole], kind, (count,))).buffer
+
+    def _converted(self, tensor: Tensor) -> Tensor:
+        for kind in self.casts:
+            tensor = cast(tensor, kind, saturate=self.saturate)
+        return tensor
 
     def result(self, tensor: Tensor) -> Tensor:
         """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
-        return self._later_stages(tensor.with_layout(self.stages[0]))
+        return self._converted(self._later_stages(tensor.with_layout(self.stages[0])))
 
     def _later_stages(self, tensor: Tensor) -> Tensor:
         for layout in self.stages[1:]:
@@ -171,28 +236,30 @@ class Conversion:
     @property
     def nbytes(self) -> int:
         """Bytes of tensor data that will be written."""
-        return self.checkpoint.nbytes
+        return sum(change.nbytes for change in self.changes)
 
     def write(self, path: Path, progress: Callable[[int], object] | None = None) -> Report:
         """Write the converted checkpoint, as `files.safetensors.write` does."""
         start = time.perf_counter()
         memory = Scratch(), Scratch()
-        new = [
-            New(c.name, c.source.dtype, c.shape, partial(c.pieces, *memory)) for c in self.changes
-        ]
+        new = [New(c.name, c.dtype, c.shape, partial(c.pieces, *memory)) for c in self.changes]
         safetensors.write(path, new, self.checkpoint.metadata, progress)
         return Report(
             tensors=len(self.changes),
             changed=sum(c.rules > 0 for c in self.changes),
             moved=sum(c.moves for c in self.changes),
-            bytes_read=self.nbytes,
+            bytes_read=self.checkpoint.nbytes,
             bytes_written=self.nbytes,
             seconds=time.perf_counter() - start,
         )
 
 
-def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Conversion:
+def plan(
+    checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect, saturate: bool = True
+) -> Conversion:
     """The changes that `rules`, applied in order, make to each tensor; reads no data.
+
+    `saturate` is that of all casts.
 
     Raises ReshapeError or DTypeError, with the file, the tensor and the rule,
     for a rule that does not fit, and for one that matches no tensor.
@@ -201,7 +268,7 @@ def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Con
         if not any(map(r.pattern.fullmatch, checkpoint.tensors)):
             raise ReshapeError(f"{shown(checkpoint.path)}: no tensor has a name that {r} matches")
     changes = []
-    known: dict[tuple[object, ...], tuple[tuple[int, ...], tuple[Layout, ...]]] = {}
+    known: dict[tuple[object, ...], _Steps] = {}
     for name in checkpoint.tensors:
         tensor = checkpoint.stored(name)
         own = [r for r in rules if r.pattern.fullmatch(name)]
@@ -209,19 +276,25 @@ def plan(checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect) -> Con
         if key not in known:
             where = f"{shown(checkpoint.path)}: tensor {quoted(name)}"
             known[key] = _stages(tensor, own, reshape, where)
-        changes.append(Change(name, tensor, *known[key], len(own)))
+        changes.append(Change(name, tensor, *known[key], saturate, len(own)))
     return Conversion(checkpoint, tuple(changes))
 
 
-def _stages(
-    tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str
-) -> tuple[tuple[int, ...], tuple[Layout, ...]]:
-    """The final shape, and the `stages` of a Change."""
+# The final shape, the `stages` and the `casts` of a Change.
+_Steps = tuple[tuple[int, ...], tuple[Layout, ...], tuple[DType, ...]]
+
+
+def _stages(tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str) -> _Steps:
 
     def apply(t: Tensor) -> Tensor:
         for r in rules:
             with _named(where, r):
-                made = t.permute_dims(r.values) if r.option == "permute" else reshape(t, r.values)
+                if r.option == "cast":
+                    made = cast(t, *r.values)
+                elif r.option == "permute":
+                    made = t.permute_dims(r.values)
+                else:
+                    made = reshape(t, r.values)
                 if made.ndim > safetensors.MAX_RANK:
                     more = f"{made.ndim} dims are more than the {safetensors.MAX_RANK} of a file"
                     raise ReshapeError("cannot reshape", t.shape, r.values, (more,))
@@ -229,8 +302,11 @@ def _stages(
         return t
 
     layout = tensor.layout
-    made = route(traced(apply, layout.shape, tensor.dtype), layout, tensor.dtype)
-    return made.result.shape, tuple(step.layout for step in made.fills)
+    ops = traced(apply, layout.shape, tensor.dtype)
+    # Elements are cast in the order of the destination: moves and casts may change places.
+    casts = tuple(dtype(given[0]) for name, given in ops if name == "cast")
+    made = route([op for op in ops if op[0] != "cast"], layout, tensor.dtype)
+    return made.result.shape, tuple(step.layout for step in made.fills), casts
 
 
 @contextmanager

@@ -365,3 +365,60 @@ def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, 
     result = safetensors.read(folder / "b").tensors["x"]
     assert result.shape == wanted.shape
     assert elements_of(result).tobytes() == wanted.tobytes()
+
+
+# Casts
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("float32", "bfloat16"),
+        ("float6_e2m3fn", "float32"),
+        ("float32", "float6_e2m3fn"),
+        ("float8_e4m3fn", "float4_e2m1fn"),
+        ("int64", "float16"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(4,), (3, 8), (5, 0), (132, 8193)])
+def test_casts(tmp_path, source, target, shape):
+    """As sj.cast, whatever the pieces are that the file is read in."""
+    t = sj.cast(numbered("uint8" if shape == (132, 8193) else "int8", shape), source)
+    found = checkpoint(tmp_path / "a", {"t": t, "other": t})
+    made = plan(found, ("permute", "t=" + ",".join(map(str, range(len(shape))[::-1]))),
+                ("cast", f"t={target}"))  # fmt: skip
+    report = made.write(tmp_path / "b")
+    written = safetensors.read(tmp_path / "b")
+    wanted = sj.cast(t.permute_dims(tuple(range(len(shape))[::-1])), target)
+    assert written.tensors["t"].dtype is wanted.dtype
+    assert written.tensors["t"].shape == wanted.shape
+    assert written.tensors["t"].tobytes() == wanted.tobytes()
+    assert written.tensors["other"].tobytes() == t.tobytes()
+    assert report.bytes_written == wanted.nbytes + t.nbytes
+
+
+def test_casts_one_after_the_other(tmp_path):
+    """Each is rounded by itself, and overflows as --saturate says."""
+    x = np.array([1.0, 1.03, 500, -1e9], np.float32)
+    found = checkpoint(tmp_path / "a", {"t": sj.asarray(x)})
+    rules = [conversion.rule("cast", "t=BF16"), conversion.rule("cast", "t=float8_e4m3fn")]
+    for saturate in (True, False):
+        made = conversion.plan(found, rules, conversion.dialect(), saturate)
+        made.write(tmp_path / "b")
+        wanted = sj.cast(sj.cast(x, "bfloat16"), "float8_e4m3fn", saturate=saturate)
+        assert safetensors.read(tmp_path / "b").tensors["t"].tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "reason"),
+    [
+        ("t=float7", sj.DTypeError, "unknown dtype 'float7'"),
+        ("t=complex64", sj.DTypeError, "complex"),
+        ("t=nf4", sj.FormatError, "cannot have nf4"),
+        ("t", sj.ReshapeError, "REGEX=DTYPE"),
+    ],
+)
+def test_casts_that_are_refused(tmp_path, text, error, reason):
+    found = checkpoint(tmp_path / "a", {"t": sj.asarray(np.zeros(3, np.float32))})
+    with pytest.raises(error, match=reason):
+        plan(found, ("cast", text))

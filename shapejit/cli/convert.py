@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
@@ -21,6 +21,7 @@ SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect ca
 _RULES = {
     "reshape": ("SHAPE", "a shape, as --spec understands it"),
     "permute": ("AXES", "dim i of the result is dim AXES[i] of the source"),
+    "cast": ("DTYPE", "a dtype, as bfloat16 or BF16"),
 }
 
 
@@ -65,6 +66,13 @@ def _options(parser: ArgumentParser) -> None:
             help=text,
         )
 
+    parser.add_argument(
+        "--saturate",
+        action=BooleanOptionalAction,
+        default=True,
+        help="what a cast to float8 makes of numbers beyond its range: the largest, or inf or NaN",
+    )
+
 
 def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
     return lambda text: (option, text)
@@ -74,7 +82,7 @@ def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
     reshape = conversion.dialect(**given)
     rules = [conversion.rule(*words) for words in args.rules]
-    plan = conversion.plan(safetensors.read(args.source), rules, reshape)
+    plan = conversion.plan(safetensors.read(args.source), rules, reshape, args.saturate)
     with ExitStack() as stack:
 
         @cache
