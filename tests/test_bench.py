@@ -15,6 +15,7 @@ from views import packed_bytes
 import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import (
+    casts,
     cliffs,
     comparison,
     firstcall,
@@ -138,6 +139,19 @@ def test_every_packed_case_is_the_same_by_every_way(case):
         assert np.array_equal(theirs, made), name
     made[made.size // 2] ^= 1
     assert not small.proved(base, out)
+
+
+@pytest.mark.parametrize("case", casts.cases(), ids=lambda case: case.id)
+def test_every_cast_is_the_same_by_every_way(case):
+    small = case.scaled(2**-13)
+    base, out = small.source(), small.output()
+    small.ours(base, out)()
+    assert small.proved(base, out)
+    theirs = np.asarray(small.rivals()["ml_dtypes"]())
+    assert np.array_equal(packed.raw_of(theirs), packed.raw_of(out.unpack()))
+    out.buffer[out.buffer.size // 2] ^= 1
+    assert not small.proved(base, out)
+    assert 2 * small.moved >= base.nbytes + out.nbytes
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, operations
+from . import casts, packed
 from .cases import MIB, Case
 from .machine import thread_count
 from .measure import Clock, clock, turns
-from .packed import RIVAL_BYTES, SUITE, PackedCase, raw_of
+from .packed import RIVAL_BYTES, PackedCase, raw_of
 from .peers import Peer
 from .worker import CHECKED
 
@@ -278,7 +279,7 @@ def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
         own = [row for row in rows if row.case.suite == suite]
         names = list(dict.fromkeys(row.case.part for row in own))
         parts = [("all", own)]
-        if len(names) > 1 or suite == SUITE:
+        if len(names) > 1 or suite in (casts.SUITE, packed.SUITE):
             parts += [(name, [r for r in own if r.case.part == name]) for name in names]
         for name, part in parts:
             large = [row for row in part if row.counted] or part

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import cliffs, packed, ttc, workloads
+from . import casts, cliffs, packed, ttc, workloads
 from .cases import Case
 
 Look = Callable[[NDArray[Any]], NDArray[Any]]
@@ -133,6 +133,7 @@ SUITES = {
     cliffs.SUITE: Suite(cliffs.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True),
     "fresh": Suite(workloads.fresh, "the workloads without out="),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
+    casts.SUITE: Suite(casts.cases, "casts and scales, with limits, beside ml_dtypes", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
     BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
 }
