@@ -15,11 +15,12 @@ CASES = {
     "int8-float32": ("int8", "float32", 0),
     "int4-blocks-of-32": ("int4", "bfloat16", 32),
     "float4-blocks-of-16": ("float4_e2m1fn", "bfloat16", 16),
+    "quantize-int8-rows": ("float32", "int8", 1024),
 }
 
 
 class Casts(OverMemcpy):
-    """Casts and dequantizations, rows and transposed"""
+    """Casts, dequantizations and quantizations, rows and transposed"""
 
     params = [f"{case}{turn}" for case in CASES for turn in ("", "-transposed")]
     compared = params[::3]
@@ -29,7 +30,7 @@ class Casts(OverMemcpy):
         return self.measured()
 
     def ways(self, case):
-        sj = installed("cast", "dequantize")
+        sj = installed("cast", "dequantize", "quantize")
         source, target, block = CASES[case.removesuffix("-transposed")]
         numbers = np.arange(-100, 100, dtype=np.float32)
         x = sj.cast(sj.asarray(np.resize(numbers, (1024, ratios.NBYTES // 4096))), source)
@@ -40,7 +41,8 @@ class Casts(OverMemcpy):
         out = sj.cast(x, target)
         if block:
             settings = {"block_shape": blocks, "dtype": target, "out": out}
-            ours = lambda: sj.dequantize(x, scale, **settings)  # noqa: E731
+            scaled = sj.dequantize if target == "bfloat16" else sj.quantize
+            ours = lambda: scaled(x, scale, **settings)  # noqa: E731
         else:
             ours = lambda: sj.cast(x, target, out=out)  # noqa: E731
         return {OURS: ours, "memcpy": memcpy_of((x.nbytes + out.nbytes) // 2)}
