@@ -48,6 +48,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
     `kind` is the dtype of the source. A conversion is done by the copy around it.
     Raises ReshapeError where a VIEW is asked for that does not exist.
 
+    >>> from shapejit.dtypes import dtype
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
     >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1

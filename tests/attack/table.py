@@ -38,7 +38,7 @@ ATTACKS = {
         batches.case, "every operation on every dtype, one tensor to 2000, at guarded pages", 30
     ),
     "casts": Attack(
-        casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 60
+        casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 12
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 300),
