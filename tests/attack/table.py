@@ -40,11 +40,11 @@ ATTACKS = {
     "casts": Attack(
         casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 12
     ),
-    "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 300),
-    "hostile": Attack(hostile.case, "arguments that nobody should pass", 300),
-    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 150),
-    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 200),
-    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 4),
+    "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 200),
+    "hostile": Attack(hostile.case, "arguments that nobody should pass", 200),
+    "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 100),
+    "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 150),
+    "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 2),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
     "growth": Attack(crossings.growth, "the time that thousands of these take", 0),
