@@ -18,6 +18,7 @@ from . import engine, operations
 from .dtypes import DType, fixed_width
 from .engine import Addresses
 from .errors import DTypeError
+from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion, Number
 from .kernels.plain_conversions import plain
 from .layout import Layout
@@ -153,7 +154,8 @@ def convert(
     """Convert the elements of `source` into `target`, row-major, of the same shape."""
     if source.size == 0:
         return
-    if source.size <= FEW and "numba" not in sys.modules:
+    few = source.size <= FEW and source.ndim <= MAX_RANK
+    if few and "numba" not in sys.modules:
         _convert_few(source, target, conversion, operands)
         return
     place, layout = place_of(source)

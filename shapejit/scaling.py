@@ -77,7 +77,10 @@ def quantize_operands(
 def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
     """Scales as float32 or float64 side by side, and their own dtype."""
     if isinstance(scale, int | float) and not isinstance(scale, bool):
-        return np.asarray(scale, np.float32), FLOAT32
+        try:
+            return np.asarray(float(scale), np.float32), FLOAT32
+        except OverflowError:
+            raise FormatError("scale is an int that no float can hold") from None
     if isinstance(scale, np.generic):
         scale = np.asarray(scale)
     given = operations.checked(scale)

@@ -584,3 +584,16 @@ def test_every_float32(target):
 
 def test_ml_dtypes_has_the_types_of_the_oracle():
     assert all(hasattr(ml_dtypes, name) or hasattr(np, name) for name in FLOATS)
+
+
+def test_more_dims_than_numpy_has():
+    t = sj.asarray(np.array([1.5, -2.5], np.float32)).reshape((1,) * 70 + (2,))
+    code = "import numpy as np, shapejit as sj; t = sj.asarray(np.array([1.5, -2.5], np.float32))"
+    code += ".reshape((1,) * 70 + (2,)); print(sj.cast(t, 'int8').tobytes().hex())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == sj.cast(t, "int8").tobytes().hex() == "01fe"
+
+
+def test_scales_that_no_float_holds():
+    with pytest.raises(sj.FormatError, match="no float"):
+        sj.dequantize(np.zeros(3, np.int8), 10**400)
