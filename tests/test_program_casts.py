@@ -144,3 +144,32 @@ def test_results_are_of_the_new_dtype():
     out = np.zeros((3, 2), ml_dtypes.bfloat16)
     assert program(np.ones((2, 3), np.float32), out=out) is out
     assert (out == 1).all()
+
+
+def test_any_length_of_dim_0():
+    """One program for every batch length; bad shapes are refused before anything is written."""
+    fn = lambda t: t.permute_dims((0, 2, 1)).dequantize(np.float32(0.5))  # noqa: E731
+    program = sj.plan((None, 3, 4), "uint8", fn)
+    arrays = [np.arange(n * 12).reshape(n, 3, 4).astype(np.uint8) for n in (2, 0, 5, 2)]
+    wanted = [x.transpose(0, 2, 1) * np.float32(0.5) for x in arrays]
+    for x, right in zip(arrays, wanted, strict=True):
+        assert np.array_equal(program(x), right)
+        assert np.array_equal(program(sj.asarray(x)).numpy(), right)
+    found = program.map(arrays)
+    assert all(np.array_equal(x, right) for x, right in zip(found, wanted, strict=True))
+    outs = [np.zeros(right.shape, np.float32) for right in wanted]
+    found = program.map(iter(arrays), out=outs)
+    assert all(x is out for x, out in zip(found, outs, strict=True))
+    assert all(np.array_equal(x, right) for x, right in zip(outs, wanted, strict=True))
+    assert program.of(2) is program.of(2)
+    for wrong in (np.zeros((2, 4, 3), np.uint8), np.zeros((), np.uint8)):
+        with pytest.raises(sj.ReshapeError, match=r"\(n, 3, 4\)"):
+            program(wrong)
+    with pytest.raises(sj.ReshapeError, match="tensor 1"):
+        program.map([arrays[0], np.zeros((2, 3, 5), np.uint8)])
+    with pytest.raises(sj.ReshapeError, match="3 arrays for 4"):
+        program.map(arrays, out=outs[:3])
+    with pytest.raises(sj.DTypeError):
+        program([1, 2])
+    with pytest.raises(sj.DTypeError):
+        sj.plan((3, None), "uint8", fn)

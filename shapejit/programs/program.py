@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..request import MAX_SIZE, integers
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources
 from .fast_calls import FastCalls
+from .free import FreeProgram
 from .fuse import Route
 from .ops import Op, batched, checked_ops
 from .specialization import Specialization
@@ -32,14 +33,28 @@ AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, 
 MOST = 256  # tensors that it takes at a time
 
 
-def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program:
+@overload
+def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program: ...
+
+
+@overload
+def plan(
+    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
+) -> Program | FreeProgram: ...
+
+
+def plan(
+    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
+) -> Program | FreeProgram:
     """The Program of `fn`, a function that moves the dims of one Tensor of `shape` and `dtype`.
 
     `fn` is called once, with a Tensor that has a shape (in elements) and no
     data: it may use the shape methods of Tensor, shapejit's shape operations
     (those of the dialects too) and basic slicing. What reads, converts or joins
     elements, and `out=`, raises TraceError. Whatever can be a view is one, and
-    copies are fused into as few as possible.
+    copies are fused into as few as possible, casts and scales with them. Where dim 0
+    is None it may have any length: the result is a FreeProgram, which calls `fn` for each
+    new one.
 
     >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
     (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
@@ -54,8 +69,13 @@ def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) ->
       one thread
     """
     kind = fixed_width(dtype)
-    sizes = checked_shape(shape, "the shape", "plan")
-    return Program(sizes, kind, traced(fn, sizes, kind))
+    if isinstance(shape, Sequence) and shape and shape[0] is None:
+        return FreeProgram(checked_shape(shape[1:], "the shape", "plan"), kind, fn, _traced)
+    return _traced(checked_shape(shape, "the shape", "plan"), kind, fn)
+
+
+def _traced(shape: tuple[int, ...], kind: DType, fn: Callable[[Tensor], Tensor]) -> Program:
+    return Program(shape, kind, traced(fn, shape, kind))
 
 
 @dataclass(frozen=True)
