@@ -174,7 +174,7 @@ def mutated(random, value):
                 items.insert(at, items[at])
             case "swap":
                 items[at], items[-1] = items[-1], items[at]
-        return type(value)(items)
+        return (tuple if isinstance(value, tuple) else type(value))(items)
     near = [value + 1, value - 1, -value, 2 * value + 7] if type(value) is int else []
     words = ["reshape", "permute", "flip", "narrow", "select", "broadcast_to", "copy", "__init__"]
     return random.choice([*near * 5, token(random), *HUGE, *words, (), (0,), (3, 3), -1, 0, 1])
