@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit.programs.steps import Constant
 
 DTYPES = ["int4", "uint8", "float32", "bfloat16"]
 
@@ -128,6 +129,28 @@ def test_hostile_pickles():
         type(scale)("float32", (1 << 40,), b"")
 
 
+@pytest.mark.parametrize("shape", [(-1, -4), (1.0,), "ab", (-2,)])
+def test_constants_have_shapes(shape):
+    with pytest.raises((sj.ReshapeError, sj.DTypeError, sj.FormatError)):
+        Constant("float32", shape, bytes(16))
+
+
+@pytest.mark.parametrize("zero", [None, 1])
+def test_no_tensors(zero):
+    """A stack of none, too, has results of the new dtype."""
+    scale = np.full((4, 3), 0.5, np.float32)
+    settings = {"block_shape": (1, 2), "zero_point": zero}
+    program = sj.plan((4, 6), "uint8", lambda t: t.dequantize(scale, **settings).T)
+    back = sj.plan((4, 6), "float32", lambda t: t.quantize(scale, dtype="int8", block_shape=(1, 2)))
+    empty = np.empty((0, 4, 6), np.uint8)
+    out = np.empty((0, 6, 4), np.float32)
+    assert program.map(empty).shape == (0, 6, 4)
+    assert program.map(empty).dtype == np.float32
+    assert program.map(empty, out=out) is out
+    assert program.map([]) == []
+    assert back.map(empty.astype(np.float32)).dtype == np.int8
+
+
 def test_dtypes_that_numpy_lacks():
     program = sj.plan((3,), "uint8", lambda t: t.cast("uint3"))
     with pytest.raises(sj.DTypeError, match="uint3"):
@@ -148,7 +171,10 @@ def test_results_are_of_the_new_dtype():
 
 def test_any_length_of_dim_0():
     """One program for every batch length; bad shapes are refused before anything is written."""
-    fn = lambda t: t.permute_dims((0, 2, 1)).dequantize(np.float32(0.5))  # noqa: E731
+
+    def fn(t):
+        return t.permute_dims((0, 2, 1)).dequantize(np.float32(0.5))
+
     program = sj.plan((None, 3, 4), "uint8", fn)
     arrays = [np.arange(n * 12).reshape(n, 3, 4).astype(np.uint8) for n in (2, 0, 5, 2)]
     wanted = [x.transpose(0, 2, 1) * np.float32(0.5) for x in arrays]

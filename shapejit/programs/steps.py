@@ -14,6 +14,7 @@ from ..converting import Operands, cast_conversion, convert
 from ..dtypes import DType, dtype
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
+from ..layout import checked_shape
 from ..scaling import dequantize_operands, quantize_operands
 
 _CONSTANTS = ("float32", "float64", "int64")
@@ -30,7 +31,10 @@ class Constant:
     def __post_init__(self) -> None:
         if self.dtype not in _CONSTANTS:
             raise FormatError(f"constants are {', '.join(_CONSTANTS)}, not {self.dtype!r}")
-        if prod(self.shape) * np.dtype(self.dtype).itemsize != len(self.data):
+        if type(self.data) is not bytes:
+            raise FormatError(f"a constant holds bytes, not {type(self.data).__name__}")
+        size = prod(checked_shape(self.shape, "the shape", "Constant"))
+        if size * np.dtype(self.dtype).itemsize != len(self.data):
             raise FormatError(f"a constant of shape {self.shape} has {len(self.data)} bytes")
 
     @staticmethod
@@ -130,7 +134,9 @@ def stacked(count: int, scale: Constant, zero: Constant | None, blocks: Any) -> 
     """Scales, zero points and blocks for `count` stacked arrays."""
     if blocks is None:
         return scale, zero, blocks
+    rows = min(count, 1)  # of no arrays there are no scales
     arrays = (
-        None if c is None else Constant(c.dtype, (1, *c.shape), c.data) for c in (scale, zero)
+        None if c is None else Constant(c.dtype, (rows, *c.shape), c.data * rows)
+        for c in (scale, zero)
     )
-    return (*arrays, (count, *blocks))
+    return (*arrays, (max(count, 1), *blocks))
