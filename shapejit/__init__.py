@@ -29,7 +29,8 @@ from .operations import (
     squeeze,
 )
 from .programs.batch import reshape_batch
-from .programs.program import Program, plan
+from .programs.planned import plan
+from .programs.program import Program
 from .programs.target_shapes import resolve_batch
 from .resolver import resolve
 from .tensor import Tensor, asarray

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import operations, outputs
-from .converting import Array, Operands, cast_conversion, convert, dtype_of
+from .converting import Array, Operands, cast_conversion, convert
 from .dtypes import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion
@@ -47,12 +47,14 @@ def cast(
     kind = fixed_width(dtype)
     if round_mode not in ROUND_MODES:
         raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
-    if round_mode != "nearest" and kind.name != "float8_e8m0fnu":
+    special = kind.format.special if kind.format else ""
+    if round_mode != "nearest" and special != "unsigned":
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
     source = operations.checked(x)
-    conversion = cast_conversion(dtype_of(source), kind, flag(saturate), round_mode)
-    infinite = kind.bits == 8 and kind.format is not None and kind.format.special == "ieee"
-    if kind is dtype_of(source) and not (infinite and saturate):
+    given_kind = fixed_width(source.dtype)
+    conversion = cast_conversion(given_kind, kind, flag(saturate), round_mode)
+    infinite = kind.bits == 8 and special == "ieee"
+    if kind is given_kind and not (infinite and saturate):
         return operations.reshape(source, source.shape, copy=True, out=out)
     if isinstance(source, Tensor):
         given = kind.name, conversion.saturate, round_mode

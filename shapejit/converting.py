@@ -23,17 +23,13 @@ from .kernels.numbers import Conversion, Number
 from .kernels.plain_conversions import plain
 from .layout import Layout
 from .places import place_of
-from .planning.casts import Scales, cast_plan
+from .planning.cast_plans import Scales
+from .planning.casts import cast_plan
 from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor
 
 FEW = 4096  # elements for whose sake numba is not imported
-
-
-def dtype_of(x: Array) -> DType:
-    """The dtype of an array's elements."""
-    return fixed_width(x.dtype)
 
 
 def number_of(kind: DType) -> Number:
@@ -56,19 +52,19 @@ def cast_conversion(
         raise DTypeError(
             f"there is no cast from {source} to {target}: complex numbers stay complex"
         )
-    come, made = number_of(source), number_of(target)
-    if made.kind == "table":
+    src, dst = number_of(source), number_of(target)
+    if dst.kind == "table":
         raise DTypeError(f"there is no cast to {target}: its values follow no rule")
     whole = ("int", "uint", "bool")
-    if come.kind in whole and made.kind in whole:
+    if src.kind in whole and dst.kind in whole:
         arithmetic = 0
     else:
-        exact = come.bits <= 16 or (come.bits == 32 and come.kind == "float")
-        direct = made.kind == "float" and made.bits == 32 and come.bits == 64 and come.kind in whole
+        exact = src.bits <= 16 or (src.bits == 32 and src.kind == "float")
+        direct = dst.kind == "float" and dst.bits == 32 and src.bits == 64 and src.kind in whole
         arithmetic = 32 if exact or direct else 64
-    if made.bits != 8 or made.kind != "float":
+    if dst.bits != 8 or dst.kind != "float":
         saturate = True
-    return Conversion(come, made, arithmetic, saturate=saturate, round_mode=round_mode)
+    return Conversion(src, dst, arithmetic, saturate=saturate, round_mode=round_mode)
 
 
 class Operands:
@@ -160,8 +156,8 @@ def convert(
         return
     place, layout = place_of(source)
     to, whole = place_of(target)
-    complex_ = dtype_of(source).kind == "complex"
-    layout, whole = (parts_of(a) if complex_ else a for a in (layout, whole))
+    if fixed_width(source.dtype).kind == "complex":
+        layout, whole = parts_of(layout), parts_of(whole)
     source_at, target_at = [place & ~7], [to & ~7]
     if operands is None:
         seen, into = layout.at(place & 7), whole.at(to & 7)

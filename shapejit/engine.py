@@ -25,7 +25,7 @@ from .kernels.constants import (
 )
 from .kernels.numbers import Conversion
 from .planning import planner
-from .planning.casts import CastPlan
+from .planning.cast_plans import CastPlan
 from .planning.plans import Plan
 
 _stages = threading.local()
@@ -233,9 +233,9 @@ def run_cast(
     entry = load("conversions").entry(conversion)
     put = load("put_calls").put_entry() if len(fetch) or len(repeated) else 0
     nbits = plan.run_length * plan.unit
-    operands_ = operands[0], plan.scale_step, operands[1], plan.zero_step
     common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, put
-    run = plan.run_length, plan.block, nbits, *operands_
+    scales = operands[0], plan.scale_step, operands[1], plan.zero_step
+    run = plan.run_length, plan.block, nbits, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operations
-from .converting import Operands, cast_conversion, convert, dtype_of, number_of
+from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
 from .kernels.numbers import Conversion
@@ -29,20 +29,18 @@ def dequantize_operands(
     codes: Any, scale: Any, zero_point: Any, block_shape: Any, wanted: object
 ) -> tuple[DType, Operands]:
     """The result's dtype and the operands of `dequantize`, checked."""
-    source = dtype_of(codes)
-    come = number_of(source)
+    source = fixed_width(codes.dtype)
+    src = number_of(source)
     if source.kind in ("complex", "bool"):
         raise DTypeError(f"codes are integers or floats, not {source}")
     scales, scale_kind = _scale(scale)
     kind = scale_kind if wanted is None else fixed_width(wanted)
-    made = number_of(kind)
-    if made.kind != "float" or kind.kind != "float":
+    dst = number_of(kind)
+    if dst.kind != "float" or kind.kind != "float":
         raise DTypeError(f"dequantize makes floats, not {kind}")
     zeros, zero = _zero_point(zero_point, scales, source)
     blocks = _block_shape(block_shape, codes.shape, scales)
-    bits = 8 * scales.itemsize
-    lie = "blocks"
-    conversion = Conversion(come, made, bits, "dequantize", lie, zeros)
+    conversion = Conversion(src, dst, 8 * scales.itemsize, "dequantize", "blocks", zeros)
     return kind, Operands(conversion, scales, zero, blocks)
 
 
@@ -50,11 +48,11 @@ def quantize_operands(
     x: Any, scale: Any, zero_point: Any, block_shape: Any, wanted: object, saturate: bool
 ) -> tuple[DType, Operands]:
     """The result's dtype and the operands of `quantize`, checked."""
-    source, kind = dtype_of(x), fixed_width(wanted)
-    come, made = number_of(source), number_of(kind)
+    source, kind = fixed_width(x.dtype), fixed_width(wanted)
+    src, dst = number_of(source), number_of(kind)
     if "complex" in (source.kind, kind.kind) or "bool" in (source.kind, kind.kind):
         raise DTypeError(f"quantize makes codes of real numbers, not {kind} of {source}")
-    if made.kind == "table" or made.special == "unsigned":
+    if dst.kind == "table" or dst.special == "unsigned":
         raise DTypeError(f"quantize does not make {kind}")
     scales, _ = _scale(scale)
     wrong = ~np.isfinite(scales) | (scales == 0)
@@ -67,10 +65,10 @@ def quantize_operands(
         )
     zeros, zero = _zero_point(zero_point, scales, kind)
     blocks = _block_shape(block_shape, x.shape, scales)
-    narrow = made.kind == "float" and made.bits == 8
+    narrow = dst.kind == "float" and dst.bits == 8
     keep = flag(saturate) or not narrow
     bits = 8 * scales.itemsize
-    conversion = Conversion(come, made, bits, "quantize", "blocks", zeros, keep)
+    conversion = Conversion(src, dst, bits, "quantize", "blocks", zeros, keep)
     return kind, Operands(conversion, scales, zero, blocks)
 
 
@@ -84,7 +82,7 @@ def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
     if isinstance(scale, np.generic):
         scale = np.asarray(scale)
     given = operations.checked(scale)
-    kind = dtype_of(given)
+    kind = fixed_width(given.dtype)
     if kind.kind != "float" or (kind.format and kind.format.table):
         raise DTypeError(f"scales are floats, not {kind}")
     return _floats(given, "float64" if kind.name == "float64" else "float32"), kind
@@ -93,10 +91,10 @@ def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
 def _floats(x: Any, name: str) -> NDArray[Any]:
     """Numbers as floats of 32 or 64 bits, side by side."""
     given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
-    if dtype_of(given).name == name:
+    if fixed_width(given.dtype).name == name:
         return np.asarray(operations.ascontiguous(given))
     made = np.empty(given.shape, name)
-    conversion = cast_conversion(dtype_of(given), dtype(name))
+    conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)
     return made
 
@@ -104,7 +102,7 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
 def _zero_point(
     zero_point: Any, scales: NDArray[Any], codes: DType
 ) -> tuple[str, NDArray[Any] | None]:
-    """ "integer", "float" or "" where there is none, and zero points as floats."""
+    """The kind, "integer", "float" or "" where there is none, and zero points as floats."""
     if zero_point is None:
         return "", None
     if isinstance(zero_point, bool):
@@ -115,7 +113,7 @@ def _zero_point(
         given = np.asarray(zero_point)
     else:
         given = operations.checked(zero_point)
-    kind = dtype_of(given)
+    kind = fixed_width(given.dtype)
     if kind.kind not in ("integer", "float"):
         raise DTypeError(f"zero points are integers or floats, not {kind}")
     if given.shape not in ((), scales.shape):

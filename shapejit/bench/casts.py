@@ -100,7 +100,7 @@ class CastCase(PackedCase):
         kind = dtype(self.target).numpy
         assert kind is not None
         if dtype(self.target).kind == "integer":
-            ends: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]
+            ends: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # it has no types
             return np.clip(np.trunc(x.astype(np.float32)), ends.min, ends.max).astype(kind)
         if not self.blocks:
             whole = dtype(self.dtype).bits < 16 and dtype(self.target).bits < 32

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .. import engine
 from ..dialects import onnx
 from ..programs.batch import reshape_batch
-from ..programs.program import plan
+from ..programs.planned import plan
 from ..programs.target_shapes import resolve_batch
 from ..resolver import resolve
 from .cases import pattern

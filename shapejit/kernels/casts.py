@@ -69,6 +69,32 @@ def box_at(loops: Table, index: int) -> tuple[int, int, int, int]:
 
 
 @kernel
+def fetched(
+    source: int,
+    unit: int,
+    high: int,
+    stage: int,
+    loops: Table,
+    spots: Numbers,
+    fetch: Numbers,
+    position: int,
+    put: int,
+) -> int:
+    """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
+
+    Lines of the next box, below `high`, are asked for meanwhile. `source` counts bits.
+    """
+    begin = (source + box_at(loops, unit)[0]) >> 3
+    if len(fetch) > 0:
+        ahead = begin
+        if unit + 1 < high:
+            ahead = (source + box_at(loops, unit + 1)[0]) >> 3
+        put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, position, ahead - begin)
+        begin = stage + spots[FETCHED]
+    return begin
+
+
+@kernel
 def repeat_scales(
     stage: int,
     spots: Numbers,
@@ -113,17 +139,10 @@ def cast_boxes(
     """Convert elements of whole bytes; a run is `count` elements, `nbits` in the target."""
     place, streamed = span.ctypes.data + 8 * SPAN, work[STREAMED] != 0
     while take(work, span):
-        source, target = places[0, span[TENSOR]] >> 3, places[1, span[TENSOR]] >> 3
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
-            s, t, scale, zero = box_at(loops, unit)
-            begin = source + (s >> 3)
-            if len(fetch) > 0:
-                ahead = begin
-                if unit + 1 < span[HIGH]:
-                    ahead = source + (box_at(loops, unit + 1)[0] >> 3)
-                apart = ahead - begin
-                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
-                begin = stage + spots[FETCHED]
+            _, t, scale, zero = box_at(loops, unit)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
             scale, zero = repeat_scales(
                 stage, spots, scales + scale, zeros + zero, scale_plans, place, put
             )
@@ -185,14 +204,7 @@ def cast_packed(
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
-            begin = (source + s) >> 3
-            if len(fetch) > 0:
-                ahead = begin
-                if unit + 1 < span[HIGH]:
-                    ahead = (source + box_at(loops, unit + 1)[0]) >> 3
-                apart = ahead - begin
-                put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, place, apart)
-                begin = stage + spots[FETCHED]
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
             if unpacks == ONE_BY_ONE:
                 elements = count * len(runs)
                 begin = stage + spots[FETCHED]

@@ -27,8 +27,7 @@ from .numbers import Conversion
 
 LANES = 16  # elements of the narrower loop; the wide one takes as many more as `WIDE`
 WIDE = 4
-AHEAD = 4096
-
+AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
 _compiled: dict[Conversion, tuple[int, Any]] = {}
 

@@ -33,7 +33,7 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
     def made(write: Function) -> Function:
         name = write.__name__
         if not COMPILED:
-            return getattr(reference, name)  # type: ignore[no-any-return]
+            return getattr(reference, name)  # type: ignore[no-any-return]  # found by name
         parameters = list(inspect.signature(write).parameters.values())[1:]
         kinds = [{"Byte": types.uint8, "Value": types.int64}.get(p.annotation) for p in parameters]
 
@@ -50,7 +50,7 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
 
         first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         typed.__name__, typed.__doc__ = name, write.__doc__
-        typed.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+        typed.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]  # for numba to read
         return intrinsic(typed)  # type: ignore[no-any-return]  # numba is not type-checked
 
     return made

@@ -1,27 +1,22 @@
 """Layouts of elements, scales and results -> CastPlan: how a copy that converts runs.
 
-A CastPlan cuts the result into boxes that fit into a cache with what they are made of.
-A box is fetched in the result's order, unless it lies so in the source already, and
-converted in runs.
+The result is cut into boxes that fit into a cache with what they are made of. A box is
+fetched in the result's order, unless it lies so in the source already, and converted
+in runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from operator import attrgetter
-from typing import Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..dims import merged
-from ..kernels.constants import COUNTS, LINE, ONE_BY_ONE, RUN_BY_RUN, per_byte
+from ..kernels.constants import LINE, per_byte
 from ..layout import Layout
-from ..lazy import cached_property
 from ..recent import Recent
 from .boxes import parts_of
+from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop
 from .planner import PARALLEL_FROM, REMEMBERED, STREAM_FROM
 
@@ -29,184 +24,7 @@ RUN = 4096  # elements of a run at most: it stays in an L1 cache between its ste
 SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
-
-
-class Dim(NamedTuple):
-    """A dim with its strides: bits in source and target, bytes in scales and zero points."""
-
-    size: int
-    source: int
-    target: int
-    scale: int
-    zero: int
-
-    def times(self, count: int) -> tuple[int, ...]:
-        """`count` of each stride."""
-        return tuple(count * stride for stride in self[1:])
-
-
-class Scales(NamedTuple):
-    """How scales lie, and zero points if there are any: for each result one, in floats of `bits`.
-
-    Layouts have the shape of the result, with strides of 0 where scales are shared.
-    """
-
-    bits: int
-    scale: Layout
-    zero: Layout | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class CastPlan:
-    """A copy that converts.
-
-    `boxes` are the outer loops with how far their last step goes back; `inner` the dims
-    of a box; `run` its last dims that are converted in one go, `block` elements with one
-    scale. `fetch` is "direct", "bytes" (the elements of a box are put in order), "codes"
-    (they are unpacked run by run), "phases" (bytes are put in order, each of which holds
-    several elements of a dim) or "bits" (they are unpacked one by one). `scales` is "",
-    "blocks", "each" or "repeated".
-    """
-
-    source_bits: int
-    unit: int
-    nbytes: int
-    offset: int
-    target_offset: int
-    boxes: tuple[tuple[int, ...], ...]
-    inner: tuple[Dim, ...]
-    run: tuple[Dim, ...]
-    fetch: str
-    scales: str
-    block: int
-    scale_step: int
-    zero_step: int
-    reach: int
-    parallel: bool
-    streaming: bool
-    has_zero: bool
-    float_bytes: int
-
-    @cached_property
-    def count(self) -> int:
-        """The number of boxes."""
-        return prod(box[0] for box in self.boxes)
-
-    @cached_property
-    def elements(self) -> int:
-        """The elements of a box."""
-        return prod(dim.size for dim in self.inner)
-
-    @cached_property
-    def run_length(self) -> int:
-        """The elements of a run."""
-        return prod(dim.size for dim in self.run)
-
-    @property
-    def lie(self) -> str:
-        """How the scales of a run lie, as a Conversion says it."""
-        return self.scales if self.scales in ("", "blocks") else "each"
-
-    @property
-    def packed(self) -> bool:
-        """Whether elements narrower than a byte are unpacked, or packed."""
-        return self.unit < 8 or self.fetch in ("codes", "bits")
-
-    @property
-    def packing(self) -> tuple[Any, ...]:
-        """What the kernel of packed elements takes beside that of bytes."""
-        inner = np.array([dim[:3] for dim in self.inner], np.int64)
-        bits = [COUNTS[n if n < 8 else 1] for n in (self.source_bits, self.unit)]
-        unpacks = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
-        return inner, self.reach, *bits, unpacks, self.unit < 8
-
-    @property
-    def weight(self) -> int:
-        """A bound on the bytes of the plan and its tables."""
-        return 4096 + 40 * (self.elements // self.run_length)
-
-    @cached_property
-    def spots(self) -> NDArray[np.int64]:
-        """Where things stand on the stage, and its bytes: see `kernels.casts`."""
-        width, unit = max(8, self.source_bits) // 8, max(8, self.unit) // 8
-        codes = self.run_length if self.fetch == "codes" else self.elements
-        floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
-        needed = (
-            0 if self.fetch == "direct" else codes * width,
-            floats,
-            floats if self.has_zero else 0,
-            self.run_length * unit,
-            self.run_length,
-        )
-        # Vectors of codes are read and written beyond the last one.
-        return np.cumsum([0, *((n + 3 * LINE) // LINE * LINE for n in needed)])
-
-    @cached_property
-    def fetched(self) -> tuple[Dim, ...]:
-        """The dims of what is put in order on the stage, outermost first."""
-        if self.fetch != "phases":
-            return self.inner
-        per = 8 // self.source_bits
-        return tuple(
-            Dim(dim.size // per, per * dim.source, 0, 0, 0)
-            if dim.source == self.source_bits
-            else dim
-            for dim in self.inner
-        )
-
-    @cached_property
-    def runs(self) -> NDArray[np.int64]:
-        """Where each run of a box begins, one row per run: see `kernels.casts`."""
-        around = self.inner[: len(self.inner) - len(self.run)]
-        size = max(8, self.source_bits) // 8
-        staged, strides = size * self.run_length, list[int]()
-        per = 8 // self.source_bits if self.fetch == "phases" else 1
-        for dim in reversed(around):
-            strides.insert(0, staged)
-            phased = per > 1 and dim.source == self.source_bits
-            staged *= dim.size // per if phased else dim.size
-        repeated, floats = self.run_length * self.float_bytes, list[int]()
-        for dim in reversed(around):
-            floats.insert(0, repeated)
-            repeated *= dim.size
-        table = np.zeros((1, 5), np.int64)
-        for dim, stride, apart in zip(around, strides, floats, strict=True):
-            at = np.arange(dim.size)
-            phased = per > 1 and dim.source == self.source_bits
-            source = {
-                "direct": at * (dim.source // 8),
-                "codes": at * dim.source,
-            }.get(self.fetch, at // per * stride if phased else at * stride)
-            scale, zero = at * dim.scale, at * dim.zero
-            if self.scales == "repeated":
-                scale = zero = at * apart
-            shift = at % per * self.source_bits if phased else 0 * at
-            columns = np.stack([source, at * dim.target, scale, zero, shift], axis=1)
-            table = (table[:, None, :] + columns).reshape(-1, 5)
-        return table
-
-    @cached_property
-    def table(self) -> NDArray[np.int64]:
-        """The loops over boxes, as `kernels.casts` walks them."""
-        return np.array(self.boxes, np.int64).reshape(-1, 9)
-
-    def __str__(self) -> str:
-        how = {
-            "direct": "where they lie",
-            "bytes": "boxes put in order",
-            "codes": "runs unpacked",
-            "phases": "boxes of bytes put in order",
-            "bits": "boxes unpacked",
-        }[self.fetch]
-        lines = [f"cast: {how}, {self.elements} elements per box, {self.nbytes} bytes"]
-        lines += [
-            f"  loop {box[0]}: source {box[1]:+d}, target {box[2]:+d} bits" for box in self.boxes
-        ]
-        lines += [
-            f"  box {d.size}: source {d.source:+d}, target {d.target:+d} bits" for d in self.inner
-        ]
-        lines.append("  split over the threads" if self.parallel else "  one thread")
-        return "\n".join(lines)
+BOX_ELEMENTS = 1 << 16
 
 
 def cast_plan(
@@ -309,9 +127,6 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
         if per > 1 and dim.source == bits and k < last and dim.size % per == 0:
             parts[k] = min(dim.size, -(-parts[k] // per) * per)
     return parts
-
-
-BOX_ELEMENTS = 1 << 16
 
 
 def _uneven(size: int, part: int, width: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..converting import parts_of
 from ..dtypes import DType
 from ..layout import Layout
-from ..planning.casts import Scales
+from ..planning.cast_plans import Scales
 from .chain import Chain
 from .ops import OPERATIONS, Op
 from .passes import Pass, aligned
@@ -55,14 +55,14 @@ def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
     """
     done: list[Pass] = []
     start, layout = 0, source
-    while (at := _conversion(ops, start)) is not None:
+    while (at := _next_conversion(ops, start)) is not None:
         moved = _moved(ops[start:at], layout)
         shape = moved.result.shape
         name, given = ops[at]
         convert = OPERATIONS[name].convert
         assert convert is not None
         step = convert(kind, shape, *given)
-        following = _conversion(ops, at + 1)
+        following = _next_conversion(ops, at + 1)
         after = ops[at + 1 : following]
         fused = _moved([*ops[start:at], *after], layout)
         made = None
@@ -84,7 +84,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
     return Route(tuple(done), layout, tuple(done), True, False)
 
 
-def _conversion(ops: Sequence[Op], start: int) -> int | None:
+def _next_conversion(ops: Sequence[Op], start: int) -> int | None:
     """The place of the first conversion from `start` on."""
     places = (i for i in range(start, len(ops)) if OPERATIONS[ops[i][0]].convert)
     return next(places, None)

@@ -241,21 +241,26 @@ def _check_axes(axes: Any, ndim: int) -> None:
         raise FormatError(f"the axes must be different ones of the {ndim} dims")
 
 
-def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
+def _conversion(
+    name: str, convert: Callable[..., Step], stack: Callable[..., Arguments]
+) -> Operation:
     """The row of a conversion; `stack` (count, *given) is what it does to stacked arrays."""
 
     def by_numpy(*given: Any) -> Any:
         return lambda x: convert(dtype(x.dtype), x.shape, *given).new(x)
 
-    names = {cast_step: "cast", dequantize_step: "dequantize", quantize_step: "quantize"}
     return Operation(
         view=lambda layout, *given: None,
         fused=lambda chain, *given: chain,
         check=lambda shape, *given: shape,
         numpy=by_numpy,
-        batched=lambda count, shape, *given: ((names[convert], stack(count, *given)),),
+        batched=lambda count, shape, *given: ((name, stack(count, *given)),),
         convert=convert,
     )
+
+
+def _stacked_scales(count: int, *given: Any) -> Arguments:
+    return (*stacked(count, *given[:3]), *given[3:])
 
 
 OPERATIONS: dict[str, Operation] = {
@@ -334,11 +339,7 @@ OPERATIONS: dict[str, Operation] = {
         numpy=lambda: partial(np.array, order="C", copy=None),
         batched=lambda count, shape: (CONTIGUOUS,),
     ),
-    "cast": _conversion(cast_step, lambda count, *given: given),
-    "dequantize": _conversion(
-        dequantize_step, lambda count, *given: (*stacked(count, *given[:3]), *given[3:])
-    ),
-    "quantize": _conversion(
-        quantize_step, lambda count, *given: (*stacked(count, *given[:3]), *given[3:])
-    ),
+    "cast": _conversion("cast", cast_step, lambda count, *given: given),
+    "dequantize": _conversion("dequantize", dequantize_step, _stacked_scales),
+    "quantize": _conversion("quantize", quantize_step, _stacked_scales),
 }

@@ -14,7 +14,8 @@ from ..engine import Addresses, address_of
 from ..kernels.numbers import Conversion
 from ..layout import Layout
 from ..planning import planner
-from ..planning.casts import CastPlan, Scales, cast_plan
+from ..planning.cast_plans import CastPlan, Scales
+from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -15,67 +15,21 @@ from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..layout import Layout, checked_shape
 from ..places import located, place_of
-from ..planning.casts import CastPlan
+from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..recent import Recent
 from ..request import MAX_SIZE, integers
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources
 from .fast_calls import FastCalls
-from .free import FreeProgram
 from .fuse import Route
 from .ops import Op, batched, checked_ops
 from .specialization import Specialization
-from .trace import Traced, traced
+from .trace import Traced
 
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
 MOST = 256  # tensors that it takes at a time
-
-
-@overload
-def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program: ...
-
-
-@overload
-def plan(
-    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
-) -> Program | FreeProgram: ...
-
-
-def plan(
-    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
-) -> Program | FreeProgram:
-    """The Program of `fn`, a function that moves the dims of one Tensor of `shape` and `dtype`.
-
-    `fn` is called once, with a Tensor that has a shape (in elements) and no
-    data: it may use the shape methods of Tensor, shapejit's shape operations
-    (those of the dialects too) and basic slicing. What reads, converts or joins
-    elements, and `out=`, raises TraceError. Whatever can be a view is one, and
-    copies are fused into as few as possible, casts and scales with them. Where dim 0
-    is None it may have any length: the result is a FreeProgram, which calls `fn` for each
-    new one.
-
-    >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
-    (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
-    >>> heads = plan((8, 128, 256), "bfloat16", lambda t:
-    ...     t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((32, 128, 64)))
-    >>> print(heads)
-    (8, 128, 256) -> (32, 128, 64) bfloat16: 1 copy, 524288 bytes read, 524288 written
-    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 524288 bytes
-      loop 8: source +65536, target +65536 bytes
-      column 4: source +128, target +16384 bytes
-      row 128: source +512, target +128 bytes
-      one thread
-    """
-    kind = fixed_width(dtype)
-    if isinstance(shape, Sequence) and shape and shape[0] is None:
-        return FreeProgram(checked_shape(shape[1:], "the shape", "plan"), kind, fn, _traced)
-    return _traced(checked_shape(shape, "the shape", "plan"), kind, fn)
-
-
-def _traced(shape: tuple[int, ...], kind: DType, fn: Callable[[Tensor], Tensor]) -> Program:
-    return Program(shape, kind, traced(fn, shape, kind))
 
 
 @dataclass(frozen=True)
@@ -84,8 +38,9 @@ class Program:
 
     Programs are equal if they do the same operations to the same shape and
     dtype. `source_shape` and `shape` are in elements, `nbytes` is the bytes of
-    one result (packed). Made by `plan`; see there.
+    one result (packed). Made by `planned.plan`; see there.
 
+    >>> from shapejit import plan
     >>> turn = plan((2, 3), "int4", lambda t: t.T)
     >>> turn.shape, turn.dtype, turn.nbytes, turn == plan((2, 3), "int4", lambda t: t.mT)
     ((3, 2), shapejit.dtype('int4'), 3, True)
@@ -127,6 +82,7 @@ class Program:
     def nbytes(self) -> int:
         """Bytes of one result, packed.
 
+        >>> from shapejit import plan
         >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
         8
         """
@@ -136,6 +92,7 @@ class Program:
     def is_view(self) -> bool:
         """Whether the result of a row-major tensor is a view of it.
 
+        >>> from shapejit import plan
         >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
         False
         """
@@ -145,6 +102,7 @@ class Program:
     def steps(self) -> tuple[Plan | CastPlan, ...]:
         """The copies of a row-major tensor, in order, as the planner sees them.
 
+        >>> from shapejit import plan
         >>> plan((3, 5), "uint4", lambda t: t.T).steps
         ()
         """
@@ -173,6 +131,7 @@ class Program:
         (the result's shape and dtype, contiguous, apart from `x`) is filled and
         returned. Raises ReshapeError, DTypeError.
 
+        >>> from shapejit import plan
         >>> columns = plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
         >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
@@ -215,6 +174,7 @@ class Program:
         error names it. (A function is asked as by `imap`: what was moved before
         the tensor that is refused stays moved.)
 
+        >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
         >>> slab = np.empty((2, 6), np.int16)
         >>> turn.map([np.arange(6, dtype=np.int16).reshape(2, 3)] * 2, out=slab)
@@ -251,6 +211,7 @@ class Program:
         back needs `chunk` of n at most. Without `out` the results of a chunk are
         rows of one slab.
 
+        >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T)
         >>> ring = [np.empty((3, 2), np.int16) for _ in range(4)]
         >>> tensors = (np.full((2, 3), i, np.int16) for i in range(9))

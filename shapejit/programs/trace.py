@@ -134,7 +134,7 @@ class Traced(Tensor, traced=True):
         return Traced(kind, made, self.trace)
 
     @property
-    def buffer(self) -> Bytes:  # type: ignore[override]  # as the slot it hides, but for nothing
+    def buffer(self) -> Bytes:  # type: ignore[override]  # a slot of Tensor, without memory here
         """There is none."""
         self._no_data()
 

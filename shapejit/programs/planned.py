@@ -1,21 +1,66 @@
-"""A function of one Tensor whose dim 0 has any length: a Program for each length that comes."""
+"""sj.plan: the Program of a function, for one shape or for any length of dim 0."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, overload
 
 from ..arrays import is_a, plain
-from ..dtypes import DType
+from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
+from ..layout import checked_shape
 from ..recent import Recent
 from ..tensor import Tensor, is_array
-
-if TYPE_CHECKING:
-    from .program import Program
+from .program import Program
+from .trace import traced
 
 KEPT = 64  # lengths whose Programs are remembered
+
+
+@overload
+def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program: ...
+
+
+@overload
+def plan(
+    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
+) -> Program | FreeProgram: ...
+
+
+def plan(
+    shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
+) -> Program | FreeProgram:
+    """The Program of `fn`, a function that moves the dims of one Tensor of `shape` and `dtype`.
+
+    `fn` is called once, with a Tensor that has a shape (in elements) and no
+    data: it may use the shape methods of Tensor, shapejit's shape operations
+    (those of the dialects too) and basic slicing. What reads, converts or joins
+    elements, and `out=`, raises TraceError. Whatever can be a view is one, and
+    copies are fused into as few as possible, casts and scales with them. Where dim 0
+    is None it may have any length: the result is a FreeProgram, which calls `fn` for each
+    new one.
+
+    >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
+    (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
+    >>> heads = plan((8, 128, 256), "bfloat16", lambda t:
+    ...     t.reshape((8, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((32, 128, 64)))
+    >>> print(heads)
+    (8, 128, 256) -> (32, 128, 64) bfloat16: 1 copy, 524288 bytes read, 524288 written
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 524288 bytes
+      loop 8: source +65536, target +65536 bytes
+      column 4: source +128, target +16384 bytes
+      row 128: source +512, target +128 bytes
+      one thread
+    """
+    kind = fixed_width(dtype)
+    if isinstance(shape, Sequence) and shape and shape[0] is None:
+        return FreeProgram(checked_shape(shape[1:], "the shape", "plan"), kind, fn)
+    return _traced(checked_shape(shape, "the shape", "plan"), kind, fn)
+
+
+def _traced(shape: tuple[int, ...], kind: DType, fn: Callable[[Tensor], Tensor]) -> Program:
+    return Program(shape, kind, traced(fn, shape, kind))
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,14 +77,13 @@ class FreeProgram:
     shape: tuple[int, ...]  # without dim 0
     dtype: DType
     fn: Callable[[Tensor], Tensor]
-    make: Callable[[tuple[int, ...], DType, Callable[[Tensor], Tensor]], Program]
     _known: Recent[int, Program] = field(default_factory=lambda: Recent(KEPT), init=False)
 
     def of(self, length: int) -> Program:
         """The Program for one length of dim 0 (elements)."""
         program = self._known.get(length)
         if program is None:
-            program = self.make((length, *self.shape), self.dtype, self.fn)
+            program = _traced((length, *self.shape), self.dtype, self.fn)
             self._known.put(length, program)
         return program
 
