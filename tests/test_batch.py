@@ -622,14 +622,3 @@ if child == 0:
 sys.exit(os.waitpid(child, 0)[1])
 """
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=300).returncode == 0
-
-
-@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
-def test_the_same_with_the_jit_off():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-p", "no:cacheprovider"],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]

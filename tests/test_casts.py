@@ -1,6 +1,5 @@
 """Casts and scales against the oracle, which is checked against ml_dtypes first."""
 
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from cast_oracle import FLOATS, INTEGERS, NARROW, PARTS, REAL
 from views import codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 SMALL = [name for name in REAL if oracle.bits_of(name) <= 16]
@@ -539,17 +537,6 @@ sys.exit("numba" in sys.modules)
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
-def test_the_same_with_the_jit_off():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-p", "no:cacheprovider"],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
 
 
 # All of float32 -----------------------------------------------------------------------

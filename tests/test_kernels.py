@@ -223,14 +223,3 @@ def test_eight_threads_at_once():
         for thread in threads:
             thread.join()
     assert not faults
-
-
-@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
-def test_the_same_with_the_jit_off():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-p", "no:cacheprovider"],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]

@@ -448,18 +448,6 @@ for width in {widths}:
     run_alone(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features)
 
 
-@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
-def test_the_same_with_the_jit_off():
-    words = ["-q", "-x", "-p", "no:cacheprovider", "-k", "not parallel"]  # one thread has them all
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", __file__, *words],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-
-
 # More elements than int32 counts
 
 

@@ -1,6 +1,5 @@
 """Traced functions: against NumPy and against the function itself, copies counted."""
 
-import os
 import pickle
 import queue
 import subprocess
@@ -1071,14 +1070,3 @@ def test_a_stack_is_its_tensors(data, shape):
     made = route(batched(program.ops, shape, 3), Layout.row_major((3, *shape), 8), program.dtype)
     assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)
-
-
-@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
-def test_the_same_with_the_jit_off():
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", __file__, "-p", "no:cacheprovider"],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]

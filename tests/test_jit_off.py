@@ -1,0 +1,33 @@
+"""The same tests with the JIT off, where kernels are plain Python."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shapejit.kernels.jit import COMPILED
+
+# By file, the words that leave out what one thread has no use for.
+FILES = {
+    "test_batch.py": [],
+    "test_casts.py": [],
+    "test_kernels.py": [],
+    "test_packed.py": ["-k", "not parallel"],
+    "test_program.py": [],
+}
+
+
+@pytest.mark.skipif(not COMPILED, reason="this is the run with the JIT off")
+@pytest.mark.parametrize("file", FILES)
+def test_the_same_with_the_jit_off(file):
+    path = Path(__file__).with_name(file)
+    words = ["-q", "-x", "-p", "no:cacheprovider", *FILES[file]]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", path, *words],
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
