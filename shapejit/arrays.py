@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,16 @@ _MOST_BYTES = 2**63 - 1
 def is_a(x: object, kind: type[T]) -> TypeIs[T]:
     """`isinstance` by the object's own type, whatever its `__class__` says that it is."""
     return issubclass(type(x), kind)
+
+
+def is_sequence(x: object) -> TypeIs[Sequence[Any]]:
+    """`is_a` of any sequence; mypy wants no abstract class there."""
+    return issubclass(type(x), Sequence)
+
+
+def is_mapping(x: object) -> TypeIs[Mapping[Any, Any]]:
+    """`is_a` of any mapping."""
+    return issubclass(type(x), Mapping)
 
 
 def plain(x: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import array_of, check_possible, is_a, plain
+from .arrays import array_of, check_possible, is_a, is_sequence, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
@@ -226,7 +226,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
-    axes = integers(axis if is_a(axis, Sequence) else (axis,), "axis", asked_by)
+    axes = integers(axis if is_sequence(axis) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
 
 

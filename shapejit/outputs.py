@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import array_of, is_a, plain
+from .arrays import array_of, is_a, is_sequence, plain
 from .buffers import Bytes
 from .dtypes import DType
 from .errors import DTypeError, ReshapeError, about, shape_text
@@ -145,7 +145,7 @@ def given(
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
         begins = begin + bits * prod(shape) * np.arange(count)
         return Places(begins, (layout,), np.zeros(count, np.intp)), out
-    if not is_a(out, Sequence) or isinstance(out, str | bytes):
+    if not is_sequence(out) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one {name} of all results or a sequence of {name}s, "
             f"not {type(out).__name__}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import is_a, plain
+from .arrays import is_a, is_sequence, plain
 from .errors import DTypeError, ReshapeError
 
 INFER = -1
@@ -80,7 +80,7 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     >>> integers(np.array([2, -1]), "the shape", "doctest")
     (2, -1)
     """
-    # is_a(x, Sequence) takes longer than a view operation: skipped for these two.
+    # is_sequence(x) takes longer than a view operation: skipped for these two.
     if type(values) is not tuple and type(values) is not list:
         values = _elements(values, what, asked_by)
     if len(values) > MAX_RANK:
@@ -109,7 +109,7 @@ def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
         if array.dtype.type not in _INTEGERS:
             raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
         return list(array[: MAX_RANK + 1].tolist())
-    if not is_a(values, Sequence) or isinstance(values, _BYTES):
+    if not is_sequence(values) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"

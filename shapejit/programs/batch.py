@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, operations, outputs
-from ..arrays import MOST_DIMS, check_possible, is_a, plain, possible
+from ..arrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..compilation import load
 from ..copying import is_numpys
 from ..engine import Addresses, address_of
@@ -46,7 +46,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         raise DTypeError(f"copy is None, True or False, not {copy!r}")
     if copy is False and out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
-    keyed = is_a(tensors, Mapping)
+    keyed = is_mapping(tensors)
     keys = tuple(tensors) if keyed else ()
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import is_a, plain
+from ..arrays import is_a, is_mapping, is_sequence, plain
 from ..compilation import load
 from ..engine import Addresses
 from ..errors import DTypeError, ReshapeError, about
@@ -36,7 +36,7 @@ class TargetShapes(NamedTuple):
     @staticmethod
     def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
         """The shapes for the named tensors, which are the values of a dict if `keyed`."""
-        if not is_a(shapes, Mapping) and _is_one(shapes):
+        if not is_mapping(shapes) and _is_one(shapes):
             tokens = _tokens((shapes,), None, "the target shape")
             return TargetShapes((shapes,) * len(names), *tokens)
         rows = arranged(shapes, keyed, names, "shapes")
@@ -82,7 +82,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
         done = kernels.resolve_rows(sources, dims, request.cancel, targets)
-    elif matrix or (is_a(rows, Sequence) and not isinstance(rows, str | bytes | range)):
+    elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
         sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
         for i in np.flatnonzero(np.diff(starts) == 1).tolist():
@@ -103,7 +103,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
 
 def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
     """As many values as tensors, in their order."""
-    if keyed != is_a(values, Mapping):
+    if keyed != is_mapping(values):
         kind = "a dict with the tensors' keys" if keyed else "a sequence"
         raise DTypeError(f"{what} must be {kind}, not {type(values).__name__} ({ASKED_BY})")
     if keyed:
@@ -113,7 +113,7 @@ def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple
             wrong = f"no {missing[0]!r}" if missing else f"{extra[0]!r}, which no tensor has"
             raise ReshapeError(f"{what} has {wrong}", asked_by=ASKED_BY)
         return tuple(values[name] for name in names)
-    if not is_a(values, Sequence) and not is_a(values, np.ndarray):
+    if not is_sequence(values) and not is_a(values, np.ndarray):
         raise DTypeError(f"{what} must be a sequence, not {type(values).__name__} ({ASKED_BY})")
     count = len(names)
     made = tuple(islice(values, count + 1))  # it may have another length than it says
@@ -127,11 +127,9 @@ def _is_one(shapes: Any) -> bool:
     """Whether `shapes` is one shape and not several."""
     if is_a(shapes, np.ndarray):
         return shapes.ndim < 2
-    if is_a(shapes, Sequence):
+    if is_sequence(shapes):
         # A range of 10**30 ints is one shape, too, and refused as such.
-        return not any(
-            is_a(t, Sequence) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1)
-        )
+        return not any(is_sequence(t) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1))
     return True
 
 

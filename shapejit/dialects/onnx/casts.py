@@ -16,7 +16,6 @@ from ...operations import dtype_of, reshape
 from ...tensor import Array, Tensor
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
-_ROUND_MODES = ("up", "down", "nearest")
 # The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.
 _DIVISIONS = {
     "float16": "float16",
@@ -76,8 +75,10 @@ def _cast(row: Version, x: Array, to: DType, saturate: int, round_mode: str) -> 
     row.check_dtype(to, "output")
     row.check_attributes(saturate=(saturate, 1), round_mode=(round_mode, "up"))
     _flag(row, saturate)
-    if round_mode not in _ROUND_MODES:
-        raise ReshapeError(f"round_mode of {row} must be one of {_ROUND_MODES}, not {round_mode!r}")
+    if round_mode not in casts.ROUND_MODES:
+        raise ReshapeError(
+            f"round_mode of {row} must be one of {casts.ROUND_MODES}, not {round_mode!r}"
+        )
     if STRING in (source, to):
         raise DTypeError(f"{row} from {source} to {to}: strings are left to onnx's own evaluator")
     if source.kind == "float" and to.kind == "integer" and to.packed:
@@ -199,7 +200,7 @@ def _onnx_dtype(code: int) -> DType | None:
 
 def _array(x: Any) -> Any:
     """Scales and zero points may be NumPy's scalars; a subclass might lie about its shape."""
-    if is_a(x, np.generic):
+    if issubclass(type(x), np.generic):
         return np.asarray(x)
     return plain(x) if is_a(x, np.ndarray) else x
 
