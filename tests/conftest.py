@@ -6,6 +6,9 @@ import loops
 import pytest
 from hypothesis import settings
 
+# They make the fixtures, in an environment of their own.
+collect_ignore_glob = ["fixtures/*"]
+
 # A first call compiles: time says nothing about an example.
 settings.register_profile("shapejit", deadline=None)
 settings.load_profile("shapejit")
