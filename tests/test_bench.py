@@ -29,6 +29,7 @@ from shapejit.bench import (
     worker,
 )
 from shapejit.bench.cases import COUNTED, MIB, Case, pattern
+from shapejit.bench.casts import CastCase
 from shapejit.bench.packed import PackedCase
 
 PACKED = packed.cases()
@@ -323,6 +324,49 @@ def test_peers_agree(name, dtype):
             others[0].take(case, 1)
             assert all(others[0].run(1) > 0 for _ in range(20) if name in row.seconds)
             assert name in row.seconds or (name, dtype) == ("onnxruntime", "complex128")
+
+
+def cast_case(dtype, target, shape=(256, 384), axes=(0, 1), blocks=()):
+    return CastCase("casts", "x", dtype, shape, axes, target=target, blocks=blocks)
+
+
+def test_a_peer_that_has_no_casts_sits_them_out():
+    with peers.started(("numpy",)) as others:
+        row = comparison.measure(cast_case("float32", "bfloat16"), others, rounds=1)
+    assert row.same
+    assert row.scaled == ()
+    assert "numpy" not in row.seconds
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        cast_case("float32", "bfloat16"),
+        cast_case("bfloat16", "float8_e5m2"),
+        cast_case("float8_e4m3fn", "bfloat16", axes=(1, 0)),
+        cast_case("int8", "float32", axes=(1, 0)),
+        cast_case("uint8", "float32", (3, 8, 8, 3), (0, 3, 1, 2), (3, 8, 8, 1)),
+    ],
+    ids=lambda case: case.id,
+)
+def test_casts_by_torch_agree(case):
+    pytest.importorskip("torch")
+    with peers.started(("torch",)) as others:
+        row = comparison.measure(case, others, rounds=1)
+    assert row.same
+    assert row.differing == ()
+    assert row.seconds["torch"] > 0
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_casts_by_compressed_tensors_agree(dtype):
+    pytest.importorskip("torch")
+    pytest.importorskip("compressed_tensors")
+    case = cast_case(dtype, "bfloat16", blocks=(1, 32))
+    with peers.started(("compressed_tensors",)) as others:
+        row = comparison.measure(case, others, rounds=1)
+    assert row.differing == ()
+    assert row.seconds["compressed_tensors"] > 0
 
 
 def test_the_pattern_is_the_same_on_both_sides():

@@ -78,6 +78,17 @@ class CastCase(PackedCase):
         unpacked = self.source().unpack()
         return {"ml_dtypes": lambda: np.ascontiguousarray(self._seen(self._theirs(unpacked)))}
 
+    def asked(self) -> dict[str, Any]:
+        """The cast, and the scales, that a peer is asked for."""
+        return {
+            "work": "cast",
+            "dtype": self.dtype,
+            "target": self.target,
+            "shape": self.shape,
+            "axes": self._axes,
+            "blocks": self.blocks,
+        }
+
     def proved(self, base: Any, out: Any) -> bool:
         """Whether our result is, bit for bit, what ml_dtypes and NumPy make."""
         made = np.ascontiguousarray(self._seen(self._theirs(base.unpack())))

@@ -19,7 +19,7 @@ from .machine import thread_count
 from .measure import Clock, clock, turns
 from .packed import RIVAL_BYTES, PackedCase, raw_of
 from .peers import Peer
-from .worker import CHECKED
+from .worker import CHECKED, UNCHECKED
 
 _DISTURBED = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
 _SMALL_ROUNDS = 3  # times as many rounds of cases that take microseconds
@@ -32,7 +32,7 @@ class Row:
     `seconds` holds "shapejit", "memcpy" (all threads) and "memcpy_one_thread"
     (neither for small copies), "numpy", and each peer that has such a copy.
     `differing` names the peers whose result was another. Where `rivals_nbytes`
-    is not 0, NumPy and others had so many bytes; their seconds are scaled up.
+    is not 0, the ways of `scaled` had so many bytes; their seconds are scaled up.
     """
 
     case: Case
@@ -40,6 +40,7 @@ class Row:
     same: bool
     differing: tuple[str, ...] = ()
     rivals_nbytes: int = 0
+    scaled: tuple[str, ...] = ()
 
     @property
     def gb_per_s(self) -> float:
@@ -128,7 +129,7 @@ def measured(
 def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
     """Prove one case against NumPy, then time all ways in turns."""
     if isinstance(case, PackedCase):
-        return _measure_packed(case, rounds)
+        return _measure_packed(case, peers, rounds)
     base, out = case.source(), case.output()
     view = case.view(base)
     same = same_bytes(view, out, case)
@@ -138,21 +139,29 @@ def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
         del clocks["memcpy"], clocks["memcpy_one_thread"]  # a launch costs more than the copy
     else:
         clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
+    differing = _taken(case, peers, checksum, clocks)
+    times = _SMALL_ROUNDS if case.suite == "small" else 1
+    seconds = turns(clocks, rounds * times)
+    for peer in peers:
+        peer.drop()
+    return Row(case, seconds, same, differing)
+
+
+def _taken(
+    case: Case, peers: Sequence[Peer], checksum: int, clocks: dict[str, Clock]
+) -> tuple[str, ...]:
+    """Add the clock of each peer that has such a copy; the names of those that differ."""
     differing = []
     for peer in peers:
         theirs = peer.take(case, thread_count())
         if theirs is not None:
             clocks[peer.name] = peer.run
-            if theirs != checksum:
+            if theirs not in (checksum, UNCHECKED):
                 differing.append(peer.name)
-    times = _SMALL_ROUNDS if case.suite == "small" else 1
-    seconds = turns(clocks, rounds * times)
-    for peer in peers:
-        peer.drop()
-    return Row(case, seconds, same, tuple(differing))
+    return tuple(differing)
 
 
-def _measure_packed(case: PackedCase, rounds: int) -> Row:
+def _measure_packed(case: PackedCase, peers: Sequence[Peer], rounds: int) -> Row:
     """The same of a packed case; rivals have a smaller one where they would take long."""
     base, out = case.source(), case.output()
     ours = case.ours(base, out)
@@ -166,10 +175,16 @@ def _measure_packed(case: PackedCase, rounds: int) -> Row:
     rivals = smaller.rivals()
     clocks = {name: clock(way) for name, way in (*ways.items(), *rivals.items())}
     clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
+    checksum = zlib.crc32(raw_of(out)[:CHECKED].tobytes())
+    differing = _taken(case, peers, checksum, clocks)
     seconds = turns(clocks, rounds)
+    for peer in peers:
+        peer.drop()
     for name in rivals:
         seconds[name] *= case.nbytes / smaller.nbytes
-    return Row(case, seconds, same, rivals_nbytes=smaller.nbytes if smaller != case else 0)
+    if smaller == case:
+        return Row(case, seconds, same, differing)
+    return Row(case, seconds, same, differing, smaller.nbytes, tuple(rivals))
 
 
 def _memcpys(
@@ -295,7 +310,7 @@ def _part(suite: str, dtype: str, rows: list[Row], ways: Sequence[str]) -> list[
     for way in dict.fromkeys((*ways, *(way for row in rows for way in row.rivals(ways)))):
         ratios = [(row.times_faster(way), row) for row in rows]
         measure = f"times_faster_than_{way}"
-        if any(row.rivals_nbytes for row in rows):
+        if any(way in row.scaled for row in rows):
             measure += f"_scaled_from_{RIVAL_BYTES // MIB}_MiB"
         found += _summary(suite, dtype, measure, ratios, min)
     return found

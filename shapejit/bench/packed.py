@@ -164,6 +164,10 @@ class PackedCase(Case):
 
         return run
 
+    def asked(self) -> dict[str, Any] | None:
+        """The work that peers are asked for (see `peer_numbers`); None: they have none such."""
+        return None
+
     def proved(self, base: Any, out: Any) -> bool:
         """Whether our result is, bit for bit, what NumPy makes of codes."""
         bits, size = self._kind.bits, prod(self.shape)
@@ -189,9 +193,7 @@ def raw_of(x: Any) -> NDArray[np.uint8]:
 
 
 def _mapped(nbytes: int) -> NDArray[np.uint8]:
-    memory = np.empty(nbytes, np.uint8)
-    memory.fill(0)
-    return memory
+    return np.full(nbytes, 0, np.uint8)
 
 
 def _joined(x: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Case
+from .packed import PackedCase
 from .pipe import Process
 from .worker import PEERS
 
@@ -55,8 +56,12 @@ class Peer:
         return self._process.ended
 
     def take(self, case: Case, threads: int) -> int | None:
-        """Make the arrays of a case and copy once: its checksum, or None where it has no way."""
-        return self._ask(job=_job(case, threads)).get("checksum")
+        """Make the arrays of a case and do its work once: the checksum, None if it has no way.
+
+        It is UNCHECKED where the result is not ours.
+        """
+        job = case.asked() if isinstance(case, PackedCase) else _job(case)
+        return None if job is None else self._ask(job=job | {"threads": threads}).get("checksum")
 
     def run(self, calls: int) -> float:
         """Seconds that so many copies took, by the peer's own clock."""
@@ -114,7 +119,7 @@ def is_installed(name: str) -> bool:
     return all(find_spec(part) is not None for part in (name, *_NEEDS.get(name, ())))
 
 
-def _job(case: Case, threads: int) -> dict[str, Any]:
+def _job(case: Case) -> dict[str, Any]:
     """A case in numbers: strides and offset count elements."""
     size = case.itemsize
     # Never written nor read: its pages are not even mapped.
@@ -130,5 +135,4 @@ def _job(case: Case, threads: int) -> dict[str, Any]:
         "offset": first // size,
         "shift": case.shift,
         "fresh": case.fresh,
-        "threads": threads,
     }

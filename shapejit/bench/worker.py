@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 CHECKED = 4 * 1024 * 1024  # bytes of the result that the reply's checksum covers
+UNCHECKED = -1  # the checksum of a result that is not to be compared
 
 # A copy into memory that is there already; a function that allocates its result.
 Copy = Callable[[], Any]
@@ -85,11 +88,22 @@ def _numpy(job: dict[str, Any], source: Any, out: Any) -> Copy:
     return lambda: np.copyto(out, view)
 
 
+def _none(job: dict[str, Any], source: Any, out: Any) -> Copy:
+    raise UnableError("it does not copy")
+
+
+# By the names that they are imported by. Those that do not copy are in `peer_numbers`.
 PEERS: dict[str, Callable[[dict[str, Any], Any, Any], Copy]] = {
     "torch": _torch,
     "onnxruntime": _onnxruntime,
     "numpy": _numpy,
+    "compressed_tensors": _none,
+    "gptqmodel": _none,
+    "modelopt": _none,
+    "transformers": _none,
+    "bitsandbytes": _none,
 }
+_DISTRIBUTIONS = {"modelopt": "nvidia-modelopt"}
 
 
 def _make(peer: str, job: dict[str, Any]) -> tuple[Copy, int]:
@@ -113,6 +127,22 @@ def _make(peer: str, job: dict[str, Any]) -> tuple[Copy, int]:
     return copy, zlib.crc32(result.reshape(-1).view(np.uint8)[:CHECKED].tobytes())
 
 
+def _make_numbers(peer: str, job: dict[str, Any]) -> tuple[Copy, int]:
+    """The same of a cast, a repacking or a decoding."""
+    path = Path(__file__).with_name("peer_numbers.py")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    run, result = module.work(peer, job)
+    run()
+    if result is None:
+        return run, UNCHECKED
+    raw = result.reshape(-1).view(import_module("torch").uint8)
+    return run, zlib.crc32(raw[:CHECKED].numpy().tobytes())
+
+
 def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What answers requests: hello, take a case, run it so many times, drop it."""
     held: list[Copy] = []
@@ -127,12 +157,13 @@ def answering(peer: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         held.clear()  # before the next case needs the memory
         try:
             if "hello" in request:
-                version = str(import_module(peer).__version__)
+                import_module(peer)
                 if peer == "onnxruntime":
                     import_module("onnx")
-                return {"version": version}
+                return {"version": metadata.version(_DISTRIBUTIONS.get(peer, peer))}
             if "job" in request:
-                copy, checksum = _make(peer, request["job"])
+                make = _make_numbers if "work" in request["job"] else _make
+                copy, checksum = make(peer, request["job"])
                 held.append(copy)
                 return {"checksum": checksum}
         except UnableError as fault:

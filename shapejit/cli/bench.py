@@ -12,6 +12,7 @@ from tqdm import tqdm
 from ..bench import comparison, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
 from ..bench.machine import machine as described_machine
+from ..bench.worker import PEERS
 from . import bench_tables
 from .command import DONE, FAILED, ArgumentError, Command
 from .output import print_json, print_text
@@ -45,8 +46,8 @@ def _options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[=PYTHON]",
-        help="torch or onnxruntime, as installed for PYTHON (at least 3.11); or none; "
-        "if not given, those that this Python has",
+        help=f"{', '.join(PEERS)}, as installed for PYTHON (at least 3.11); or none; if not "
+        "given, torch and onnxruntime where this Python has them",
     )
 
 
