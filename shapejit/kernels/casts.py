@@ -44,8 +44,8 @@ from .constants import (
 from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
-from .put_calls import put_by
 from .shares import take
+from .small import put
 
 
 @kernel
@@ -78,7 +78,7 @@ def fetched(
     spots: Numbers,
     fetch: Numbers,
     position: int,
-    put: int,
+    movers: int,
 ) -> int:
     """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
 
@@ -89,7 +89,8 @@ def fetched(
         ahead = begin
         if unit + 1 < high:
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
-        put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, position, ahead - begin)
+        to, plan = stage + spots[FETCHED], fetch.ctypes.data + 0
+        put(begin, to, plan, position, 0, 0, ahead - begin, movers)
         begin = stage + spots[FETCHED]
     return begin
 
@@ -102,15 +103,15 @@ def repeat_scales(
     zero: int,
     plans: Numbers,
     position: int,
-    put: int,
+    movers: int,
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
         place, half = plans.ctypes.data, plans[0]
-        put_by(put, scale, stage + spots[SCALES], place + 8, position, 0)
+        put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, movers)
         scale = stage + spots[SCALES]
         if half > 0:
-            put_by(put, zero, stage + spots[ZEROS], place + 8 * half, position, 0)
+            put(zero, stage + spots[ZEROS], place + 8 * half, position, 0, 0, 0, movers)
             zero = stage + spots[ZEROS]
     return scale, zero
 
@@ -127,7 +128,7 @@ def cast_boxes(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    put: int,
+    movers: int,
     count: int,
     block: int,
     nbits: int,
@@ -142,9 +143,9 @@ def cast_boxes(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
             _, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
@@ -177,7 +178,7 @@ def cast_packed(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    put: int,
+    movers: int,
     count: int,
     block: int,
     nbits: int,
@@ -204,13 +205,13 @@ def cast_packed(
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
             if unpacks == ONE_BY_ONE:
                 elements = count * len(runs)
                 begin = stage + spots[FETCHED]
                 fill(begin, source + s, inner, position, 0, elements, end, source_bits)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
