@@ -22,6 +22,7 @@ from .kernels.constants import (
     TOTAL,
     UNITS,
     WORK,
+    Called,
 )
 from .kernels.numbers import Conversion
 from .planning import planner
@@ -152,11 +153,24 @@ def _launch_of(plan: Plan) -> Launch:
 def _launch(
     kernel: str, arguments: tuple[Any, ...], stage: int, staged: bool = False, bits: bool = False
 ) -> Launch:
-    module, _, name = kernel.partition(".")
-    function = getattr(load(module), name)
+    function = _named(kernel)
+    arguments = tuple(_called(a) if isinstance(a, Called) else a for a in arguments)
     whole_pages = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
     types = (len(a) if isinstance(a, tuple) else type(a) for a in arguments)
     return Launch(function, arguments, whole_pages, staged, bits, (function, *types))
+
+
+def _named(kernel: str) -> Callable[..., Any]:
+    """The kernel "module.function"."""
+    module, _, name = kernel.partition(".")
+    function: Callable[..., Any] = getattr(load(module), name)
+    return function
+
+
+def _called(argument: Called) -> int:
+    """What stands for a kernel that others call."""
+    entry: int = load("calls").entry(_named(argument.kernel), argument.ints, *argument.tags)
+    return entry
 
 
 def _run_small(

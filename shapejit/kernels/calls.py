@@ -18,13 +18,21 @@ from . import llvm, reference
 from .jit import COMPILED
 from .llvm import Builder, Value, Values, emits
 
+_known: dict[object, int] = {}
+
 
 def entry(function: Any, count: int, *tags: Any) -> int:
     """What stands for a kernel of `count` ints and these tags, for `call`: not 0."""
-    if COMPILED:
+    key = function, *((type(tag), str(tag)) for tag in tags)
+    if key not in _known:
         # An omitted argument is a constant of the compiled kernel.
-        return apart(_compiled, function, (types.int64,) * count + (*map(types.Omitted, tags),))
-    return reference.entry_of(lambda *arguments: function(*arguments, *tags))
+        kinds = (*(types.int64,) * count, *map(types.Omitted, tags))
+        _known[key] = (
+            apart(_compiled, function, kinds)
+            if COMPILED
+            else reference.entry_of(lambda *arguments: function(*arguments, *tags))
+        )
+    return _known[key]
 
 
 def _compiled(function: Any, kinds: tuple[Any, ...]) -> int:

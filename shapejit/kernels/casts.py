@@ -12,10 +12,9 @@ of packed ones.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .bits import move_bits
-from .codes import fill, pack, unpack
+from .calls import call
+from .codes import fill
 from .constants import (
     BACK,
     BOX_SCALE,
@@ -188,15 +187,16 @@ def cast_packed(
     zero_step: int,
     inner: Table,
     reach: int,
-    source_bits: Any,
-    target_bits: Any,
+    source_bits: int,
+    fetches: int,
     unpacks: int,
-    packs: bool,
+    packs: int,
 ) -> None:
     """`cast_boxes` where source or target have several elements per byte.
 
-    `unpacks` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
-    loops, or 0: as bytes.
+    `fetches` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
+    loops, or 0: as bytes. `unpacks` is called for that, and `packs` for what is packed,
+    unless it is 0.
     """
     position, streamed = span[SPAN:], work[STREAMED] != 0
     place = span.ctypes.data + 8 * SPAN
@@ -206,20 +206,20 @@ def cast_packed(
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
             begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
-            if unpacks == ONE_BY_ONE:
+            if fetches == ONE_BY_ONE:
                 elements = count * len(runs)
                 begin = stage + spots[FETCHED]
-                fill(begin, source + s, inner, position, 0, elements, end, source_bits)
+                fill(begin, source + s, inner, position, 0, elements, end, source_bits, unpacks)
             scale, zero = repeat_scales(
                 stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
-                if unpacks == RUN_BY_RUN:
+                if fetches == RUN_BY_RUN:
                     codes = stage + spots[FETCHED]
-                    unpack(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                    call(unpacks, (codes, source + s + runs[r, RUN_SOURCE], count, end))
                 into = target + t + runs[r, RUN_TARGET]
-                made = stage + spots[CONVERTED] if streamed or packs else into >> 3
+                made = stage + spots[CONVERTED] if streamed or packs != 0 else into >> 3
                 convert(
                     entry,
                     codes,
@@ -232,8 +232,8 @@ def cast_packed(
                     zero_step,
                     runs[r, RUN_SHIFT],
                 )
-                if packs:
-                    pack(stage + spots[PACKED], made, count, target_bits)
+                if packs != 0:
+                    call(packs, (stage + spots[PACKED], made, count))
                     move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
                 elif streamed:
                     stream(into >> 3, made, nbits >> 3)
