@@ -42,7 +42,7 @@ from .constants import (
 )
 from .conversions import convert
 from .copies import stream
-from .jit import Numbers, Table, kernel
+from .jit import Numbers, Table, inlined, kernel
 from .shares import take
 from .small import put
 
@@ -115,6 +115,17 @@ def repeat_scales(
     return scale, zero
 
 
+@inlined
+def convert_run(
+    entry: int, src: int, dst: int, count: int, runs: Table, r: int, steps: tuple[int, ...]
+) -> None:
+    """Convert a run; `steps`: elements per scale, and where scales and zero points lie."""
+    block, scale, scale_step, zero, zero_step = steps
+    scale, zero = scale + runs[r, RUN_SCALE], zero + runs[r, RUN_ZERO]
+    shift = runs[r, RUN_SHIFT]
+    convert(entry, src, dst, count, block, scale, scale_step, zero, zero_step, shift)
+
+
 @kernel
 def cast_boxes(
     places: Table,
@@ -149,18 +160,8 @@ def cast_boxes(
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
                 made = stage + spots[CONVERTED] if streamed else into
-                convert(
-                    entry,
-                    begin + runs[r, RUN_SOURCE],
-                    made,
-                    count,
-                    block,
-                    scale + runs[r, RUN_SCALE],
-                    scale_step,
-                    zero + runs[r, RUN_ZERO],
-                    zero_step,
-                    runs[r, RUN_SHIFT],
-                )
+                steps = block, scale, scale_step, zero, zero_step
+                convert_run(entry, begin + runs[r, RUN_SOURCE], made, count, runs, r, steps)
                 if streamed:
                     stream(into, made, nbits >> 3)
 
@@ -207,9 +208,8 @@ def cast_packed(
             s, t, scale, zero = box_at(loops, unit)
             begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
             if fetches == ONE_BY_ONE:
-                elements = count * len(runs)
-                begin = stage + spots[FETCHED]
-                fill(begin, source + s, inner, position, 0, elements, end, source_bits, unpacks)
+                begin, some = stage + spots[FETCHED], count * len(runs)
+                fill(begin, source + s, inner, position, 0, some, end, source_bits, unpacks)
             scale, zero = repeat_scales(
                 stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
@@ -220,18 +220,8 @@ def cast_packed(
                     call(unpacks, (codes, source + s + runs[r, RUN_SOURCE], count, end))
                 into = target + t + runs[r, RUN_TARGET]
                 made = stage + spots[CONVERTED] if streamed or packs != 0 else into >> 3
-                convert(
-                    entry,
-                    codes,
-                    made,
-                    count,
-                    block,
-                    scale + runs[r, RUN_SCALE],
-                    scale_step,
-                    zero + runs[r, RUN_ZERO],
-                    zero_step,
-                    runs[r, RUN_SHIFT],
-                )
+                steps = block, scale, scale_step, zero, zero_step
+                convert_run(entry, codes, made, count, runs, r, steps)
                 if packs != 0:
                     call(packs, (stage + spots[PACKED], made, count))
                     move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)

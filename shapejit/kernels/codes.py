@@ -251,20 +251,9 @@ def by_codes(
                 ready = some & -LINE
                 call(packs, (packed, (src >> 3) + first, ready))
             if ready < some:
-                rest = some - ready
+                begin, rest = first + ready, some - ready
                 fill_any(
-                    stage,
-                    src,
-                    inner,
-                    at,
-                    first + ready,
-                    rest,
-                    end,
-                    width,
-                    unpacks,
-                    turns,
-                    apart,
-                    direction,
+                    stage, src, inner, at, begin, rest, end, width, unpacks, turns, apart, direction
                 )
                 if unit != 8:
                     call(packs, (packed + (ready * width >> 3), stage, rest))
