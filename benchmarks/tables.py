@@ -24,6 +24,7 @@ machine = import_module(f"{_NAME}.bench.machine")
 measure = import_module(f"{_NAME}.bench.measure")
 pipe = import_module(f"{_NAME}.bench.pipe")
 reshapes = import_module(f"{_NAME}.bench.reshapes")
+spinning = import_module(f"{_NAME}.bench.spinning")
 suites = import_module(f"{_NAME}.bench.suites")
 
 measure.wait_shortly()

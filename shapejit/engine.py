@@ -22,6 +22,7 @@ from .kernels.constants import (
     TOTAL,
     UNITS,
     WORK,
+    Called,
 )
 from .kernels.numbers import Conversion
 from .planning import planner
@@ -152,11 +153,24 @@ def _launch_of(plan: Plan) -> Launch:
 def _launch(
     kernel: str, arguments: tuple[Any, ...], stage: int, staged: bool = False, bits: bool = False
 ) -> Launch:
-    module, _, name = kernel.partition(".")
-    function = getattr(load(module), name)
+    function = _named(kernel)
+    arguments = tuple(_called(a) if isinstance(a, Called) else a for a in arguments)
     whole_pages = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
     types = (len(a) if isinstance(a, tuple) else type(a) for a in arguments)
     return Launch(function, arguments, whole_pages, staged, bits, (function, *types))
+
+
+def _named(kernel: str) -> Callable[..., Any]:
+    """The kernel "module.function"."""
+    module, _, name = kernel.partition(".")
+    function: Callable[..., Any] = getattr(load(module), name)
+    return function
+
+
+def _called(argument: Called) -> int:
+    """What stands for a kernel that others call."""
+    entry: int = load("calls").entry(_named(argument.kernel), argument.ints, *argument.tags)
+    return entry
 
 
 def _run_small(
@@ -209,7 +223,9 @@ def copy_each(
     bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
     bounds[-1] = count
     places = np.array([sources, targets], np.int64)
-    arguments = nbytes, plans, starts, bounds
+    small = load("small")
+    small.ready(plans, starts)
+    arguments = nbytes, plans, starts, bounds, small.movers.ctypes.data
     launch = _launch("batches.copy_each", arguments, load("batches").STAGE_BYTES)
     _run(launch, streamed, places, units, units, units, MAX_RANK + 8)
 
@@ -231,9 +247,9 @@ def run_cast(
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
         fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
     entry = load("conversions").entry(conversion)
-    put = load("put_calls").put_entry() if len(fetch) or len(repeated) else 0
+    movers = load("small").movers.ctypes.data
     nbits = plan.run_length * plan.unit
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, put
+    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, movers
     scales = operands[0], plan.scale_step, operands[1], plan.zero_step
     run = plan.run_length, plan.block, nbits, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
@@ -262,7 +278,9 @@ def _small_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
     strides = np.array([stride for _, stride in dims], np.int64)
     table = np.empty(small.HEAD + 3 * len(dims), np.int64)
     kept = small.merge_dims(sizes, (strides,), len(dims))
-    return table[: small.write_plan(sizes, strides, kept, itemsize, table, 0)]
+    words = small.write_plan(sizes, strides, kept, itemsize, table, 0)
+    small.ready(table, 0)
+    return table[:words]
 
 
 def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:

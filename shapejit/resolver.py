@@ -34,10 +34,8 @@ def resolve_dims(
     Products are of the non-zero sizes, zeros are counted apart: so overflow does
     not depend on the order of the dims.
     """
-    rank = len(source)
-    count, zeros = 1, 0
-    for i in range(rank):
-        size = source[i]
+    count, zeros, known, known_zeros, infer = 1, 0, 1, 0, -1
+    for i, size in enumerate(source):
         if size < 0:
             return BAD_SOURCE, i
         if size == 0:
@@ -46,10 +44,8 @@ def resolve_dims(
             return SOURCE_OVERFLOW, i
         else:
             count *= size
-
-    known, known_zeros, infer = 1, 0, -1
-    for i in range(len(dims)):
-        size = dims[i]
+    for i, asked in enumerate(dims):
+        size = asked
         if size == INFER:
             if infer >= 0:
                 return SECOND_INFER, i
@@ -57,7 +53,7 @@ def resolve_dims(
             target[i] = 1
             continue
         if size == COPY:
-            if i >= rank:
+            if i >= len(source):
                 return NOTHING_TO_COPY, i
             size = source[i]
         elif size < 0:
@@ -86,12 +82,9 @@ def resolve_dims(
             return OK, -1
     if known_zeros > 0:
         return INFER_UNDEFINED, infer
-    if zeros > 0:
-        target[infer] = 0
-        return OK, -1
-    if count % known != 0:
+    if zeros == 0 and count % known != 0:
         return INFER_NOT_WHOLE, infer
-    target[infer] = count // known
+    target[infer] = 0 if zeros > 0 else count // known
     return OK, -1
 
 

@@ -412,6 +412,21 @@ def test_headers_are_read_as_they_are():
     from shapejit.kernels import headers
 
     assert headers.trusted()
+    a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
+    groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (8, 32, 32, 8))
+    found, _ = headers.survey(id(arrays), 8, id(np.ndarray), groups, descrs, firsts, places)
+    assert (found, groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
+    assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
+    for x in arrays[:6]:
+        one, address = (x,), np.zeros(1, np.int64)
+        facts = headers.facts_of(x.dtype, x.shape, x.strides)
+        flags = 0x0001 * x.flags.c_contiguous | 0x0400
+        assert headers.read_alike(id(one), 1, facts, flags, address) == 1
+        assert address[0] == x.__array_interface__["data"][0]
+        wrong = headers.facts_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
+        expected = int(max(x.shape, default=1) == 1)
+        assert headers.read_alike(id(one), 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])
     tokens, starts = headers.read_ints(rows)
     assert tokens.tolist() == [1, 2, 3, 4, 0, -1, -(2**30) + 1, 2**30 - 1]
@@ -464,9 +479,11 @@ def test_small_plans_are_copies(x):
     kept = small.merge_dims(sizes, (strides,), x.ndim)
     small.write_plan(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
-    source, target = (engine.address_of(a) for a in (x, memory))
-    end = source + table[small.NEAR_BYTES]
-    small.put(source, target + 32, table, 0, position, source, end, 0)
+    small.ready(table, 0)
+    addresses = map(engine.address_of, (x, memory, table, position, small.movers))
+    source, target, plan, place, movers = addresses
+    end = source + int(table[small.NEAR_BYTES])
+    small.put(source, target + 32, plan, place, source, end, 0, movers)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -489,8 +506,10 @@ def test_small_plans_at_every_edge(dtype):
                 kept = small.merge_dims(sizes, (strides,), 2)
                 small.write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
-                places = engine.address_of(view), engine.address_of(memory) + 32
-                small.put(*places, table, 0, position, places[0], places[0], 0)
+                small.ready(table, 0)
+                addresses = map(engine.address_of, (view, memory, table, position, small.movers))
+                source, target, plan, place, movers = addresses
+                small.put(source, target + 32, plan, place, 0, 0, 0, movers)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

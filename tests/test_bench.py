@@ -15,6 +15,7 @@ from views import packed_bytes
 import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.bench import (
+    busy,
     casts,
     cliffs,
     comparison,
@@ -23,6 +24,7 @@ from shapejit.bench import (
     packed,
     peers,
     reshapes,
+    spinning,
     suites,
     throughput,
     ttc,
@@ -490,16 +492,20 @@ def test_asking_for_help_imports_no_numba():
 # Batches
 
 
-@pytest.mark.parametrize("name", list(throughput.CASES))
-def test_a_batch_is_proved_and_measured(name, monkeypatch):
+SUITES = {"batch": throughput.CASES, "busy": busy.CASES}
+
+
+@pytest.mark.parametrize(("suite", "name"), [(s, n) for s in SUITES for n in SUITES[s]])
+def test_a_batch_is_proved_and_measured(suite, name, monkeypatch):
     real = throughput.turns
     monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
-    (found,) = throughput.measured([name], 1, 0.002, lambda _: None)
+    case = {name: SUITES[suite][name]}
+    (found,) = throughput.measured(suite, case, 1, 0.002, lambda _: None)
     assert found.same
     assert all(found.seconds[goal.way] > 0 for goal in found.goals)
     assert {goal.kind for goal in found.goals} <= {"at least", "at most", "beyond"}
     made = found.as_json()
-    assert made["suite"] == "batch"
+    assert made["suite"] == suite
     assert [goal["ratio"] for goal in made["goals"]] == [found.ratio(g) for g in found.goals]
 
 
@@ -516,6 +522,23 @@ def test_the_batch_suite(capsys, monkeypatch):
     assert [row["name"] for row in found["rows"]] == list(throughput.QUICK)
 
 
+def test_the_busy_suite(capsys, monkeypatch):
+    real = throughput.turns
+    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    started, real_process = [], subprocess.Popen
+
+    def process(*args, **settings):
+        started.append(real_process(*args, **settings))
+        return started[-1]
+
+    monkeypatch.setattr(spinning.subprocess, "Popen", process)
+    out, _ = bench("--suite", "busy", "--size", "0.01", "--case", "MiB-1|map", capsys=capsys)
+    assert "time over one thread of its own" in out
+    assert "at most 1.15x" in out
+    assert started
+    assert all(one.returncode == 0 for one in started)  # they have ended
+
+
 def test_a_wrong_batch_fails(capsys, monkeypatch):
     wrong = throughput.Work({"shapejit": int}, False, ())
     monkeypatch.setattr(throughput, "CASES", {"x": lambda size: wrong})
@@ -524,7 +547,7 @@ def test_a_wrong_batch_fails(capsys, monkeypatch):
 
 def test_a_ratio_is_what_its_goal_is_about():
     seconds = {"shapejit": 2.0, "memcpy": 1.0, "loop": 8.0}
-    figure = throughput.Figure("x", seconds, True, ())
+    figure = throughput.Figure("batch", "x", seconds, True, ())
     assert figure.ratio(throughput.Goal("loop", "at least", 5)) == 4
     assert figure.ratio(throughput.Goal("memcpy", "at most", 1.7)) == 2
     assert figure.ratio(throughput.Goal("memcpy", "beyond", 1e-6)) == 1

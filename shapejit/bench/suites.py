@@ -118,8 +118,8 @@ class Suite(NamedTuple):
     seeded: bool = False
 
 
-# The suites that are no lists of copies: see `firstcall` and `throughput`.
-FIRST_CALL, BATCH = "first-call", "batch"
+# The suites that are no lists of copies: see `firstcall`, `throughput` and `busy`.
+FIRST_CALL, BATCH, BUSY = "first-call", "batch", "busy"
 
 SUITES = {
     "ttc": Suite(ttc.float32, "the 57 TTC permutations, float32", 6, True),
@@ -136,6 +136,7 @@ SUITES = {
     casts.SUITE: Suite(casts.cases, "casts and scales, with limits, beside ml_dtypes", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
     BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
+    BUSY: Suite(tuple, "copies while another program computes on every core"),
 }
 _QUICK_ASKED = 4  # of a suite that --quick alone leaves out
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -18,10 +18,13 @@ from ..programs.planned import plan
 from ..programs.target_shapes import resolve_batch
 from ..resolver import resolve
 from .cases import pattern
+from .comparison import one_thread
 from .machine import thread_count
 from .measure import clock, turns
 
 Way = Callable[[], object]
+
+SERIAL = "one thread of its own"  # ours with numba held to one thread
 
 
 class Goal(NamedTuple):
@@ -37,17 +40,22 @@ class Goal(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The ways of one case, ours first, whether ours was proved, and the goals."""
+    """The ways of one case, ours first, whether ours was proved, and the goals.
+
+    `serial`: ours is measured on one thread, too.
+    """
 
     ways: dict[str, Way]
     same: bool
     goals: tuple[Goal, ...]
+    serial: bool = False
 
 
 @dataclass(frozen=True)
 class Figure:
     """One case: median seconds by each way, and whether our results had every bit right."""
 
+    suite: str
     name: str
     seconds: dict[str, float]
     same: bool
@@ -56,7 +64,7 @@ class Figure:
     def ratio(self, goal: Goal) -> float:
         """What the goal's limit is about.
 
-        >>> one = Figure("x", {"shapejit": 2.0, "numpy": 8.0}, True, ())
+        >>> one = Figure("batch", "x", {"shapejit": 2.0, "numpy": 8.0}, True, ())
         >>> one.ratio(Goal("numpy", "at least", 5)), one.ratio(Goal("numpy", "at most", 1))
         (4.0, 0.25)
         """
@@ -69,7 +77,7 @@ class Figure:
         """As JSON has it."""
         goals = [{**goal._asdict(), "ratio": self.ratio(goal)} for goal in self.goals]
         return {
-            "suite": "batch",
+            "suite": self.suite,
             "name": self.name,
             "seconds": self.seconds,
             "same": self.same,
@@ -78,14 +86,20 @@ class Figure:
 
 
 def measured(
-    names: Sequence[str], rounds: int, size: float, tell: Callable[[str], object]
+    suite: str,
+    cases: Mapping[str, Callable[[float], Work]],
+    rounds: int,
+    size: float,
+    tell: Callable[[str], object],
 ) -> Iterator[Figure]:
-    """One Figure a name, of `size` times as many tensors."""
-    for name in names:
-        tell(f"batch/{name}")
-        work = CASES[name](size)
-        seconds = turns({way: clock(run) for way, run in work.ways.items()}, rounds)
-        yield Figure(name, seconds, work.same, work.goals)
+    """One Figure per case, of `size` times as much."""
+    for name, make in cases.items():
+        tell(f"{suite}/{name}")
+        work = make(size)
+        clocks = {way: clock(run) for way, run in work.ways.items()}
+        if work.serial:
+            clocks[SERIAL] = one_thread(clocks["shapejit"])
+        yield Figure(suite, name, turns(clocks, rounds), work.same, work.goals)
 
 
 def _memory(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from ..bench import comparison, firstcall, measure, peers, suites, throughput
+from ..bench import busy, comparison, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
 from ..bench.machine import machine as described_machine
+from ..bench.spinning import spinning
 from ..bench.worker import PEERS
 from . import bench_tables
 from .command import DONE, FAILED, ArgumentError, Command
@@ -66,7 +67,7 @@ def _count(text: str) -> int:
 
 
 def _run(args: Namespace) -> int:
-    copies, calls, batches = _chosen(args)
+    copies, calls, batches, loaded = _chosen(args)
     rounds = args.rounds or (5 if args.quick else 9)
     measure.wait_shortly()
     try:
@@ -74,12 +75,17 @@ def _run(args: Namespace) -> int:
         machine = described_machine()
         with (
             peers.started(tuple(args.peers)) as others,
-            tqdm(total=len(copies) + len(calls) + len(batches), leave=False) as bar,
+            tqdm(total=sum(len(x) for x in (copies, calls, batches, loaded)), leave=False) as bar,
         ):
-            tell = bar.set_description_str
+            tell, size = bar.set_description_str, args.size
             rows = _counted(bar, comparison.measured(copies, others, rounds, tell))
             first = _counted(bar, firstcall.measured(calls, min(rounds, 5), tell))
-            figures = _counted(bar, throughput.measured(batches, rounds, args.size, tell))
+            many = throughput.measured(suites.BATCH, batches, rounds, size, tell)
+            figures = _counted(bar, many)
+            if loaded:
+                with spinning():
+                    beside = throughput.measured(suites.BUSY, loaded, rounds, size, tell)
+                    figures += _counted(bar, beside)
     except ValueError as fault:  # a peer or a number of threads that this machine lacks
         raise ArgumentError(str(fault)) from None
     versions = {peer.name: peer.version for peer in others}
@@ -120,26 +126,34 @@ def _counted(bar: Any, measured: Iterator[Measured]) -> list[Measured]:
     return found
 
 
-def _chosen(args: Namespace) -> tuple[list[Case], list[str], list[str]]:
-    """The copies, the first calls and the batches that the arguments ask for."""
+Works = dict[str, Callable[[float], throughput.Work]]
+
+
+def _chosen(args: Namespace) -> tuple[list[Case], list[str], Works, Works]:
+    """The copies, first calls, batches and copies beside others that the arguments ask for."""
     names = tuple(suites.SUITES) if "all" in args.suites else tuple(dict.fromkeys(args.suites))
     try:
         pattern = re.compile(args.case)
     except re.error as fault:
         raise ArgumentError(f"--case {args.case} is not a regular expression: {fault}") from None
 
-    def matching(suite: str, cases: Iterable[str]) -> list[str]:
-        return [name for name in cases if suite in names and pattern.search(f"{suite}/{name}")]
+    def matching(suite: str, cases: Iterable[str], quick: Iterable[str]) -> list[str]:
+        asked = quick if args.quick else cases
+        return [name for name in asked if suite in names and pattern.search(f"{suite}/{name}")]
 
     copies = [
         case if case.suite == "small" else case.scaled(args.size)
         for case in comparison.matching(suites.select(names, args.quick, args.seed), pattern)
     ]
-    calls = matching(suites.FIRST_CALL, list(firstcall.COPIES)[: 1 if args.quick else None])
-    batches = matching(suites.BATCH, throughput.QUICK if args.quick else throughput.CASES)
-    if not (copies or calls or batches):
+    first = list(firstcall.COPIES)
+    calls = matching(suites.FIRST_CALL, first, first[:1])
+    batches, loaded = (
+        {name: module.CASES[name] for name in matching(suite, module.CASES, module.QUICK)}
+        for suite, module in ((suites.BATCH, throughput), (suites.BUSY, busy))
+    )
+    if not (copies or calls or batches or loaded):
         raise ArgumentError(f"no case of the suites matches --case {args.case}")
-    return copies, calls, batches
+    return copies, calls, batches, loaded
 
 
 COMMAND = Command("bench", "measure copies beside memcpy, NumPy and others", _run, _options)

@@ -27,6 +27,7 @@ def copy_each(
     plans: Numbers,
     starts: Numbers,
     bounds: Numbers,
+    movers: int,
 ) -> None:
     """Copy each tensor by its own small plan; one for all if `starts` has one entry.
 
@@ -35,7 +36,7 @@ def copy_each(
     the targets gathers there, so that whole lines are streamed past the caches.
     """
     alike = len(starts) == 1
-    position = span[SPAN:]
+    position = span.ctypes.data + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
         next_line = lead = filled = 0
@@ -46,17 +47,18 @@ def copy_each(
                 following = at if alike else starts[k + 1]
                 ahead = places[0, k + 1] + plans[following + NEAR]
                 end = ahead + plans[following + NEAR_BYTES]
+            plan = plans.ctypes.data + 8 * at
             size = nbytes[0] if alike else nbytes[k]
             source, target = places[0, k], places[1, k]
             if stage == 0 or size > STAGED:
-                ahead = put(source, target, plans, at, position, ahead, end, 0)
+                ahead = put(source, target, plan, position, ahead, end, 0, movers)
                 ask(ahead, end, end - ahead)
                 continue
             if target != next_line + filled - lead:
                 stream(next_line, stage + lead, filled - lead)
                 next_line = target
                 lead = filled = next_line & (LINE - 1)
-            ahead = put(source, stage + filled, plans, at, position, ahead, end, 0)
+            ahead = put(source, stage + filled, plan, position, ahead, end, 0, movers)
             ask(ahead, end, end - ahead)
             filled += size
             if filled >= FULL:

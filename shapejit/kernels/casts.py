@@ -12,10 +12,9 @@ of packed ones.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .bits import move_bits
-from .codes import fill, pack, unpack
+from .calls import call
+from .codes import fill
 from .constants import (
     BACK,
     BOX_SCALE,
@@ -43,9 +42,9 @@ from .constants import (
 )
 from .conversions import convert
 from .copies import stream
-from .jit import Numbers, Table, kernel
-from .put_calls import put_by
+from .jit import Numbers, Table, inlined, kernel
 from .shares import take
+from .small import put
 
 
 @kernel
@@ -78,7 +77,7 @@ def fetched(
     spots: Numbers,
     fetch: Numbers,
     position: int,
-    put: int,
+    movers: int,
 ) -> int:
     """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
 
@@ -89,7 +88,8 @@ def fetched(
         ahead = begin
         if unit + 1 < high:
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
-        put_by(put, begin, stage + spots[FETCHED], fetch.ctypes.data, position, ahead - begin)
+        to, plan = stage + spots[FETCHED], fetch.ctypes.data + 0
+        put(begin, to, plan, position, 0, 0, ahead - begin, movers)
         begin = stage + spots[FETCHED]
     return begin
 
@@ -102,17 +102,28 @@ def repeat_scales(
     zero: int,
     plans: Numbers,
     position: int,
-    put: int,
+    movers: int,
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
         place, half = plans.ctypes.data, plans[0]
-        put_by(put, scale, stage + spots[SCALES], place + 8, position, 0)
+        put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, movers)
         scale = stage + spots[SCALES]
         if half > 0:
-            put_by(put, zero, stage + spots[ZEROS], place + 8 * half, position, 0)
+            put(zero, stage + spots[ZEROS], place + 8 * half, position, 0, 0, 0, movers)
             zero = stage + spots[ZEROS]
     return scale, zero
+
+
+@inlined
+def convert_run(
+    entry: int, src: int, dst: int, count: int, runs: Table, r: int, steps: tuple[int, ...]
+) -> None:
+    """Convert a run; `steps`: elements per scale, and where scales and zero points lie."""
+    block, scale, scale_step, zero, zero_step = steps
+    scale, zero = scale + runs[r, RUN_SCALE], zero + runs[r, RUN_ZERO]
+    shift = runs[r, RUN_SHIFT]
+    convert(entry, src, dst, count, block, scale, scale_step, zero, zero_step, shift)
 
 
 @kernel
@@ -127,7 +138,7 @@ def cast_boxes(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    put: int,
+    movers: int,
     count: int,
     block: int,
     nbits: int,
@@ -142,25 +153,15 @@ def cast_boxes(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
             _, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
                 made = stage + spots[CONVERTED] if streamed else into
-                convert(
-                    entry,
-                    begin + runs[r, RUN_SOURCE],
-                    made,
-                    count,
-                    block,
-                    scale + runs[r, RUN_SCALE],
-                    scale_step,
-                    zero + runs[r, RUN_ZERO],
-                    zero_step,
-                    runs[r, RUN_SHIFT],
-                )
+                steps = block, scale, scale_step, zero, zero_step
+                convert_run(entry, begin + runs[r, RUN_SOURCE], made, count, runs, r, steps)
                 if streamed:
                     stream(into, made, nbits >> 3)
 
@@ -177,7 +178,7 @@ def cast_packed(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    put: int,
+    movers: int,
     count: int,
     block: int,
     nbits: int,
@@ -187,15 +188,16 @@ def cast_packed(
     zero_step: int,
     inner: Table,
     reach: int,
-    source_bits: Any,
-    target_bits: Any,
+    source_bits: int,
+    fetches: int,
     unpacks: int,
-    packs: bool,
+    packs: int,
 ) -> None:
     """`cast_boxes` where source or target have several elements per byte.
 
-    `unpacks` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
-    loops, or 0: as bytes.
+    `fetches` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
+    loops, or 0: as bytes. `unpacks` is called for that, and `packs` for what is packed,
+    unless it is 0.
     """
     position, streamed = span[SPAN:], work[STREAMED] != 0
     place = span.ctypes.data + 8 * SPAN
@@ -204,35 +206,24 @@ def cast_packed(
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, put)
-            if unpacks == ONE_BY_ONE:
-                elements = count * len(runs)
-                begin = stage + spots[FETCHED]
-                fill(begin, source + s, inner, position, 0, elements, end, source_bits)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
+            if fetches == ONE_BY_ONE:
+                begin, some = stage + spots[FETCHED], count * len(runs)
+                fill(begin, source + s, inner, position, 0, some, end, source_bits, unpacks)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, put
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
-                if unpacks == RUN_BY_RUN:
+                if fetches == RUN_BY_RUN:
                     codes = stage + spots[FETCHED]
-                    unpack(codes, source + s + runs[r, RUN_SOURCE], count, end, source_bits)
+                    call(unpacks, (codes, source + s + runs[r, RUN_SOURCE], count, end))
                 into = target + t + runs[r, RUN_TARGET]
-                made = stage + spots[CONVERTED] if streamed or packs else into >> 3
-                convert(
-                    entry,
-                    codes,
-                    made,
-                    count,
-                    block,
-                    scale + runs[r, RUN_SCALE],
-                    scale_step,
-                    zero + runs[r, RUN_ZERO],
-                    zero_step,
-                    runs[r, RUN_SHIFT],
-                )
-                if packs:
-                    pack(stage + spots[PACKED], made, count, target_bits)
+                made = stage + spots[CONVERTED] if streamed or packs != 0 else into >> 3
+                steps = block, scale, scale_step, zero, zero_step
+                convert_run(entry, codes, made, count, runs, r, steps)
+                if packs != 0:
+                    call(packs, (stage + spots[PACKED], made, count))
                     move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
                 elif streamed:
                     stream(into >> 3, made, nbits >> 3)

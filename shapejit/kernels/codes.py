@@ -9,6 +9,7 @@ from typing import Any
 
 from .bit_vectors import gathered, pack_line, spread, unpack_line
 from .bits import load_bits, move_bits
+from .calls import call
 from .constants import CODES_BLOCK, HIGH, LINE, LOW, PIECE, SPAN, STREAMED, TENSOR, WIDTHS
 from .copies import stream
 from .jit import Numbers, Table, kernel
@@ -22,8 +23,11 @@ _BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
 
 
 @kernel
-def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> None:
-    """Write the codes of `count` elements that lie side by side; up to 7 more may change."""
+def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> int:
+    """Write the codes of `count` elements that lie side by side; up to 7 more may change.
+
+    Returns how many it wrote.
+    """
     width, done = len(bits), 0
     while done + LINE <= count:
         bit = source + done * width
@@ -33,11 +37,15 @@ def unpack(codes: int, source: int, count: int, end: int, bits: Any) -> None:
         word = load_bits(source + done * width, end)
         store_word(codes + done, spread(word, width))
         done += 8
+    return done
 
 
 @kernel
-def pack(target: int, codes: int, count: int, bits: Any) -> None:
-    """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change."""
+def pack(target: int, codes: int, count: int, bits: Any) -> int:
+    """Pack codes onto a stage; up to 7 codes behind them are read, and a word may change.
+
+    Returns how many it read.
+    """
     width, done = len(bits), 0
     while done + LINE <= count:
         pack_line(target + (done * width >> 3), codes + done, bits)
@@ -46,12 +54,12 @@ def pack(target: int, codes: int, count: int, bits: Any) -> None:
         word = gathered(load_word(codes + done), width)
         store_word(target + (done * width >> 3), word)
         done += 8
+    return done
 
 
 @kernel
-def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, bits: Any) -> None:
+def pick_codes(codes: int, apart: int, source: int, stride: int, count: int, width: int) -> None:
     """Write the codes of `count` elements, `apart` bytes from one to the next."""
-    width = len(bits)
     mask = (1 << width) - 1
     for _ in range(count):
         address, shift = source >> 3, source & 7
@@ -72,7 +80,8 @@ def fill(
     first: int,
     count: int,
     end: int,
-    bits: Any,
+    width: int,
+    unpacks: int,
 ) -> None:
     """Write the codes of elements [first, first + count) of the loops."""
     last = loops.shape[0] - 1
@@ -87,15 +96,15 @@ def fill(
             around = loops[last - 1, 1]
             for i in range(size):
                 begin = source + s + i * stride
-                pick_codes(codes + done + i, size, begin, around, runs, bits)
+                pick_codes(codes + done + i, size, begin, around, runs, width)
             done += runs * size
             at[last - 1] += runs - 1
             s += (runs - 1) * around
         else:
-            if stride == len(bits):
-                unpack(codes + done, source + s, some, end, bits)
+            if stride == width:
+                call(unpacks, (codes + done, source + s, some, end))
             else:
-                pick_codes(codes + done, 1, source + s, stride, some, bits)
+                pick_codes(codes + done, 1, source + s, stride, some, width)
             done += some
         at[last] += some - 1
         s, _ = step(loops, at, s + (some - 1) * stride, 0)
@@ -111,12 +120,13 @@ def fill_turns(
     count: int,
     end: int,
     runs: int,
-    bits: Any,
+    width: int,
+    unpacks: int,
     turns: Any,
 ) -> None:
     """`fill` where as many runs as `turns` is long, the last loop, take turns."""
     rows, last = len(turns), loops.shape[0] - 1
-    size, width, apart = loops[last - 1, 0], len(bits), CODES_BLOCK // len(turns) + LINE
+    size, apart = loops[last - 1, 0], CODES_BLOCK // len(turns) + LINE
     for row in range(rows):
         store_word(runs + 8 * row, row * apart)
     table, runs = runs, runs + LINE
@@ -126,7 +136,7 @@ def fill_turns(
         some = min((count - done) // rows, size - at[last - 1])
         for row in range(rows):
             begin = source + s + row * loops[last, 1]
-            unpack(runs + row * apart, begin, some, end, bits)
+            call(unpacks, (runs + row * apart, begin, some, end))
         for i in range(0, some, LINE):
             interleave(runs + i, table, codes + done + i * rows, turns, _BYTE, _LINE)
         done += some * rows
@@ -145,12 +155,13 @@ def fill_picks(
     count: int,
     end: int,
     runs: int,
-    bits: Any,
+    width: int,
+    unpacks: int,
     apart: Any,
     direction: Any,
 ) -> None:
     """`fill` where the elements of the last loop lie `apart`, as `pick` has it."""
-    last, width, far = loops.shape[0] - 1, len(bits), len(apart)
+    last, far = loops.shape[0] - 1, len(apart)
     size = loops[last, 0]
     s, _ = seek(loops, at, first)
     done = 0
@@ -160,11 +171,11 @@ def fill_picks(
         if size_of(direction) == 2:
             # The last whole vector reads before the first element: a margin is there.
             begin = runs + LINE * (far + 1)
-            unpack(begin, source + s - reach * width, reach + 1, end, bits)
+            call(unpacks, (begin, source + s - reach * width, reach + 1, end))
             for i in range(0, some, LINE):
                 pick(begin + reach - i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         else:
-            unpack(runs, source + s, reach + 1, end, bits)
+            call(unpacks, (runs, source + s, reach + 1, end))
             for i in range(0, some, LINE):
                 pick(runs + i * far, codes + done + i, apart, direction, _BYTE, _LINE)
         done += some
@@ -181,7 +192,8 @@ def fill_any(
     first: int,
     count: int,
     end: int,
-    bits: Any,
+    width: int,
+    unpacks: int,
     turns: Any,
     apart: Any,
     direction: Any,
@@ -189,11 +201,13 @@ def fill_any(
     """`fill`, by whole vectors where elements take turns or lie a few apart."""
     runs = codes + 2 * CODES_APART
     if len(turns) > 1:
-        fill_turns(codes, source, loops, at, first, count, end, runs, bits, turns)
+        fill_turns(codes, source, loops, at, first, count, end, runs, width, unpacks, turns)
     elif len(apart) > 1 or size_of(direction) == 2:
-        fill_picks(codes, source, loops, at, first, count, end, runs, bits, apart, direction)
+        fill_picks(
+            codes, source, loops, at, first, count, end, runs, width, unpacks, apart, direction
+        )
     else:
-        fill(codes, source, loops, at, first, count, end, bits)
+        fill(codes, source, loops, at, first, count, end, width, unpacks)
 
 
 @kernel
@@ -208,7 +222,9 @@ def by_codes(
     count: int,
     block: int,
     unit: int,
-    bits: Any,
+    width: int,
+    unpacks: int,
+    packs: int,
     turns: Any,
     apart: Any,
     direction: Any,
@@ -217,9 +233,9 @@ def by_codes(
 
     The first `outer` loops walk blocks of rows of `count` elements, the others the
     elements of a row. One of `turns` and `apart` may be longer than 1, or `direction`
-    two bytes: whole vectors then follow the elements.
+    two bytes: whole vectors then follow the elements. `unpacks` and `packs` are called.
     """
-    streamed, packed, width = work[STREAMED] != 0, stage + CODES_APART, len(bits)
+    streamed, packed = work[STREAMED] != 0, stage + CODES_APART
     around, inner = loops[:outer], loops[outer:]
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]
     are_codes = unit != 8 and inner.shape[0] == 1 and inner[0, 1] == 8
@@ -233,14 +249,14 @@ def by_codes(
             dst, ready = target + t + first * unit, 0
             if are_codes and src & 7 == 0:
                 ready = some & -LINE
-                pack(packed, (src >> 3) + first, ready, bits)
+                call(packs, (packed, (src >> 3) + first, ready))
             if ready < some:
-                rest = some - ready
+                begin, rest = first + ready, some - ready
                 fill_any(
-                    stage, src, inner, at, first + ready, rest, end, bits, turns, apart, direction
+                    stage, src, inner, at, begin, rest, end, width, unpacks, turns, apart, direction
                 )
                 if unit != 8:
-                    pack(packed + (ready * width >> 3), stage, rest, bits)
+                    call(packs, (packed + (ready * width >> 3), stage, rest))
             if unit != 8:
                 move_bits(dst, 8 * packed, some * unit, streamed)
             elif streamed:

@@ -5,7 +5,7 @@ Importing this module does not import numba.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,21 @@ WIDTHS: dict[int, Any] = {
     16: 0j,
 }
 COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
+
+
+class Called(NamedTuple):
+    """An argument that is a kernel ("module.function") of so many `ints`, called by its address."""
+
+    kernel: str
+    ints: int
+    tags: tuple[Any, ...]
+
+
+def packing(width: int) -> tuple[Called, Called]:
+    """What unpacks and packs elements of `width` bits."""
+    tags = (COUNTS[width],)
+    return Called("codes.unpack", 4, tags), Called("codes.pack", 3, tags)
+
 
 # What `shares.take` reads and writes: of a job (`work`), of one of its threads (`span`),
 # of all jobs of a process (`signal`).

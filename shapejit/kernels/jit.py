@@ -18,6 +18,7 @@ import numpy as np
 from numba import config, njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
+from numba.types import unliteral
 from numpy.typing import NDArray
 
 from ..compilation import apart
@@ -59,6 +60,7 @@ def _compile(function: Kernel, nogil: bool) -> Kernel:
         # numpy.ma), and for types that it has not compiled; then it runs what it got.
         for name in ("typeof_pyval", "_compile_for_args"):
             setattr(compiled, name, partial(_compile_apart, getattr(compiled, name)))
+        compiled.get_call_template = partial(_unliteral, compiled.get_call_template)
     return cast(Kernel, compiled)
 
 
@@ -71,6 +73,11 @@ def _compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
     if global_compiler_lock.is_locked():
         return step(*arguments)
     return apart(step, *arguments)
+
+
+def _unliteral(template: Callable[..., Result], kinds: Any, named: Any) -> Result:
+    """Compile a kernel that another calls with a 0 as that of any int, not as one of its own."""
+    return template(tuple(map(unliteral, kinds)), named)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-checked

@@ -16,6 +16,7 @@ from .jit import COMPILED
 Builder = Any  # llvmlite's IRBuilder
 Value = Any  # of LLVM: an int64, which may be an address
 Byte = Any  # the same, an uint8
+Values = Any  # of LLVM: several int64, which kernels write as a tuple
 Tag = Any  # a width or a count: the numba type of the argument, whose value means nothing
 
 Function = Callable[..., Any]
@@ -35,14 +36,14 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
         if not COMPILED:
             return getattr(reference, name)  # type: ignore[no-any-return]  # found by name
         parameters = list(inspect.signature(write).parameters.values())[1:]
-        kinds = [{"Byte": types.uint8, "Value": types.int64}.get(p.annotation) for p in parameters]
+        annotations = [p.annotation for p in parameters]
 
         def typed(context: Any, *given: Any) -> Any:
-            wanted = [kind or tag for kind, tag in zip(kinds, given, strict=True)]
+            wanted = [_type(a, tag) for a, tag in zip(annotations, given, strict=True)]
 
             def code(context: Any, builder: Builder, signature: Any, arguments: Any) -> Any:
-                pairs = zip(kinds, wanted, arguments, strict=True)
-                values = [value if kind else tag for kind, tag, value in pairs]
+                pairs = zip(annotations, wanted, arguments, strict=True)
+                values = [tag if a == "Tag" else value for a, tag, value in pairs]
                 value = write(builder, *values)
                 return context.get_dummy_value() if value is None else value
 
@@ -54,6 +55,13 @@ def emits(returns: Any = types.void) -> Callable[[Function], Function]:
         return intrinsic(typed)  # type: ignore[no-any-return]  # numba is not type-checked
 
     return made
+
+
+def _type(annotation: str, given: Any) -> Any:
+    """The numba type of a parameter with this annotation, given an argument's."""
+    if annotation == "Values":
+        return types.UniTuple(types.int64, len(given))
+    return {"Byte": types.uint8, "Value": types.int64}.get(annotation, given)
 
 
 def number(value: int) -> Any:

@@ -216,28 +216,25 @@ def pack_line(dst: int, src: int, bits: Any) -> None:
     _write(dst, stream.to_bytes(8 * width, "little"))
 
 
-_conversions: list[Callable[..., None]] = []
+_entries: list[Callable[..., Any]] = [plain]  # no entry is 0
+
+
+def entry_of(function: Callable[..., Any]) -> int:
+    """What stands for a function, for `call`."""
+    _entries.append(function)
+    return len(_entries) - 1
+
+
+def call(entry: int, arguments: tuple[int, ...]) -> Any:
+    """What a function returns for ints."""
+    return _entries[int(entry)](*map(int, arguments))
 
 
 def entry(conversion: Conversion) -> int:
     """What stands for the function of a conversion."""
-    _conversions.append(plain(conversion))
-    return len(_conversions) - 1
+    return entry_of(plain(conversion))
 
 
 def convert(entry: int, *arguments: int) -> None:
     """Convert elements from address to address."""
-    _conversions[int(entry)](*map(int, arguments))
-
-
-def put_by(entry: int, src: int, dst: int, table: int, position: int, apart: int) -> None:
-    """`small.put` by the table at an address, with scratch at another."""
-    from . import small  # which imports this module
-
-    rank = ctypes.c_int64.from_address(int(table) + 8 * small.LOOPS).value
-    counts = small.HEAD + 3 * rank, rank + 3
-    words, scratch = (
-        np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(int(address)))
-        for count, address in zip(counts, (table, position), strict=True)
-    )
-    small.put(src, dst, words, 0, scratch, 0, 0, apart)
+    call(entry, arguments)

@@ -11,28 +11,38 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..dims import merge
+from .calls import call, entry
 from .constants import COUNTS, LINE, MAX_RANK, PIECE, WIDTHS
 from .copies import small_row
-from .jit import Numbers, kernel
-from .memory import VECTOR, copy, move, prefetch, size_of, store_word
+from .jit import Numbers, inlined, kernel
+from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word
 from .vectors import interleave, pick, transpose_even
 
 # A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
-# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand.
+# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand; `MOVER` is
+# the index in `movers` of the kernel that moves a plane.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
-SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS = 6, 7, 8, 9, 10, 11
-HEAD = 12  # then one triple (size, source stride, target stride) per loop, outermost first
+SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVER = 6, 7, 8, 9, 10, 11, 12
+HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
 MOST_WORDS = HEAD + 3 * MAX_RANK
 
 ASKED = 4096
 
-W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
+W1, W4, W16 = (WIDTHS[n] for n in (1, 4, 16))
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
 
 merge_dims: Any = kernel(merge)  # of arrays, where it says sequences
+
+
+@inlined
+def word(table: int, index: int) -> int:
+    """Word `index` of a table at an address."""
+    return int(load_word(table + 8 * index))
 
 
 @kernel
@@ -62,10 +72,11 @@ def write_plan(
         table[at + NEAR_BYTES] = min(reach, ASKED)
     if kept == 0:
         return HEAD
+    single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
 
     # Rows are the last loop; columns the one that runs through the source, or the one before.
     rows, columns = kept - 1, kept - 2
-    if width == 1 or width == 2 or width == 4 or width == 8 or width == 16:
+    if single:
         for k in range(kept - 1):
             if abs(strides[k]) == width:
                 columns = k
@@ -86,6 +97,13 @@ def write_plan(
             table[at + COUNT] *= sizes[k]
             table[at + LOOPS] += 1
         gap *= sizes[k]
+    if single:
+        shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
+        blocky = table[at + COLUMN_STEP] == width and shorter >= PIECE
+        table[at + MOVER] = BLOCKS if blocky else ELEMENTS
+        while width > 1:
+            table[at + MOVER] += 1
+            width >>= 1
     return int(HEAD + 3 * table[at + LOOPS])
 
 
@@ -101,22 +119,15 @@ def ask(ahead: int, end: int, nbytes: int) -> int:
 
 @kernel
 def blocks(
-    source: int,
-    target: int,
-    table: Numbers,
-    at: int,
-    ahead: int,
-    end: int,
-    apart: int,
-    width: Any,
+    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
 ) -> int:
     """Transpose a plane in registers, its last blocks reaching back; ask for lines ahead.
 
     The next plane lies as this one, `apart` bytes behind it (0: nobody knows).
     """
     size, step_q = size_of(width), PIECE // size_of(width)
-    rows, row_step = table[at + ROWS], table[at + ROW_STEP]
-    columns, gap = table[at + COLUMNS], table[at + COLUMN_GAP]
+    rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
+    columns, gap = word(plan, COLUMNS), word(plan, COLUMN_GAP)
     whole = rows * size >= VECTOR
     step_p = VECTOR // size if whole else step_q
     nbytes = step_p * PIECE
@@ -188,114 +199,106 @@ def channels(
 
 @kernel
 def elements(
-    source: int, target: int, table: Numbers, at: int, ahead: int, end: int, place: int
+    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
 ) -> int:
     """Copy a plane one element at a time, along its longer side."""
-    width, long, step = table[at + WIDTH], table[at + ROWS], table[at + ROW_STEP]
-    short, apart, over = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
-    gap = width
+    size = size_of(width)
+    long, step, gap = word(plan, ROWS), word(plan, ROW_STEP), size
+    short, around, over = word(plan, COLUMNS), word(plan, COLUMN_STEP), word(plan, COLUMN_GAP)
     if short > long:
-        long, short, step, apart, gap, over = short, long, apart, step, over, gap
-    rows = short if over == width else 0
+        long, short, step, around, gap, over = short, long, around, step, over, gap
+    rows = short if over == size else 0
     for k in range(short):
-        src, dst = source + k * apart, target + k * over
-        ahead = ask(ahead, end, long * width)
-        done = False
-        if width == 4:
-            done = channels(src, step, dst, gap, long, rows, apart, place, W4)
-        elif width == 2:
-            done = channels(src, step, dst, gap, long, rows, apart, place, W2)
-        elif width == 1:
-            done = channels(src, step, dst, gap, long, rows, apart, place, W1)
-        if done:
-            if gap != width:
+        src, dst = source + k * around, target + k * over
+        ahead = ask(ahead, end, long * size)
+        if size <= 4 and channels(src, step, dst, gap, long, rows, around, place, width):
+            if gap != size:
                 break  # all rows took turns
-        elif width == 4:
-            strip(src, step, dst, gap, long, W4)
-        elif width == 2:
-            strip(src, step, dst, gap, long, W2)
-        elif width == 1:
-            strip(src, step, dst, gap, long, W1)
-        elif width == 8:
-            strip(src, step, dst, gap, long, W8)
         else:
-            strip(src, step, dst, gap, long, W16)
+            strip(src, step, dst, gap, long, width)
     return ahead
 
 
 @kernel
-def runs(source: int, target: int, table: Numbers, at: int, ahead: int, end: int) -> int:
+def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int) -> int:
     """Copy a plane of runs of any length."""
-    nbytes = table[at + WIDTH]
-    rows, row_step = table[at + ROWS], table[at + ROW_STEP]
-    columns, step, gap = table[at + COLUMNS], table[at + COLUMN_STEP], table[at + COLUMN_GAP]
+    nbytes = word(plan, WIDTH)
+    rows, row_step = word(plan, ROWS), word(plan, ROW_STEP)
+    columns, step, gap = word(plan, COLUMNS), word(plan, COLUMN_STEP), word(plan, COLUMN_GAP)
     for q in range(columns):
         for p in range(rows):
-            src, place = source + q * step + p * row_step, target + q * gap + p * nbytes
+            src, dst = source + q * step + p * row_step, target + q * gap + p * nbytes
             ahead = ask(ahead, end, nbytes)
             if nbytes > 8 * LINE:
-                copy(place, src, nbytes)
+                copy(dst, src, nbytes)
             elif nbytes >= 16:
-                small_row(place, src, nbytes, W16)
+                small_row(dst, src, nbytes, W16)
             elif nbytes >= 4:
-                small_row(place, src, nbytes, W4)
+                small_row(dst, src, nbytes, W4)
             else:
-                small_row(place, src, nbytes, W1)
+                small_row(dst, src, nbytes, W1)
     return ahead
+
+
+# The kernels that move a plane, and their addresses once they are compiled: of those that
+# have a width, one for each of 1, 2, 4, 8 and 16 bytes. `ready` makes one callable.
+RUNS, ELEMENTS, BLOCKS = 0, 1, 6
+_MOVERS: list[tuple[Any, ...]] = [
+    (runs,),
+    *((elements, width) for width in WIDTHS.values()),
+    *((blocks, width) for width in WIDTHS.values()),
+]
+movers = np.zeros(len(_MOVERS), np.int64)
+
+
+def ready(plans: Numbers, starts: Any) -> None:
+    """Make callable what moves the planes of the small plans at these indices of `plans`."""
+    if not movers.all():
+        for index in np.unique(plans[starts + MOVER]).tolist():
+            if movers[index] == 0:
+                function, *tags = _MOVERS[index]
+                movers[index] = entry(function, 7, *tags)
 
 
 @kernel
 def put(
     source: int,
     target: int,
-    table: Numbers,
-    at: int,
-    position: Numbers,
+    plan: int,
+    position: int,
     ahead: int,
     end: int,
     apart: int,
+    movers: int,
 ) -> int:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
     Returns where those begin that it did not come to. The next one lies `apart` bytes
     behind this one, with the same strides; 0 if nothing is known.
 
-    `position` is scratch for the loops, and for three numbers more.
+    `plan` and `movers` are addresses, and so is `position`: scratch for the loops, and
+    for three words more.
     """
-    width, loops = table[at + WIDTH], table[at + LOOPS]
-    source += table[at + SHIFT]
-    target += table[at + TARGET_SHIFT]
-    position[:loops] = 0
-    single = width == 4 or width == 2 or width == 1 or width == 8 or width == 16
-    blocky = table[at + COLUMN_STEP] == width and (
-        min(table[at + ROWS], table[at + COLUMNS]) * width >= PIECE
-    )
-    for _ in range(table[at + COUNT]):
-        if not single:
-            ahead = runs(source, target, table, at, ahead, end)
-        elif not blocky:
-            place = position.ctypes.data + 8 * loops
-            ahead = elements(source, target, table, at, ahead, end, place)
-        elif width == 4:
-            ahead = blocks(source, target, table, at, ahead, end, apart, W4)
-        elif width == 2:
-            ahead = blocks(source, target, table, at, ahead, end, apart, W2)
-        elif width == 1:
-            ahead = blocks(source, target, table, at, ahead, end, apart, W1)
-        elif width == 8:
-            ahead = blocks(source, target, table, at, ahead, end, apart, W8)
-        else:
-            ahead = blocks(source, target, table, at, ahead, end, apart, W16)
+    loops, mover = word(plan, LOOPS), word(movers, word(plan, MOVER))
+    source += word(plan, SHIFT)
+    target += word(plan, TARGET_SHIFT)
+    for k in range(loops):
+        store_word(position + 8 * k, 0)
+    for _ in range(word(plan, COUNT)):
+        place = position + 8 * loops
+        ahead = call(mover, (source, target, plan, ahead, end, apart, place))
         k = loops - 1
         while k >= 0:
-            row = at + HEAD + 3 * k
-            position[k] += 1
-            source += table[row + 1]
-            target += table[row + 2]
-            if position[k] < table[row]:
+            row = HEAD + 3 * k
+            at, size = word(position, k) + 1, word(plan, row)
+            step, gap = word(plan, row + 1), word(plan, row + 2)
+            source += step
+            target += gap
+            store_word(position + 8 * k, at)
+            if at < size:
                 break
-            source -= table[row] * table[row + 1]
-            target -= table[row] * table[row + 2]
-            position[k] = 0
+            source -= size * step
+            target -= size * gap
+            store_word(position + 8 * k, 0)
             k -= 1
     return ahead

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import COUNTS, LINE, ONE_BY_ONE, RUN_BY_RUN
+from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, packing
 from ..layout import Layout
 from ..lazy import cached_property
 
@@ -99,9 +99,10 @@ class CastPlan:
     def packing(self) -> tuple[Any, ...]:
         """What the kernel of packed elements takes beside that of bytes."""
         inner = np.array([dim[:3] for dim in self.inner], np.int64)
-        bits = [COUNTS[n if n < 8 else 1] for n in (self.source_bits, self.unit)]
-        unpacks = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
-        return inner, self.reach, *bits, unpacks, self.unit < 8
+        fetches = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
+        unpacks = packing(self.source_bits)[0] if fetches else 0
+        packs = packing(self.unit)[1] if self.unit < 8 else 0
+        return inner, self.reach, self.source_bits, fetches, unpacks, packs
 
     @property
     def weight(self) -> int:

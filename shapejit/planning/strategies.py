@@ -22,6 +22,7 @@ from ..kernels.constants import (
     STAGE_BYTES,
     STAGED,
     WIDTHS,
+    packing,
     per_byte,
 )
 from .box_tables import box_sides, most_bytes
@@ -83,8 +84,9 @@ def _bit_pieces(plan: Plan, vector: int) -> Any:
 
 def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
     outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
-    tags = COUNTS[plan.width], COUNTS[turns], COUNTS[abs(step)], _direction(step)
-    return (plan.reach, outer, per_row, _codes_block(plan), plan.unit, *tags)
+    tags = COUNTS[turns], COUNTS[abs(step)], _direction(step)
+    block, calls = _codes_block(plan), packing(plan.width)
+    return (plan.reach, outer, per_row, block, plan.unit, plan.width, *calls, *tags)
 
 
 def _codes_block(plan: Plan) -> int:
