@@ -1,4 +1,4 @@
-"""Checkpoints on disk: a header of many tensors read, a transposed tensor written."""
+"""Checkpoints on disk: files of many tensors read, a transposed tensor written."""
 
 import json
 import os
@@ -78,6 +78,57 @@ class Write(OverMemcpy, OverNumpy):
             OURS: lambda: files.write(ours, [files.New.of("weight", tensor)]),
             "memcpy": memcpy_of(x.nbytes),
             "numpy": tofile,
+        }
+
+
+class Load(OverNumpy):
+    """A file of 1000 arrays loaded, beside numpy.load"""
+
+    params = ["npz"]
+    param_names = ("format",)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj = installed("load_file", "save_file")
+        path = Path(folder(self.kept), f"many.{case}")
+        row = np.zeros(64, np.uint8)
+        sj.save_file({f"layers.{i}.weight": row for i in range(TENSORS)}, path)
+
+        def numpys():
+            with np.load(path) as found:
+                return [x.shape for x in found.values()]
+
+        return {OURS: lambda: [t.shape for t in sj.load_file(path).values()], "numpy": numpys}
+
+
+class Save(OverMemcpy, OverNumpy):
+    """A transposed matrix saved, beside numpy.save"""
+
+    params = ["npy"]
+    param_names = ("format",)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj = installed("save_file")
+        place = folder(self.kept)
+        rows = ratios.NBYTES // 4 // 1024
+        x = cases.pattern(4 * 1024 * rows).view(np.float32).reshape(rows, 1024).T
+
+        def numpys():
+            with open(Path(place, f"theirs.{case}"), "wb") as file:
+                np.save(file, np.ascontiguousarray(x))
+                os.fsync(file.fileno())
+
+        return {
+            OURS: lambda: sj.save_file({"weight": x}, Path(place, f"ours.{case}")),
+            "memcpy": memcpy_of(x.nbytes),
+            "numpy": numpys,
         }
 
 

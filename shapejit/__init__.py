@@ -16,6 +16,7 @@ from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .files.file_formats import load_file, save_file
 from .joining import concat, stack
 from .operations import (
     ascontiguous,
@@ -57,6 +58,7 @@ __all__ = [
     "dtypes",
     "expand_dims",
     "flip",
+    "load_file",
     "matrix_transpose",
     "onednn",
     "onnx",
@@ -69,6 +71,7 @@ __all__ = [
     "reshape_batch",
     "resolve",
     "resolve_batch",
+    "save_file",
     "squeeze",
     "stack",
 ]

@@ -11,21 +11,35 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from .casts import cast
 from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .errors import DTypeError, FormatError, ReshapeError, quoted, shown
-from .files import safetensors
-from .files.pieces import Scratch, pieces
-from .files.safetensors import Checkpoint, New, Path
+from .files import file_formats
+from .files.checkpoint import MAX_RANK, Checkpoint
+from .files.paths import Path
+from .files.pieces import Scratch, pieces, whole_elements
 from .files.stored import Stored
+from .files.writing import New, Progress
 from .layout import Layout
 from .operations import reshape
 from .programs.fuse import route
 from .programs.trace import traced
 from .tensor import Bytes, Tensor
+
+__all__ = [
+    "OPTIONS",
+    "SPECS",
+    "Change",
+    "Conversion",
+    "Dialect",
+    "Report",
+    "Rule",
+    "Spec",
+    "dialect",
+    "plan",
+    "rule",
+]
 
 Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
 
@@ -183,16 +197,10 @@ class Change:
         return self._cast(found) if self.casts else found
 
     def _cast(self, found: Iterator[Bytes]) -> Iterator[Bytes]:
-        """The pieces, cast; all but the last of eight elements or a multiple of them."""
-        kind, size = self.source.dtype, prod(self.shape)
-        left, done = np.empty(0, np.uint8), 0
-        for piece in found:
-            data = np.concatenate([left, piece]) if left.size else piece
-            last = 8 * data.size >= kind.bits * (size - done)
-            whole = data.size if last else data.size // kind.bits * kind.bits
-            count = size - done if last else 8 * whole // kind.bits
-            left, done = data[whole:].copy(), done + count
-            yield self._converted(Tensor.frombuffer(data[:whole], kind, (count,))).buffer
+        """The pieces, cast."""
+        kind = self.source.dtype
+        for data, count in whole_elements(found, kind.bits, prod(self.shape)):
+            yield self._converted(Tensor.frombuffer(data, kind, (count,))).buffer
 
     def _converted(self, tensor: Tensor) -> Tensor:
         for kind in self.casts:
@@ -238,12 +246,18 @@ class Conversion:
         """Bytes of tensor data that will be written."""
         return sum(change.nbytes for change in self.changes)
 
-    def write(self, path: Path, progress: Callable[[int], object] | None = None) -> Report:
-        """Write the converted checkpoint, as `files.safetensors.write` does."""
+    def write(self, path: Path, progress: Progress | None = None) -> Report:
+        """Write the converted checkpoint in the format of `path`, as `load_file`'s inverse.
+
+        Metadata go along where the format stays the same. Raises FileFormatError for
+        what the format cannot hold, OSError where the disk refuses.
+        """
         start = time.perf_counter()
         memory = Scratch(), Scratch()
         new = [New(c.name, c.dtype, c.shape, partial(c.pieces, *memory)) for c in self.changes]
-        safetensors.write(path, new, self.checkpoint.metadata, progress)
+        same = file_formats.writer(path).name == self.checkpoint.format
+        metadata = self.checkpoint.metadata if same else None
+        file_formats.write(path, new, metadata, progress)
         return Report(
             tensors=len(self.changes),
             changed=sum(c.rules > 0 for c in self.changes),
@@ -295,8 +309,8 @@ def _stages(tensor: Stored, rules: Sequence[Rule], reshape: Dialect, where: str)
                     made = t.permute_dims(r.values)
                 else:
                     made = reshape(t, r.values)
-                if made.ndim > safetensors.MAX_RANK:
-                    more = f"{made.ndim} dims are more than the {safetensors.MAX_RANK} of a file"
+                if made.ndim > MAX_RANK:
+                    more = f"{made.ndim} dims are more than the {MAX_RANK} of a file"
                     raise ReshapeError("cannot reshape", t.shape, r.values, (more,))
                 t = made
         return t

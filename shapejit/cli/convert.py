@@ -13,7 +13,7 @@ from tqdm import tqdm
 from .. import conversion
 from ..conversion import Report
 from ..errors import shown
-from ..files import safetensors
+from ..files import file_formats
 from .command import DONE, Command
 from .output import print_json
 
@@ -82,7 +82,7 @@ def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
     reshape = conversion.dialect(**given)
     rules = [conversion.rule(*words) for words in args.rules]
-    plan = conversion.plan(safetensors.read(args.source), rules, reshape, args.saturate)
+    plan = conversion.plan(file_formats.read(args.source), rules, reshape, args.saturate)
     with ExitStack() as stack:
 
         @cache
@@ -101,5 +101,5 @@ def _run(args: Namespace) -> int:
 
 
 COMMAND = Command(
-    "convert", "apply rules to the tensors of a safetensors file", _run, _options, rules=True
+    "convert", "apply rules to the tensors of a checkpoint", _run, _options, rules=True
 )

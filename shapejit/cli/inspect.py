@@ -2,48 +2,106 @@
 
 from __future__ import annotations
 
+import os
+import re
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..errors import shown
-from ..files import safetensors
+from ..files import file_formats
+from ..files.checkpoint import Checkpoint
+from ..files.stored import OpenFile, Stored
 from .command import DONE, Command
 from .output import Columns, print_json, print_table, shape
 
 _COLUMNS: Columns = {
-    "name": lambda row: shown(row["name"]),
+    "name": lambda row: shown(row["name"]) + _times(row["count"]),
+    "type": lambda row: row["type"],
     "dtype": "{0[dtype]}",
     "shape": lambda row: shape(row["shape"]),
     "bytes": "{0[nbytes]}",
-    "begin": "{0[offsets][0]}",
-    "end": "{0[offsets][1]}",
+    "begin": lambda row: str(row["offsets"][0]),
+    "end": lambda row: str(row["offsets"][1]),
 }
+
+_NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
+_SHOWN = 8  # values of an array in the metadata
+
+
+def _times(count: int) -> str:
+    return f" x {count}" if count > 1 else ""
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help="or a folder of safetensors shards")
+
+
+def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
+    """A tensor as JSON has it: its offsets, if it lies in the file, or its shard."""
+    row: dict[str, Any] = {
+        "name": member.name,
+        "dtype": member.dtype.name,
+        "shape": member.layout.shape,
+        "nbytes": member.nbytes,
+    }
+    if found.types:
+        row["type"] = found.types[member.name]
+    if found.format == "sharded":
+        row["shard"] = os.path.basename(member.file.path)
+    elif isinstance(member.file, OpenFile):
+        begin = member.begin - found.start
+        row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8
+    return row
+
+
+def _groups(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows that differ in the numbers of their names alone, as one with `count` and all bytes."""
+    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        key = _NUMBER.sub("#", row["name"]), row["dtype"], row["shape"], row.get("type")
+        found.setdefault(key, []).append(row)
+    return [
+        {
+            **{word: value for word, value in rows[0].items() if word in ("dtype", "type")},
+            "name": name if len(rows) > 1 else rows[0]["name"],
+            "count": len(rows),
+            "shape": sizes,
+            "nbytes": sum(row["nbytes"] for row in rows),
+            "offsets": rows[0].get("offsets", "--") if len(rows) == 1 else "--",
+        }
+        for (name, _, sizes, _), rows in found.items()
+    ]
 
 
 def _run(args: Namespace) -> int:
-    found = safetensors.read(args.file)
-    rows = [
-        {
-            "name": name,
-            "dtype": kind.name,
-            "shape": sizes,
-            "nbytes": end - begin,
-            "offsets": (begin, end),
-        }
-        for name, (kind, sizes, begin, end) in found.entries.items()
-    ]
+    found = file_formats.read(args.file)
+    rows = [_row(found, member) for member in found.members.values()]
+    groups = _groups(rows)
     if args.json:
-        head = {"file": args.file, "nbytes": found.nbytes, "metadata": found.metadata}
-        print_json({**head, "tensors": rows})
+        head = {"file": args.file, "format": found.format, "nbytes": found.nbytes}
+        for group in groups:
+            del group["offsets"]
+        print_json({**head, "metadata": found.metadata, "tensors": rows, "groups": groups})
         return DONE
-    print_table(_COLUMNS, rows)
+    absent = set() if found.types else {"type"}
+    if all(group["offsets"] == "--" for group in groups) and groups:
+        absent |= {"begin", "end"}
+    print_table({name: c for name, c in _COLUMNS.items() if name not in absent}, groups)
     for key, value in (found.metadata or {}).items():
-        print(f"{shown(key)}: {value if value.isprintable() else repr(value)}")
+        print(f"{shown(key)}: {_text(value)}")
     print(f"{len(rows)} tensors, {found.nbytes} bytes")
     return DONE
 
 
-COMMAND = Command("inspect", "list the tensors of a safetensors file", _run, _options)
+def _text(value: Any) -> str:
+    """A value of the metadata on one line, long arrays shortened."""
+    if isinstance(value, str):
+        return value if value.isprintable() else repr(value)
+    if isinstance(value, list) and len(value) > _SHOWN:
+        first = ", ".join(map(repr, value[:_SHOWN]))
+        return f"[{first}, ...] ({len(value)} values)"
+    return repr(value)
+
+
+COMMAND = Command("inspect", "list the tensors of a checkpoint", _run, _options)

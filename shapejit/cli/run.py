@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail("interrupted", INTERRUPTED)
         except signals.Terminated:
             return _fail("terminated", signals.TERMINATED)
-        except (ArgumentError, ShapeJitError) as fault:
+        except (ArgumentError, ShapeJitError, ImportError) as fault:
             return _fail(str(fault))
         except MemoryError:
             return _fail("not enough memory")

@@ -12,9 +12,11 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ..errors import FileFormatError, quoted
+from ..errors import FileFormatError
 from ..tensor import Bytes
-from .paths import Path, open_regular
+from .paths import Path, inside, open_regular
+
+__all__ = ["read"]
 
 # One map per file, however many tensors lie in it: each map holds a file descriptor.
 # The key distinguishes a file that was changed from the one that was mapped.
@@ -31,7 +33,7 @@ def read(folder: Path, location: str, offset: int, length: int, tensor: str) -> 
     not be overwritten in place while the bytes are in use.
     """
     path = os.path.join(os.fspath(folder), location)
-    found = _within(os.fspath(folder) or os.curdir, location, path, tensor)
+    found = inside(os.fspath(folder), location, tensor)
     descriptor = open_regular(found, path, tensor, os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
@@ -53,16 +55,3 @@ def _map(descriptor: int, status: os.stat_result) -> mmap.mmap:
     if known is None:
         known = _maps[key] = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
     return known
-
-
-def _within(folder: str, location: str, path: str, tensor: str) -> str:
-    """The file that `location` names, all links followed; it lies in the folder."""
-    if not location or "\0" in location:
-        raise FileFormatError(path, tensor, f"no file can have the name {quoted(location)}")
-    if os.path.isabs(location):
-        raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
-    home = os.path.realpath(folder)
-    found = os.path.realpath(os.path.join(home, location))
-    if found == home or os.path.commonpath([home, found]) != home:
-        raise FileFormatError(path, tensor, "its location leads out of the model's folder")
-    return found

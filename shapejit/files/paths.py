@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
-from ..errors import FileFormatError
+from ..errors import FileFormatError, quoted
+
+__all__ = ["Path", "file_name", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
 
@@ -38,3 +40,21 @@ def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0
         return descriptor
     os.close(descriptor)
     raise FileFormatError(name, tensor, "it is not a regular file")
+
+
+def inside(folder: str, location: str, tensor: str) -> str:
+    """The file that `location` names, relative to the model's folder, all links followed.
+
+    `tensor` is what errors call it. Raises FileFormatError where the file is not in
+    the folder: absolute, `..`, or by a symbolic link.
+    """
+    path = os.path.join(folder, location)
+    if not location or "\0" in location:
+        raise FileFormatError(path, tensor, f"no file can have the name {quoted(location)}")
+    if os.path.isabs(location):
+        raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
+    home = os.path.realpath(folder or os.curdir)
+    found = os.path.realpath(os.path.join(home, location))
+    if found == home or os.path.commonpath([home, found]) != home:
+        raise FileFormatError(path, tensor, "its location leads out of the model's folder")
+    return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import gcd
 
 import numpy as np
 
 from ..layout import Layout
 from ..tensor import Bytes, Tensor
+
+__all__ = ["PIECE", "Scratch", "parts", "pieces", "whole_elements"]
 
 # Bytes that are converted and written at a time: enough for all threads, and
 # still in the last-level cache when the write reads them.
@@ -57,3 +59,18 @@ def parts(layout: Layout, limit: int) -> Iterator[Layout]:
     step = max(8 * limit // (row * whole), 1) * whole
     for i in range(0, rows, step):
         yield layout.narrow(0, i, min(step, rows - i), 1)
+
+
+def whole_elements(found: Iterable[Bytes], bits: int, size: int) -> Iterator[tuple[Bytes, int]]:
+    """The packed bytes of `size` elements of `bits` each, in pieces of whole elements.
+
+    With each piece the number of its elements: a multiple of eight but in the last.
+    """
+    left = np.empty(0, np.uint8)
+    for piece in found:
+        data = np.concatenate([left, piece]) if left.size else piece
+        last = 8 * data.size >= bits * size
+        whole = data.size if last else data.size // bits * bits
+        count = size if last else 8 * whole // bits
+        left, size = data[whole:].copy(), size - count
+        yield data[:whole], count

@@ -1,4 +1,4 @@
-"""Tensors in a file, read by position into memory of the process, never mapped.
+"""Tensors in a file: read by position into memory of the process, or mapped.
 
 Where another program truncates a mapped file, the next access to the map ends
 the process with SIGBUS. A read that finds the file too short raises an error.
@@ -6,11 +6,12 @@ the process with SIGBUS. A read that finds the file too short raises an error.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from weakref import finalize
 
 import numpy as np
@@ -22,6 +23,8 @@ from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 
+__all__ = ["BANDS", "CONTIGUOUS", "OpenFile", "Source", "Stored"]
+
 # Bytes of a file in memory at a time. Pieces of 1 and of 8 MiB of what lies together in
 # the file took the same time. A view that picks its elements from all over needs more.
 CONTIGUOUS = 1024 * 1024
@@ -31,14 +34,31 @@ _CALL = 4096  # bytes that are read in the time that a call to read costs
 _LINE = 512  # bits of a cache line
 
 
+class Source(Protocol):
+    """Where the bytes of tensors come from: a file, or what is compressed in one."""
+
+    path: str
+    size: int
+    sequential: bool  # reading at another place than the last one is slow
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if there is less."""
+
+    def mapped(self) -> Bytes:
+        """All bytes, read-only: the file's memory map, or what was decompressed."""
+
+
 class OpenFile:
     """A regular file, open as long as this object lives; `size` is its size when opened."""
+
+    sequential = False
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.descriptor = open_regular(path, path)
         finalize(self, os.close, self.descriptor)
         self.size = os.fstat(self.descriptor).st_size
+        self._memory: Bytes | None = None
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
@@ -52,12 +72,29 @@ class OpenFile:
                 raise FileFormatError(self.path, tensor, reason)
             memory, at = memory[count:], at + count
 
+    def bytes(self, at: int, count: int) -> bytearray:
+        """`count` bytes from byte `at`, which the file is known to have."""
+        memory = bytearray(count)
+        self.read(memoryview(memory), at, None)
+        return memory
+
+    def mapped(self) -> Bytes:
+        """The file's memory map, made at the first call."""
+        if self._memory is None:
+            try:
+                memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
+            except ValueError:
+                reason = "it was truncated while it was read"
+                raise FileFormatError(self.path, None, reason) from None
+            self._memory = np.frombuffer(memory, np.uint8)
+        return self._memory
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
 
-    file: OpenFile
+    file: Source
     name: str
     begin: int
     dtype: DType
@@ -77,7 +114,8 @@ class Stored:
 
         Raises FileFormatError where the file has become too short. `source`
         takes at most 1 GiB of the file at a time: views that pick their
-        elements from all over a larger tensor are read band by band.
+        elements from all over a larger tensor are read band by band. What is
+        compressed is decompressed as a whole for them.
         """
         if self.layout.contiguous and self.layout.offset % 8 == 0:
             begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
@@ -86,8 +124,16 @@ class Stored:
                 self.file.read(memory.data, begin + at, self.name)
                 yield memory
             return
+        if self.file.sequential:
+            yield from pieces(self.mapped(), result)
+            return
         for band in parts(self.layout, self._band_size()):
             yield from pieces(self._loaded(band, source), result)
+
+    def mapped(self) -> Tensor:
+        """A read-only view of the file's memory map (of a copy, where it is compressed)."""
+        end = self.begin + (self.layout.span[1] + 7) // 8
+        return Tensor(self.file.mapped()[self.begin : end], self.dtype, self.layout)
 
     def tensor(self) -> Tensor:
         """A copy in memory, in row-major order."""

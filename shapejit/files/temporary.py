@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from ..errors import FileFormatError
 from .paths import Path, file_name
 
+__all__ = ["replacing"]
+
 _NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
 
 

@@ -6,6 +6,7 @@ import tracemalloc
 from math import prod
 from pathlib import Path
 
+import numpy as np
 from views import dirt, shape_within
 
 import shapejit as sj
@@ -21,7 +22,7 @@ FIXED = 4 * 2**20  # and beside them
 
 
 def case(random):
-    random.choice([safetensors_file, safetensors_file, tensor_proto])(random)
+    random.choice([safetensors_file, safetensors_file, tensor_proto, any_file])(random)
 
 
 def bounded(call, nbytes):
@@ -39,6 +40,58 @@ def bounded(call, nbytes):
     assert len(message) < LONGEST, f"a message of {len(message)} characters"
     assert peak < FIXED + PER_BYTE * nbytes, f"{peak} bytes to read {nbytes}"
     return made
+
+
+# Every file format
+
+
+def any_file(random):
+    """A file that NumPy or gguf wrote, or a folder of shards, with a few bytes changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        make = random.choice([numpys, numpys, ggufs, shards])
+        path, changed = make(random, Path(folder))
+        content = bytearray(changed.read_bytes())
+        for _ in range(random.randrange(4)):
+            content[random.randrange(min(len(content), 4096))] = random.randrange(256)
+        changed.write_bytes(content[: random.choice([None, random.randrange(len(content))])])
+        # Zeros are compressed to a thousandth.
+        nbytes = 1000 * len(content) if changed.name == "small.npz" else len(content)
+        bounded(lambda: {name: t.tobytes() for name, t in sj.load_file(path).items()}, nbytes)
+
+
+def numpys(random, folder):
+    arrays = {f"layers.{i}": np.zeros((i, 3), random.choice("bhefdF?")) for i in range(5)}
+    name = random.choice(["a.npy", "a.npz", "small.npz"])
+    if name == "a.npy":
+        np.save(folder / name, arrays["layers.4"])
+    else:
+        {"a.npz": np.savez, "small.npz": np.savez_compressed}[name](folder / name, **arrays)
+    return folder / name, folder / name
+
+
+def ggufs(random, folder):
+    import gguf  # imported late: it takes as long as all the rest
+
+    path = folder / "a.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_array("tokens", ["a", "bc"])
+    writer.add_tensor("w", np.zeros((2, 32), np.float32))
+    writer.add_tensor("q", np.zeros((2, 18), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path, path
+
+
+def shards(random, folder):
+    places = {}
+    for i in range(3):
+        sj.save_file({f"w.{i}": np.arange(i)}, folder / f"{i}.safetensors")
+        places[f"w.{i}"] = f"{i}.safetensors"
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    return folder, random.choice([index, folder / "1.safetensors"])
 
 
 # safetensors

@@ -51,5 +51,5 @@ ATTACKS = {
     "moments": Attack(
         sweeps.case, "forks, interrupts and exits while kernels are compiled or loaded", 0
     ),
-    "files": Attack(files.case, "safetensors files and TensorProtos, mutated", 60),
+    "files": Attack(files.case, "files of every format and TensorProtos, mutated", 60),
 }

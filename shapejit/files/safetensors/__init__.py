@@ -4,9 +4,9 @@
 leaves either the whole new file or what stood there before.
 """
 
-from ..paths import Path as Path
-from .entry import MAX_RANK as MAX_RANK
-from .reader import Checkpoint as Checkpoint
-from .reader import read as read
-from .writer import New as New
-from .writer import write as write
+from ..paths import Path
+from ..writing import New
+from .reader import Checkpoint, read
+from .writer import write
+
+__all__ = ["Checkpoint", "New", "Path", "read", "write"]

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from ...dtypes import DType, dtype
 from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
-from ...request import MAX_SIZE
+from ..checkpoint import size_in_bits
 
-MAX_RANK = 64  # NumPy's limit
 METADATA = "__metadata__"
 
 _FIELDS = {"dtype", "shape", "data_offsets"}
@@ -110,25 +109,9 @@ def twice(path: str, tensor: str | None, key: str, what: str) -> FileFormatError
 
 def nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
     """Bytes of the packed elements: whole ones, within what int64 counts in bits."""
-    if len(shape) > MAX_RANK:
-        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MAX_RANK}")
-    if prod(size for size in shape if size > 0) * kind.bits > MAX_SIZE:
-        reason = f"the non-zero sizes of its shape {shape_text(shape)} overflow int64 (in bits)"
-        raise FileFormatError(path, name, reason)
-    bits = prod(shape) * kind.bits
+    bits = size_in_bits(path, name, shape, kind.bits)
     if bits % 8:
         count = elements(prod(shape))
         reason = f"{count} of {kind} are {bits} bits: safetensors holds whole bytes only"
         raise FileFormatError(path, name, reason)
     return bits // 8
-
-
-def is_text(value: object) -> bool:
-    """A str that UTF-8 can write: without the lone surrogates that JSON's \\u allows."""
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ...dtypes import DType
 from ...errors import FileFormatError, quoted
-from .entry import METADATA, Entry, is_text, nbytes, quoted_value
+from ..checkpoint import is_text
+from .entry import METADATA, Entry, nbytes, quoted_value
 
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
@@ -47,7 +48,7 @@ def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
 def encode(
     path: str,
     tensors: Iterable[tuple[str, DType, tuple[int, ...]]],
-    metadata: dict[str, str] | None,
+    metadata: Mapping[str, str] | None,
 ) -> bytes:
     """The header of tensors (name, dtype, shape) in this order, with its length before it.
 
@@ -59,7 +60,7 @@ def encode(
             if not is_text(word):
                 reason = f"metadata must be text, not {quoted_value(word)}"
                 raise FileFormatError(path, None, reason)
-        members.append(f'"{METADATA}":{_json(metadata)}')
+        members.append(f'"{METADATA}":{_json(dict(metadata))}')
     at = 0
     for name, kind, shape in tensors:
         if name == METADATA or name in names or not is_text(name):

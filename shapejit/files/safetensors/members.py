@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 from ...dtypes import DType
 from ...errors import FileFormatError, quoted
 from ...request import MAX_SIZE
+from ..checkpoint import MAX_RANK, is_text
 from .entry import (
-    MAX_RANK,
     METADATA,
     Entry,
     entry,
-    is_text,
     json_object,
     placed,
     quoted_value,

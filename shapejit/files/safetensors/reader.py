@@ -2,65 +2,51 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...errors import FileFormatError
 from ...layout import Layout
-from ...tensor import Bytes, Tensor
+from .. import checkpoint
 from ..paths import Path, file_name
 from ..stored import OpenFile, Stored
 from . import header, members
 from .entry import Entry
 
 
-class _Mapped(Mapping[str, Tensor]):
-    """The tensors of the entries, each made when it is asked for: a file may have a million."""
+class _Members(Mapping[str, Stored]):
+    """The tensors of the entries, each made when it is asked for."""
 
-    def __init__(self, memory: Bytes, entries: Mapping[str, Entry]) -> None:
-        self._memory = memory
+    def __init__(self, file: OpenFile, start: int, entries: Mapping[str, Entry]) -> None:
+        self._file = file
+        self._start = start
         self._entries = entries
 
-    def __getitem__(self, name: str) -> Tensor:
-        kind, shape, begin, end = self._entries[name]
-        return Tensor.frombuffer(self._memory[begin:end], kind, shape)
+    def __getitem__(self, name: str) -> Stored:
+        kind, shape, begin, _ = self._entries[name]
+        layout = Layout.row_major(shape, kind.bits)
+        return Stored(self._file, name, self._start + begin, kind, layout)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
 
     def __len__(self) -> int:
         return len(self._entries)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Checkpoint:
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Checkpoint(checkpoint.Checkpoint):
     """What a file holds, in the order of its header.
 
-    `tensors` are read-only views of its memory map, which they keep alive;
-    `entries` say of each its dtype, its shape and its bytes [begin, end) counted
-    from the end of the header; `metadata` is None where the file has none.
+    `entries` say of each tensor its dtype, its shape and its bytes [begin, end)
+    counted from `start`, the end of the header.
     """
 
-    path: str
-    tensors: Mapping[str, Tensor]
     metadata: dict[str, str] | None
     entries: Mapping[str, Entry]
-    file: OpenFile
-    start: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors together."""
-        return self.file.size - self.start
-
-    def stored(self, name: str) -> Stored:
-        """A tensor to be read from the file, which raises an error if it has been truncated."""
-        entry = self.entries[name]
-        layout = Layout.row_major(entry.shape, entry.dtype.bits)
-        return Stored(self.file, name, self.start + entry.begin, entry.dtype, layout)
 
 
 def read(path: Path) -> Checkpoint:
@@ -76,19 +62,15 @@ def read(path: Path) -> Checkpoint:
     if file.size < header.LENGTH:
         reason = f"it ends after {file.size} bytes, within the header's length"
         raise FileFormatError(name, None, reason)
-    start = header.data_start(name, _bytes(file, 0, header.LENGTH), file.size)
-    raw = _bytes(file, header.LENGTH, start - header.LENGTH)
-    metadata, entries = members.decode(name, raw)
+    start = header.data_start(name, file.bytes(0, header.LENGTH), file.size)
+    metadata, entries = members.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
     header.check_cover(name, entries, file.size - start)
-    try:
-        memory = mmap.mmap(file.descriptor, file.size, access=mmap.ACCESS_READ)
-    except ValueError:
-        raise FileFormatError(name, None, "it was truncated while it was read") from None
-    tensors = _Mapped(np.frombuffer(memory, np.uint8)[start:], entries)
-    return Checkpoint(name, tensors, metadata, entries, file, start)
-
-
-def _bytes(file: OpenFile, at: int, count: int) -> bytearray:
-    memory = bytearray(count)
-    file.read(memoryview(memory), at, None)
-    return memory
+    return Checkpoint(
+        path=name,
+        format="safetensors",
+        members=_Members(file, start, entries),
+        metadata=metadata,
+        nbytes=file.size - start,
+        start=start,
+        entries=entries,
+    )

@@ -1,0 +1,188 @@
+"""The file formats, one row each, and the one door to all: files are opened and written here.
+
+The reader and the writer of a format are the functions `read` and `write` of the module
+of its name, which is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from ..errors import FileFormatError, about, quoted, shown
+from ..tensor import Tensor, asarray
+from .checkpoint import Checkpoint
+from .paths import Path, file_name
+from .stored import OpenFile
+from .writing import New, Progress
+
+__all__ = ["FORMATS", "FileFormat", "load_file", "read", "save_file", "write", "writer"]
+
+
+class FileFormat(NamedTuple):
+    """A file format: how its files begin (their first 16 bytes) and end, and whether it is written.
+
+    `name` is the name of its module, too.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    begins: Callable[[bytes], bool]
+    writes: bool
+
+    @property
+    def module(self) -> Any:
+        """The module with `read` and, if it is written, `write`."""
+        return import_module(f".{self.name}", __package__)
+
+
+FORMATS = (
+    FileFormat("sharded", (".safetensors.index.json",), lambda _: False, False),
+    # The size of a header of at most 100 MB, then a JSON object.
+    FileFormat("safetensors", (".safetensors",), lambda b: b[4:9] == b"\0\0\0\0{", True),
+    FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
+    FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
+    FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), False),
+)
+_SAFETENSORS = FORMATS[1]
+
+
+class _Other(NamedTuple):
+    """Files that are not read: how they begin or end, and what they are."""
+
+    begins: tuple[bytes, ...]
+    suffixes: tuple[str, ...]
+    what: str
+
+
+_OTHERS = (
+    _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
+    _Other((), (".pt", ".pth", ".ckpt"), "a checkpoint of PyTorch"),
+    _Other((), (".onnx",), "an ONNX model (see shapejit.adapters.onnx_tensors)"),
+    _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
+    _Other((b"\x1f\x8b",), (".gz",), "gzip"),
+    _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
+    _Other((b"version https://",), (), "a pointer of Git LFS (`git lfs pull` gets the file)"),
+    _Other((b"<!DOCTYPE", b"<!doctype", b"<html"), (), "an HTML page"),
+)
+
+
+def read(path: Path) -> Checkpoint:
+    """What the file, or the folder of shards, at `path` holds; no data are read.
+
+    The format is recognised by the first bytes, else by the suffix. Raises OSError
+    where the file cannot be opened, FileFormatError where it is not exactly what its
+    format says; files of another kind are named.
+    """
+    name = file_name(path)
+    found: Checkpoint = _recognised(name).module.read(name)
+    return found
+
+
+def load_file(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
+
+    `path` is a safetensors, NPY, NPZ or GGUF file, or a folder of safetensors shards
+    with `model.safetensors.index.json`; the first bytes say which. An NPY file has one
+    tensor, `arr_0`. Compressed members of an NPZ file are decompressed when they are
+    asked for; pickles are never loaded. Quantised tensors of GGUF are uint8: rows of
+    raw blocks. The file must not be overwritten in place while Tensors of it are in use.
+    Raises OSError where it cannot be opened, FileFormatError (with the file and the
+    tensor) where it is not exactly what its format says, ImportError for GGUF without
+    the package gguf.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_file({"w": Tensor.frombuffer(bytes(6), "int4", (4, 3))}, f"{folder}/w.npz")
+    ...     load_file(f"{folder}/w.npz")["w"].shape
+    (4, 3)
+    """
+    return read(path).tensors
+
+
+def save_file(
+    tensors: Mapping[str, Any], path: Path, *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
+
+    `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
+    and `.npy` are NumPy's formats (not compressed; NPY takes one tensor and keeps no
+    name), everything else is safetensors. Dtypes that NumPy lacks become records of one
+    field, which is named as the dtype and holds the codes, one per byte or more.
+    The data go to a temporary file beside `path`, which is synced and renamed, so that
+    `path` may be the file that the tensors are mapped from. Raises FileFormatError (with
+    the tensor) for what the format cannot hold, DTypeError for strings, both before
+    anything is written; OSError where the disk refuses.
+
+    >>> import numpy as np, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_file({"w": np.eye(2)}, f"{folder}/w.safetensors", metadata={"by": "me"})
+    ...     load_file(f"{folder}/w.safetensors")["w"]
+    Tensor([1.0, 0.0, 0.0, 1.0], shape=(2, 2), dtype=float64, 64 bits each)
+    """
+    new = []
+    for name, given in dict(tensors).items():
+        if not isinstance(name, str):
+            raise FileFormatError(path, None, f"a name is a str, not {quoted(repr(name))}")
+        with about(f"tensor {quoted(name)}"):
+            new.append(New.of(name, asarray(given)))
+    write(path, new, None if metadata is None else dict(metadata))
+
+
+def write(
+    path: Path,
+    tensors: Iterable[New],
+    metadata: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write a file in the format of its suffix; return its size in bytes.
+
+    See `files.safetensors.write`.
+    """
+    size: int = writer(path).module.write(path, tensors, metadata, progress)
+    return size
+
+
+def writer(path: Path) -> FileFormat:
+    """The format in which a file of this name is written: that of its suffix, or safetensors.
+
+    Raises FileFormatError for the suffix of a format that is not written.
+
+    >>> writer("a.npz").name, writer("a").name
+    ('npz', 'safetensors')
+    """
+    name = file_name(path)
+    for row in (*FORMATS, *_OTHERS):
+        if name.lower().endswith(row.suffixes):
+            if isinstance(row, FileFormat) and row.writes:
+                return row
+            what = row.what if isinstance(row, _Other) else row.name
+            raise FileFormatError(name, None, f"files of this suffix ({what}) cannot be written")
+    return _SAFETENSORS
+
+
+def _recognised(name: str) -> FileFormat:
+    if os.path.isdir(name):
+        return FORMATS[0]
+    file = OpenFile(name)
+    head = bytes(file.bytes(0, min(file.size, 16)))
+    for row in FORMATS:
+        if row.begins(head):
+            return row
+    for other in _OTHERS:
+        if other.begins and head.startswith(other.begins):
+            raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
+    for row in FORMATS:
+        if name.lower().endswith(row.suffixes):
+            return row
+    for other in _OTHERS:
+        if other.suffixes and name.lower().endswith(other.suffixes):
+            raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
+    reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
+    raise FileFormatError(name, None, f"{reason}; {_known()}")
+
+
+def _known() -> str:
+    return f"{', '.join(row.name for row in FORMATS[1:])} and folders of shards are read"

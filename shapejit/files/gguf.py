@@ -1,0 +1,199 @@
+"""GGUF (github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian.
+
+What the types are, and how large their blocks, comes from the package `gguf`. The
+header is read here: a count in it is checked against the bytes that follow.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from math import prod
+from typing import Any, NamedTuple
+
+from ..dtypes import DType, dtype
+from ..errors import DTypeError, FileFormatError, quoted, shape_text
+from ..layout import Layout
+from .checkpoint import Checkpoint, size_in_bits
+from .paths import Path, file_name
+from .stored import CONTIGUOUS, OpenFile, Stored
+
+try:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+except ImportError as missing:
+    raise ImportError(
+        "GGUF files need gguf: pip install 'shapejit[gguf]'", name="gguf"
+    ) from missing
+
+__all__ = ["MAGIC", "read"]
+
+MAGIC = b"GGUF"
+
+_VERSIONS = (2, 3)
+_MAX_HEADER = 100_000_000  # bytes, as of a safetensors header
+_MAX_DIMS = 4  # GGML_MAX_DIMS
+_MAX_NESTING = 4  # of arrays in the metadata
+_ALIGNMENT = "general.alignment"
+# gguf_metadata_value_type: the codes of struct, or the names of those of no fixed width.
+_VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "d")
+_LEAST = {"string": 8, "array": 12}  # bytes of the shortest one
+
+
+class _Info(NamedTuple):
+    """A tensor's entry; `offset` counts from the start of the data."""
+
+    name: str
+    type: str
+    dtype: DType
+    shape: tuple[int, ...]
+    offset: int
+
+
+class _Cursor:
+    """Reads a header from its beginning, a MiB at a time."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file = file
+        self.at = 0
+        self._raw = bytearray()
+        self._start = 0
+
+    def fault(self, reason: str, tensor: str | None = None) -> FileFormatError:
+        return FileFormatError(self.file.path, tensor, reason)
+
+    def take(self, count: int) -> bytearray:
+        """The next `count` bytes."""
+        left = self.file.size - self.at
+        if count > left:
+            raise self.fault(f"{count} bytes are expected at byte {self.at}, but {left} follow")
+        if self.at + count > _MAX_HEADER:
+            raise self.fault(f"its header has more than {_MAX_HEADER} bytes")
+        if self.at + count > self._start + len(self._raw):
+            self._raw = self.file.bytes(self.at, min(max(count, CONTIGUOUS), left))
+            self._start = self.at
+        self.at += count
+        return self._raw[self.at - count - self._start : self.at - self._start]
+
+    def number(self, code: str) -> Any:
+        return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
+
+    def count(self, what: str, least: int) -> int:
+        """A number of things of at least so many bytes each, which do follow."""
+        found: int = self.number("Q")
+        if found * least > self.file.size - self.at:
+            raise self.fault(f"{found} {what} cannot be in {self.file.size - self.at} bytes")
+        return found
+
+    def text(self) -> str:
+        raw = self.take(self.count("bytes of text", 1))
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise self.fault(f"the text that ends at byte {self.at} is not UTF-8") from None
+
+    def value(self, code: str, nesting: int = 0) -> Any:
+        """A value of the metadata; an array is a list."""
+        if code == "string":
+            return self.text()
+        if code != "array":
+            return self.number(code)
+        if nesting == _MAX_NESTING:
+            raise self.fault(f"arrays are nested more than {_MAX_NESTING} times")
+        item = self.code()
+        least = _LEAST.get(item) or struct.calcsize(f"<{item}")
+        count = self.count("values", least)
+        if item in _LEAST:
+            return [self.value(item, nesting + 1) for _ in range(count)]
+        return list(struct.unpack(f"<{count}{item}", self.take(count * least)))
+
+    def code(self) -> str:
+        found: int = self.number("I")
+        if found >= len(_VALUES):
+            raise self.fault(f"the type {found} of a value is unknown")
+        return _VALUES[found]
+
+
+def read(path: Path) -> Checkpoint:
+    """The tensors and the metadata of a GGUF file, without copying the data.
+
+    Shapes are in row-major order (GGUF's dims reversed). A quantised tensor is uint8:
+    its raw blocks, row by row, so that the last size is the bytes of a row; `types`
+    has the names of all types (`Q4_K` ...). Raises OSError where the file cannot be
+    opened, FileFormatError (with the file and the tensor) where it is not what the
+    format says.
+    """
+    name = file_name(path)
+    cursor = _Cursor(OpenFile(name))
+    tensors, pairs = _counts(cursor)
+    metadata: dict[str, Any] = {}
+    for _ in range(pairs):
+        key = cursor.text()
+        if key in metadata:
+            raise cursor.fault(f"{quoted(key)} stands twice in its metadata")
+        metadata[key] = cursor.value(cursor.code())
+    infos = [_info(cursor) for _ in range(tensors)]
+    alignment = metadata.get(_ALIGNMENT, 32)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise cursor.fault(f"its {_ALIGNMENT} {quoted(repr(alignment))} is not a power of two")
+    start = -(-cursor.at // alignment) * alignment
+    members = _members(cursor, infos, start, alignment)
+    nbytes = sum(m.nbytes for m in members.values())
+    return Checkpoint(
+        name, "gguf", members, metadata, nbytes, start, {i.name: i.type for i in infos}
+    )
+
+
+def _counts(cursor: _Cursor) -> tuple[int, int]:
+    """The numbers of tensors and of metadata."""
+    if cursor.file.size < 24 or cursor.take(4) != MAGIC:
+        raise cursor.fault("it does not begin as a GGUF file")
+    version = cursor.number("I")
+    if version not in _VERSIONS:
+        what = "is big-endian" if version & 0xFFFF == 0 else f"has version {version}"
+        raise cursor.fault(f"it {what}; versions 2 and 3 are read, little-endian")
+    return cursor.count("tensors", 24), cursor.count("metadata", 13)
+
+
+def _info(cursor: _Cursor) -> _Info:
+    name = cursor.text()
+    rank = cursor.number("I")
+    if rank > _MAX_DIMS:
+        raise cursor.fault(f"it has {rank} dims, more than {_MAX_DIMS}", name)
+    dims = [cursor.number("Q") for _ in range(rank)][::-1]
+    code, offset = cursor.number("I"), cursor.number("Q")
+    try:
+        known = GGMLQuantizationType(code)
+    except ValueError:
+        raise cursor.fault(f"its type {code} is unknown", name) from None
+    block, size = GGML_QUANT_SIZES[known]
+    try:
+        kind = dtype(code, vocabulary="gguf")
+    except DTypeError:
+        kind = dtype("uint8")
+        # A block lies within a row.
+        if not dims or dims[-1] % block:
+            reason = f"rows of {known.name} are blocks of {block}: shape {shape_text(dims)} is none"
+            raise cursor.fault(reason, name) from None
+        dims[-1] = dims[-1] // block * size
+    return _Info(name, known.name, kind, tuple(dims), offset)
+
+
+def _members(
+    cursor: _Cursor, infos: Iterable[_Info], start: int, alignment: int
+) -> dict[str, Stored]:
+    """The tensors, in the order of the header; each in bytes of its own."""
+    file, found = cursor.file, {}
+    for name, _, kind, shape, offset in infos:
+        nbytes = size_in_bits(file.path, name, shape, kind.bits) // 8
+        if name in found:
+            raise cursor.fault("two tensors have this name", name)
+        if offset % alignment or start + offset + nbytes > max(file.size, start):
+            reason = f"its {nbytes} bytes from byte {offset} of the data on are not in the file"
+            raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
+        found[name] = Stored(file, name, start + offset, kind, Layout.row_major(shape, kind.bits))
+    at, before = 0, ""
+    for member in sorted(found.values(), key=lambda m: (m.begin, prod(m.layout.shape))):
+        if member.begin < at:
+            raise cursor.fault(f"its data overlap those of tensor {quoted(before)}", member.name)
+        at, before = member.begin + member.nbytes, member.name
+    return found

@@ -1,0 +1,256 @@
+"""NPZ (numpy.savez): a ZIP whose members are NPY arrays, each named as its tensor.
+
+Members that are stored are mapped where they lie; their checksums are not verified.
+Those that are deflated are decompressed each time they are asked for. What the archive
+says of sizes is checked against the arrays' own headers before memory is taken.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO
+from weakref import ReferenceType, ref
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
+
+import numpy as np
+
+from ..errors import FileFormatError, quoted
+from ..tensor import Bytes
+from . import npy
+from .checkpoint import Checkpoint, is_text
+from .paths import Path, file_name
+from .stored import OpenFile, Stored
+from .temporary import replacing
+from .writing import New, Progress, reserve
+
+__all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
+
+MAGIC = (b"PK\x03\x04", b"PK\x05\x06")  # of a ZIP with members, and of an empty one
+MAX_DECOMPRESSED = 1 << 30  # bytes of all members; or 100 times the file, if that is more
+
+_RATIO = 100
+_DEFLATE = 1032  # bytes that one compressed byte can become at most
+_LOCAL = 30  # bytes of a local header before its name (APPNOTE.TXT, 4.3.7)
+_ENCRYPTED = 1
+_FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+
+
+class _Reader(io.RawIOBase):
+    """An OpenFile as a Python file, which never asks for more memory than the file has."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if start + offset < 0:
+            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
+            raise io.UnsupportedOperation(f"byte {start + offset} is before the file")
+        self._at = start + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._file.size - self._at, 0)
+        found = bytes(self._file.bytes(self._at, left if size < 0 else min(size, left)))
+        self._at += len(found)
+        return found
+
+
+class _Inflated:
+    """A compressed member; `size` is what it has decompressed."""
+
+    sequential = True
+
+    def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
+        self.path, self.size = path, info.file_size
+        self._archive, self._info, self._name = archive, info, name
+        self._stream: IO[bytes] | None = None
+        self._known: ReferenceType[Bytes] | None = None
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        with _decompressing(self.path, tensor):
+            stream = self._stream or self._archive.open(self._info)
+            stream.seek(at)
+            self._fill(stream, memory)
+            # Kept from piece to piece, not beyond: each holds a decompressor.
+            self._stream = None if self._ended(stream) else stream
+
+    def rewind(self) -> None:
+        """Forget where the last read ended."""
+        self._stream = None
+
+    def mapped(self) -> Bytes:
+        known = None if self._known is None else self._known()
+        if known is None:
+            known = np.empty(self.size, np.uint8)
+            with _decompressing(self.path, self._name), self._archive.open(self._info) as stream:
+                self._fill(stream, known.data)
+                self._ended(stream)
+            known.flags.writeable = False
+            self._known = ref(known)
+        return known
+
+    def _ended(self, stream: IO[bytes]) -> bool:
+        """Whether all was read; its checksum is verified then."""
+        return stream.tell() == self.size and not stream.read(1)
+
+    def _fill(self, stream: IO[bytes], memory: memoryview) -> None:
+        while memory:
+            found = stream.read(min(len(memory), 1 << 20))
+            if not found:
+                raise EOFError("they end too soon")
+            memory[: len(found)] = found
+            memory = memory[len(found) :]
+
+
+@contextmanager
+def _decompressing(path: str, tensor: str | None) -> Iterator[None]:
+    try:
+        yield
+    except FileFormatError:
+        raise
+    except _FAULTS as fault:
+        reason = f"its data cannot be decompressed: {fault}"
+        raise FileFormatError(path, tensor, reason) from None
+
+
+def read(path: Path) -> Checkpoint:
+    """The tensors of an NPZ file, in the order of the archive.
+
+    Raises OSError where the file cannot be opened, FileFormatError (with the file and
+    the tensor) for other archives, for members that are encrypted, overlap, or are
+    compressed otherwise than by deflate, for pickles, and for archives that would
+    decompress to more than 1 GiB and 100 times their size.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez_compressed(f"{folder}/a.npz", w=np.ones((2, 3), np.float16))
+    ...     read(f"{folder}/a.npz").tensors["w"].shape
+    (2, 3)
+    """
+    path = file_name(path)
+    file = OpenFile(path)
+    try:
+        archive = ZipFile(_Reader(file))
+        infos = archive.infolist()
+    except (*_FAULTS, struct.error, OverflowError) as fault:
+        raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
+    _check_bomb(file, infos)
+    begins = _begins(file, infos)
+    members: dict[str, Stored] = {}
+    for info, begin in zip(infos, begins, strict=True):
+        name = _tensor_name(path, info)
+        if name in members:
+            raise FileFormatError(path, name, "two members of the archive have its name")
+        if info.compress_type == ZIP_STORED:
+            members[name] = npy.member(file, name, begin, info.file_size)
+        else:
+            inflated = _Inflated(archive, info, path, name)
+            members[name] = npy.member(inflated, name, 0, info.file_size)
+            inflated.rewind()
+    return Checkpoint(path, "npz", members, None, sum(m.nbytes for m in members.values()))
+
+
+def _tensor_name(path: str, info: ZipInfo) -> str:
+    """The name of a member's tensor; FileFormatError for members that hold none."""
+    if not info.filename.endswith(".npy"):
+        reason = f"it looks like a ZIP (PyTorch?): its member {quoted(info.filename)} is not NPY"
+        raise FileFormatError(path, None, reason)
+    name = info.filename.removesuffix(".npy")
+    if info.flag_bits & _ENCRYPTED:
+        raise FileFormatError(path, name, "it is encrypted")
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        reason = f"it is compressed by method {info.compress_type}, not by deflate"
+        raise FileFormatError(path, name, reason)
+    if info.file_size > _DEFLATE * (info.compress_size + 1):
+        reason = f"its {info.compress_size} bytes cannot become {info.file_size}"
+        raise FileFormatError(path, name, reason)
+    if info.compress_type == ZIP_STORED and info.compress_size != info.file_size:
+        reason = f"it is stored, but has {info.compress_size} bytes for {info.file_size}"
+        raise FileFormatError(path, name, reason)
+    return name
+
+
+def _check_bomb(file: OpenFile, infos: list[ZipInfo]) -> None:
+    total = sum(info.file_size for info in infos)
+    limit = max(MAX_DECOMPRESSED, _RATIO * file.size)
+    if total > limit:
+        reason = f"its {file.size} bytes would decompress to {total}, more than {limit}"
+        raise FileFormatError(file.path, None, reason)
+
+
+def _begins(file: OpenFile, infos: list[ZipInfo]) -> list[int]:
+    """The byte where each member's data begin; FileFormatError where members overlap."""
+    begins, ends = {}, 0
+    for i in sorted(range(len(infos)), key=lambda i: infos[i].header_offset):
+        info = infos[i]
+        at, begin = info.header_offset, 0
+        if ends <= at <= file.size - _LOCAL:
+            raw = file.bytes(at, _LOCAL)
+            begin = at + _LOCAL + sum(struct.unpack_from("<HH", raw, 26))
+        if begin == 0 or not raw.startswith(MAGIC[0]) or begin + info.compress_size > file.size:
+            reason = f"its member {quoted(info.filename)} overlaps another, or lies beyond the file"
+            raise FileFormatError(file.path, None, reason)
+        begins[i], ends = begin, begin + info.compress_size
+    return [begins[i] for i in range(len(infos))]
+
+
+def write(
+    path: Path,
+    tensors: Iterable[New],
+    metadata: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Write an NPZ file (not compressed) as `files.safetensors.write` does; return its size.
+
+    Raises FileFormatError, before anything is written, for names that a ZIP cannot
+    hold, and for metadata, of which NPZ has none.
+    """
+    name, given = file_name(path), list(tensors)
+    if metadata:
+        raise FileFormatError(name, None, "an NPZ file has no metadata")
+    _check_names(name, given)
+    with replacing(name) as descriptor:
+        reserve(descriptor, sum(map(npy.nbytes, given)))
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            with ZipFile(file, "w") as archive:
+                for tensor in given:
+                    _add(archive, name, tensor, progress)
+            size = file.tell()
+        os.ftruncate(descriptor, size)
+    return size
+
+
+def _add(archive: ZipFile, path: str, tensor: New, progress: Progress | None) -> None:
+    first, info = npy.header(tensor), ZipInfo(f"{tensor.name}.npy")
+    info.file_size = len(first) + npy.nbytes(tensor)
+    with archive.open(info, "w") as sink:
+        sink.write(first)
+        for piece in npy.encoded(path, tensor):
+            sink.write(piece.data)
+            if progress is not None:
+                progress(piece.size)
+
+
+def _check_names(path: str, tensors: list[New]) -> None:
+    names = set()
+    for name, *_ in tensors:
+        if name in names or not is_text(name) or "\0" in name or len(name.encode()) > 65531:
+            fault = "stands twice" if name in names else "cannot be a name in a ZIP"
+            raise FileFormatError(path, name, fault)
+        names.add(name)

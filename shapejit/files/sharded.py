@@ -1,0 +1,108 @@
+"""A folder of safetensors shards, as published: `model.safetensors.index.json` names them.
+
+The index is a JSON object: `weight_map` maps each tensor to the shard that holds it,
+`metadata` is free. Shards lie in the folder of the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..errors import FileFormatError, quoted
+from . import safetensors
+from .checkpoint import Checkpoint
+from .paths import Path, file_name, inside
+from .safetensors.entry import json_object
+from .stored import OpenFile, Stored
+
+__all__ = ["INDEX", "SUFFIX", "read"]
+
+INDEX = "model.safetensors.index.json"
+SUFFIX = ".safetensors.index.json"
+
+_MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
+
+
+class _Members(Mapping[str, Stored]):
+    """The tensors of all shards, in the order of the index."""
+
+    def __init__(self, shards: Mapping[str, Checkpoint], places: Mapping[str, str]) -> None:
+        self._shards = shards
+        self._places = places
+
+    def __getitem__(self, name: str) -> Stored:
+        return self._shards[self._places[name]].members[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def read(path: Path) -> Checkpoint:
+    """The tensors of all shards of a folder with `model.safetensors.index.json`.
+
+    `path` is the folder, or an index of another name. Each shard's header is checked,
+    and that it holds the tensors that the index says, neither more nor fewer.
+    Raises FileFormatError (with the file and the tensor) where that is not so, and for
+    shards that are missing or lie outside the folder (a link out of it included).
+    """
+    name = file_name(path)
+    index = os.path.join(name, INDEX) if os.path.isdir(name) else name
+    if not os.path.exists(index):
+        raise FileFormatError(name, None, f"it is not a regular file, nor a folder with {INDEX}")
+    metadata, places = _index(index)
+    own: dict[str, list[str]] = {}
+    for tensor, location in places.items():
+        own.setdefault(location, []).append(tensor)
+    known: dict[str, str] = {}
+    for location, tensors in own.items():
+        found = inside(os.path.dirname(index), location, tensors[0])
+        if found in known:
+            reason = f"its shard {quoted(location)} is the same file as {quoted(known[found])}"
+            raise FileFormatError(index, tensors[0], reason)
+        known[found] = location
+    shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
+    nbytes = sum(shard.nbytes for shard in shards.values())
+    return Checkpoint(name, "sharded", _Members(shards, places), metadata, nbytes)
+
+
+def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpoint:
+    """A shard, which holds exactly the tensors that the index says."""
+    try:
+        shard = safetensors.read(found)
+    except FileNotFoundError:
+        reason = f"its shard {quoted(location)} does not exist"
+        raise FileFormatError(index, tensors[0], reason) from None
+    for tensor in tensors:
+        if tensor not in shard.members:
+            reason = f"it is not in its shard {quoted(location)}"
+            raise FileFormatError(index, tensor, reason)
+    if len(shard.members) > len(tensors):
+        tensor = next(iter(shard.members.keys() - set(tensors)))
+        reason = f"it is in the shard {quoted(location)}, but the index does not say so"
+        raise FileFormatError(index, tensor, reason)
+    return shard
+
+
+def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """The metadata, and the shard of each tensor."""
+    file = OpenFile(path)
+    if file.size > _MAX_INDEX:
+        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
+    try:
+        # Objects stay tuples of pairs, so that a key that stands twice is seen.
+        value = json.loads(file.bytes(0, file.size).decode(), object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as fault:
+        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
+    fields = json_object(path, None, value, "the index")
+    places = json_object(path, None, fields.get("weight_map"), "its weight_map")
+    for tensor, location in places.items():
+        if not isinstance(location, str):
+            raise FileFormatError(path, tensor, "its shard is not the name of a file")
+    metadata = fields.get("metadata")
+    return None if metadata is None else json_object(path, None, metadata, "its metadata"), places
