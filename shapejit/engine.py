@@ -239,14 +239,35 @@ def run_cast(
     fresh: bool = False,
 ) -> None:
     """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
+    by = plan.tiles or plan
     places = np.array([sources, targets], np.int64)
-    places += [[plan.offset], [plan.target_offset]]
+    places += [[by.offset], [by.target_offset]]
+    entry = load("conversions").entry(conversion)
+    launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
+    if not launch.bits:
+        places >>= 3
+    units = by.count * places.shape[1]
+    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
+    streamed = plan.streaming and not fresh
+    _run(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
+
+
+def _tiles(plan: Plan, entry: int) -> Launch:
+    """The kernel that transposes tiles, and converts them by the function at `entry`."""
+    vector = load("memory").VECTOR
+    tables, stage = plan.row.tables(plan, vector)
+    unit, _, *tags = plan.row.takes(plan, vector)
+    return _launch(plan.row.kernel, (*tables, unit, entry, *tags), stage, staged=True)
+
+
+def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
+    """The kernel that fetches boxes and converts their runs."""
     repeated = _repeating(plan) if plan.scales == "repeated" else np.zeros(0, np.int64)
     fetch = np.zeros(0, np.int64)
     if plan.fetch in ("bytes", "phases"):
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
         fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
-    entry = load("conversions").entry(conversion)
     movers = load("small").movers.ctypes.data
     nbits = plan.run_length * plan.unit
     common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, movers
@@ -255,12 +276,7 @@ def run_cast(
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
-    launch = _launch(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
-    units = plan.count * places.shape[1]
-    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
-    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
-    streamed = plan.streaming and not fresh
-    _run(launch, streamed, places, plan.count, units, shares, MAX_RANK + 8)
+    return _launch(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
 
 
 def _repeating(plan: CastPlan) -> Addresses:

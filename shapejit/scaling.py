@@ -11,7 +11,7 @@ from . import operations
 from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
-from .kernels.numbers import Conversion
+from .kernels.numbers import Conversion, Number
 from .request import integers
 from .tensor import Tensor
 
@@ -26,11 +26,21 @@ def flag(value: Any) -> bool:
 
 
 def dequantize_operands(
-    codes: Any, scale: Any, zero_point: Any, block_shape: Any, wanted: object
+    codes: Any,
+    scale: Any,
+    zero_point: Any,
+    block_shape: Any,
+    wanted: object,
+    offset: Any = None,
+    number: Number | None = None,
 ) -> tuple[DType, Operands]:
-    """The result's dtype and the operands of `dequantize`, checked."""
+    """The result's dtype and the operands of `dequantize`, checked.
+
+    `offset`, which has the shape of `scale`, is added to the product; `number` says how
+    codes are read if not as their dtype's.
+    """
     source = fixed_width(codes.dtype)
-    src = number_of(source)
+    src = number or number_of(source)
     if source.kind in ("complex", "bool"):
         raise DTypeError(f"codes are integers or floats, not {source}")
     scales, scale_kind = _scale(scale)
@@ -39,6 +49,8 @@ def dequantize_operands(
     if dst.kind != "float" or kind.kind != "float":
         raise DTypeError(f"dequantize makes floats, not {kind}")
     zeros, zero = _zero_point(zero_point, scales, source)
+    if offset is not None:
+        zeros, zero = "offset", _one_per_scale("offset", offset, scales)[1]
     blocks = _block_shape(block_shape, codes.shape, scales)
     conversion = Conversion(src, dst, 8 * scales.itemsize, "dequantize", "blocks", zeros)
     return kind, Operands(conversion, scales, zero, blocks)
@@ -105,34 +117,40 @@ def _zero_point(
     """The kind, "integer", "float" or "" where there is none, and zero points as floats."""
     if zero_point is None:
         return "", None
-    if isinstance(zero_point, bool):
-        raise DTypeError("zero points are numbers, not bool")
-    if isinstance(zero_point, int):
-        given: Any = np.asarray(np.clip(zero_point, -(2**63), 2**63 - 1), np.int64)
-    elif isinstance(zero_point, float | np.generic):
-        given = np.asarray(zero_point)
-    else:
-        given = operations.checked(zero_point)
-    kind = fixed_width(given.dtype)
-    if kind.kind not in ("integer", "float"):
-        raise DTypeError(f"zero points are integers or floats, not {kind}")
-    if given.shape not in ((), scales.shape):
-        raise ReshapeError(
-            f"zero_point has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
-            f"a zero point is a scalar, or there is one per scale"
-        )
-    made = _floats(given, f"float{8 * scales.itemsize}")
+    kind, made = _one_per_scale("zero_point", zero_point, scales)
     if kind.kind == "integer" and codes.kind == "integer":
         low, high = number_of(codes).range
         wrong = (made < low) | (made > high)
         if wrong.any():
             raise FormatError(
                 f"zero point {made[wrong].reshape(-1)[0]:g} is out of the range of {codes}, "
-                f"{low} to {high} (zero_point has shape {shape_text(given.shape)})"
+                f"{low} to {high} (zero_point has shape {shape_text(made.shape)})"
             )
+    return kind.kind, made
+
+
+def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, NDArray[Any]]:
+    """The dtype of the argument `name`, and its numbers as floats, one for each scale."""
+    if isinstance(given, bool):
+        raise DTypeError(f"{name} is a number, not bool")
+    if isinstance(given, int):
+        given = np.asarray(np.clip(given, -(2**63), 2**63 - 1), np.int64)
+    elif isinstance(given, float | np.generic):
+        given = np.asarray(given)
+    else:
+        given = operations.checked(given)
+    kind = fixed_width(given.dtype)
+    if kind.kind not in ("integer", "float"):
+        raise DTypeError(f"{name} is integers or floats, not {kind}")
+    if given.shape not in ((), scales.shape):
+        raise ReshapeError(
+            f"{name} has shape {shape_text(given.shape)}, scale {shape_text(scales.shape)}: "
+            f"it is a scalar, or has one number per scale"
+        )
+    made = _floats(given, f"float{8 * scales.itemsize}")
     if made.ndim == 0:
         made = np.array(np.broadcast_to(made, scales.shape), order="C")
-    return kind.kind, made
+    return kind, made
 
 
 def _block_shape(block_shape: Any, shape: tuple[int, ...], scales: NDArray[Any]) -> tuple[int, ...]:

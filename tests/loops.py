@@ -8,7 +8,7 @@ from shapejit.recent import Recent
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
-NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "BOXES_FROM")
+NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "BOXES_FROM", "SHUFFLES_FROM")
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
@@ -17,6 +17,8 @@ LIMITS = {
     "small": PLANNED | {"SMALL_BELOW": NEVER, "ONCE_BELOW": NEVER},
     "serial": PLANNED,
     "boxes": PLANNED | {"BOXES_FROM": 0},
+    "shuffles": PLANNED | {"SHUFFLES_FROM": 0},
+    "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
     "streamed": PLANNED | {"PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "streamed by one thread": PLANNED | {"STREAM_FROM": 0},

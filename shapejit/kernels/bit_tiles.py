@@ -25,8 +25,8 @@ from .constants import (
     HIGH,
     LINE,
     LOW,
+    MADE_AT,
     MOST_AHEAD,
-    PACKED_AT,
     PIECE,
     PITCH,
     ROWS,
@@ -203,7 +203,7 @@ def drain_bits(
     if tile[STAGED, DENSE] == DENSE_PIECES:
         move_bits(dst + offsets[columns], 8 * stage, count * limit * width, streamed)
     elif tile[STAGED, DENSE] != 0:
-        packed = stage + tile[STAGED, PACKED_AT]
+        packed = stage + tile[STAGED, MADE_AT]
         drain_dense(dst + offsets[columns], stage, packed, pitch, count, limit, streamed, bits)
     else:
         end = min(own + tile[ROWS, BLOCK], limit)

@@ -60,7 +60,7 @@ COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
 # apart they are, whether rows pass through a buffer, and where that and the packed rows
 # lie behind the stage.
-DENSE, _, PITCH, BOUNCED, BUFFER_AT, PACKED_AT = range(6)
+DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,

@@ -11,6 +11,7 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -27,6 +28,7 @@ from .numbers import Conversion
 
 LANES = 16  # elements of the narrower loop; the wide one takes as many more as `WIDE`
 WIDE = 4
+GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
 _compiled: dict[Conversion, tuple[int, Any]] = {}
@@ -43,14 +45,20 @@ def entry(conversion: Conversion) -> int:
 def _made(conversion: Conversion) -> tuple[int, Any]:
     if not COMPILED:
         return reference.entry(conversion), None
-    library = cpu_target.target_context.codegen().create_library("shapejit.conversion")
-    module = library.create_ir_module("shapejit.conversion")
-    _function(module, conversion)
+    return machine_code(NAME, SIGNATURE, lambda function: _function(function, conversion))
+
+
+def machine_code(name: str, kind: Any, write: Callable[[Any], None]) -> tuple[int, Any]:
+    """The address of a function of this type, and what owns its code; `write` fills it in."""
+    library = cpu_target.target_context.codegen().create_library(name)
+    module = library.create_ir_module(name)
+    function = ir.Function(module, kind, name)
+    function.linkage = "external"
+    write(function)
     with global_compiler_lock:
         library.add_ir_module(module)
         library.finalize()
-    # The library owns the machine code.
-    return library.get_pointer_to_function(NAME), library
+    return library.get_pointer_to_function(name), library
 
 
 NAME = "shapejit_convert"
@@ -58,9 +66,7 @@ NAME = "shapejit_convert"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 
-def _function(module: ir.Module, conversion: Conversion) -> None:
-    function = ir.Function(module, SIGNATURE, NAME)
-    function.linkage = "external"
+def _function(function: Any, conversion: Conversion) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, count, block, scale, scale_step, zero, zero_step, shift = function.args
     loops = _Loops(builder, conversion, shift)
@@ -68,8 +74,11 @@ def _function(module: ir.Module, conversion: Conversion) -> None:
     if conversion.scales != "blocks":
         loops.run(source, target, count, scale, zero)
     else:
-        blocks = builder.udiv(count, block)
-        with _Counted(builder, blocks, one) as k:
+        done = loops.groups(source, target, count, block, (scale, scale_step), (zero, zero_step))
+        before = builder.udiv(done, block)
+        blocks = builder.sub(builder.udiv(count, block), before)
+        with Counted(builder, blocks, one) as k:
+            k = builder.add(k, before)
             done = builder.mul(k, block)
             operands = [
                 builder.add(begin, builder.mul(k, step))
@@ -86,8 +95,8 @@ def _function(module: ir.Module, conversion: Conversion) -> None:
     builder.ret_void()
 
 
-class _Counted:
-    """A loop of the builder: `with _Counted(builder, count, step) as index`."""
+class Counted:
+    """A loop of the builder: `with Counted(builder, count, step) as index`."""
 
     def __init__(self, builder: Any, count: Any, step: Any) -> None:
         self.builder, self.count, self.step = builder, count, step
@@ -130,22 +139,58 @@ class _Loops:
             self._elements(source, target, scale, zero, index, width)
 
         with builder.if_else(builder.icmp_signed("<", count, lanes)) as (few, many):
-            with few, _Counted(builder, count, ir.Constant(llvm.I64, 1)) as index:
+            with few, Counted(builder, count, ir.Constant(llvm.I64, 1)) as index:
                 convert(index, 1)
             with many:
                 wide = ir.Constant(llvm.I64, LANES * WIDE)
                 whole = builder.and_(count, ir.Constant(llvm.I64, -LANES * WIDE))
-                with _Counted(builder, whole, wide) as index:
+                with Counted(builder, whole, wide) as index:
                     convert(index, LANES * WIDE)
                 rest = builder.sub(count, whole)
                 last = builder.sub(count, lanes)
-                with _Counted(builder, rest, lanes) as index:
+                with Counted(builder, rest, lanes) as index:
                     at = builder.add(whole, index)
                     short = builder.icmp_signed(">", at, last)
                     convert(builder.select(short, last, at), LANES)
 
+    def groups(
+        self,
+        source: Any,
+        target: Any,
+        count: Any,
+        block: Any,
+        scale: tuple[Any, Any],
+        zero: tuple[Any, Any],
+    ) -> Any:
+        """Convert by wide vectors that hold several blocks; return how many elements are done.
+
+        Scales and zero points are (address, step).
+        """
+        builder, wide = self.builder, LANES * WIDE
+        place = builder.alloca(llvm.I64)
+        builder.store(ir.Constant(llvm.I64, 0), place)
+        size = ir.Constant(llvm.I64, self.conversion.arithmetic // 8)
+        even = builder.icmp_signed("==", scale[1], size)
+        if self.conversion.zeros:
+            even = builder.and_(even, builder.icmp_signed("==", zero[1], size))
+        for group in GROUPS:
+            fits = builder.icmp_signed("==", block, ir.Constant(llvm.I64, group))
+            with builder.if_then(builder.and_(even, fits)):
+                whole = builder.and_(count, ir.Constant(llvm.I64, -wide))
+                with Counted(builder, whole, ir.Constant(llvm.I64, wide)) as index:
+                    self._elements(source, target, scale[0], zero[0], index, wide, group)
+                builder.store(whole, place)
+        return builder.load(place)
+
     def _elements(
-        self, source: Any, target: Any, scale: Any, zero: Any, index: Any, lanes: int
+        self,
+        source: Any,
+        target: Any,
+        scale: Any,
+        zero: Any,
+        index: Any,
+        lanes: int,
+        group: int = 0,
     ) -> None:
         made, builder = self.conversion, self.builder
         vector = Vector(builder, lanes)
@@ -161,24 +206,30 @@ class _Loops:
                 llvm.ask(builder, builder.add(begin, ir.Constant(llvm.I64, AHEAD + line)))
         codes = vector.unshifted(codes, made.source, self.shift)
         if not made.arithmetic:
-            value = vector.resized(codes, made.source, made.target)
+            value = vector.resized(codes, made)
         else:
             value = vector.decoded(codes, made)
             if made.scales:
-                operands: list[Any] = []
-                for begin, there in ((scale, True), (zero, bool(made.zeros))):
-                    float_type = vector.float_type(made.arithmetic)
-                    if not there:
-                        operands.append(None)
-                    elif made.scales == "each":
-                        place = at(begin, made.arithmetic // 8)
-                        operands.append(llvm.load(builder, place, vector.of(float_type)))
-                    else:
-                        lone = llvm.load(builder, begin, float_type)
-                        operands.append(llvm.splat(builder, lone, lanes))
-                value = vector.scaled(value, made, operands[0], operands[1])
+                places = (scale, zero) if made.zeros else (scale,)
+                scale, zero = (*(self._operand(vector, p, index, group) for p in places), None)[:2]
+                value = vector.scaled(value, made, scale, zero)
             value = vector.encoded(value, made)
         llvm.store(builder, value, at(target, made.target.nbytes))
+
+    def _operand(self, vector: Vector, begin: Any, index: Any, group: int) -> Any:
+        """The scales or zero points of a vector: one, one per `group`, or one per element."""
+        made, builder = self.conversion, self.builder
+        kind, nbytes = vector.float_type(made.arithmetic), made.arithmetic // 8
+        if made.scales == "each":
+            group = 1
+        if group == 0:
+            return llvm.splat(builder, llvm.load(builder, begin, kind), vector.lanes)
+        at = builder.mul(builder.udiv(index, llvm.number(group)), llvm.number(nbytes))
+        several = ir.VectorType(kind, vector.lanes // group)
+        found = llvm.load(builder, builder.add(begin, at), several)
+        if group == 1:
+            return found
+        return llvm.shuffle(builder, found, found, [k // group for k in range(vector.lanes)])
 
 
 @emits()

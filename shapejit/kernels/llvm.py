@@ -105,11 +105,11 @@ def store(builder: Any, value: Any, address: Any) -> Any:
     return stored
 
 
-def ask(builder: Builder, address: Value) -> None:
-    """Ask for the line at an address, which need not exist."""
+def ask(builder: Builder, address: Value, writes: bool = False) -> None:
+    """Ask for the line at an address, which need not exist, to read it or to write it."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])
     function = builder.module.declare_intrinsic("llvm.prefetch", [POINTER], kind)
-    read, keep, data = (ir.Constant(I32, n) for n in (0, 3, 1))
+    read, keep, data = (ir.Constant(I32, n) for n in (int(writes), 3, 1))
     builder.call(function, [builder.inttoptr(address, POINTER), read, keep, data])
 
 

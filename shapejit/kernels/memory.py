@@ -10,18 +10,19 @@ from .constants import LINE, PIECE
 from .llvm import Builder, Byte, Tag, Value, emits
 
 
-def _vector_bytes() -> int:
-    """The widest vector whose byte shuffles stay in registers on the machine compiled for."""
+def _features() -> set[str]:
+    """What the processor compiled for has, by LLVM's names."""
     if config.CPU_FEATURES is not None:
-        have = {f[1:] for f in str(config.CPU_FEATURES).split(",") if f.startswith("+")}
-    elif config.CPU_NAME == "generic":
-        have = set()
-    else:
-        have = {name for name, there in binding.get_host_cpu_features().items() if there}
-    return 64 if {"avx512f", "avx512bw"} <= have else 32 if "avx2" in have else 16
+        return {f[1:] for f in str(config.CPU_FEATURES).split(",") if f.startswith("+")}
+    if config.CPU_NAME == "generic":
+        return set()
+    return {name for name, there in binding.get_host_cpu_features().items() if there}
 
 
-VECTOR = _vector_bytes()
+FEATURES = frozenset(_features())
+
+# The widest vector (bytes) whose byte shuffles stay in registers.
+VECTOR = 64 if {"avx512f", "avx512bw"} <= FEATURES else 32 if "avx2" in FEATURES else 16
 
 
 def _moved(builder: Builder, dst: Value, src: Value, nbytes: int) -> Value:

@@ -10,7 +10,12 @@ from typing import Any
 from llvmlite import ir
 
 from . import llvm
+from .memory import FEATURES, VECTOR
 from .numbers import Conversion, Number
+from .plain_conversions import bits_of
+
+HALVES = "f16c" in FEATURES  # float16 is widened and rounded by instructions
+PERMUTED = 16  # float32 in a vector of AVX-512, whose elements one instruction looks up
 
 
 class Vector:
@@ -84,9 +89,9 @@ class Vector:
             codes = self.builder.ashr(self.builder.shl(codes, up), up)
         return self.widened(codes, max(bits, codes.type.element.width), signed)
 
-    def resized(self, codes: Any, source: Number, target: Number) -> Any:
-        """Integers (or bools) as others: the low bits are kept."""
-        builder = self.builder
+    def resized(self, codes: Any, made: Conversion) -> Any:
+        """Integers (or bools) as others, plus a bias: the low bits are kept."""
+        builder, source, target = self.builder, made.source, made.target
         zero = self.whole(0, codes.type.element.width)
         if target.kind == "bool":
             return builder.zext(builder.icmp_unsigned("!=", codes, zero), self.ints(8))
@@ -94,6 +99,8 @@ class Vector:
             codes = builder.zext(builder.icmp_unsigned("!=", codes, zero), self.ints(8))
         value = self.integers(codes, source, 8 * target.nbytes)
         value = self.narrowed(value, 8 * target.nbytes)
+        if made.bias:
+            value = builder.add(value, self.whole(made.bias, 8 * target.nbytes))
         if target.bits < 8:
             value = builder.and_(value, self.whole((1 << target.bits) - 1, 8))
         return value
@@ -138,6 +145,8 @@ class Vector:
         if number.bits == 32:
             return builder.bitcast(codes, self.floats(32))
         wide = self.widened(codes, 32)
+        if number.bits <= 4 and self.lanes % PERMUTED == 0 and VECTOR == 64:
+            return self._permuted(wide, bits_of(number))
         if number.kind == "table":
             return self._looked_up(wide, number.table)
         exponent, mantissa, bias = number.exponent, number.mantissa, number.bias
@@ -151,6 +160,8 @@ class Vector:
             return builder.bitcast(bits, self.floats(32))
         if exponent == 8:
             return builder.bitcast(builder.shl(wide, up), self.floats(32))
+        if HALVES and (exponent < 5 or (exponent == 5 and number.special == "ieee")):
+            return self._from_half(codes, number)
         magnitude = builder.and_(wide, self.whole((1 << (exponent + mantissa)) - 1, 32))
         sign = builder.shl(
             builder.and_(wide, self.whole(1 << (exponent + mantissa), 32)),
@@ -180,28 +191,69 @@ class Vector:
             bits = builder.select(lost, self.whole(0xFFC00000, 32), bits)
         return builder.bitcast(bits, self.floats(32))
 
+    def _from_half(self, codes: Any, number: Number) -> Any:
+        """The float32 values of floats whose fields fit into those of float16."""
+        builder, top = self.builder, number.exponent + number.mantissa
+        wide = self.widened(codes, 16)
+        magnitude = builder.and_(wide, self.whole((1 << top) - 1, 16))
+        sign = builder.shl(builder.and_(wide, self.whole(1 << top, 16)), self.whole(15 - top, 16))
+        half = builder.or_(builder.shl(magnitude, self.whole(10 - number.mantissa, 16)), sign)
+        value = builder.fpext(builder.bitcast(half, self.of(ir.HalfType())), self.floats(32))
+        if number.bias != 15:
+            value = builder.fmul(value, self.real(2.0 ** (15 - number.bias), 32))
+        if number.special == "finite":
+            return value
+        if number.special == "fnuz":
+            # As in ml_dtypes: the one NaN has the sign bit.
+            lost = builder.icmp_unsigned("==", wide, self.whole(1 << top, 16))
+            nan = self.whole(0xFFC00000, 32)
+        else:
+            least = number.infinity if number.special == "ieee" else number.largest
+            lost = builder.icmp_signed(">", magnitude, self.whole(least, 16))
+            signs = builder.shl(self.widened(sign, 32), self.whole(16, 32))
+            nan = builder.or_(signs, self.whole(0x7FC00000, 32))
+        bits = builder.bitcast(value, self.ints(32))
+        if number.special == "ieee" and number.exponent < 5:
+            infinite = builder.icmp_signed("==", magnitude, self.whole(number.infinity, 16))
+            bits = builder.select(infinite, builder.or_(signs, self.whole(0x7F800000, 32)), bits)
+        return builder.bitcast(builder.select(lost, nan, bits), self.floats(32))
+
+    def _permuted(self, codes: Any, values: tuple[int, ...]) -> Any:
+        """The values at codes of 4 bits or fewer, given their bits: from a register."""
+        builder, count = self.builder, PERMUTED
+        kind = ir.VectorType(ir.IntType(32), count)
+        module, name = builder.module, "llvm.x86.avx512.permvar.si.512"
+        permute = module.globals.get(name)
+        if permute is None:
+            permute = ir.Function(module, ir.FunctionType(kind, [kind, kind]), name)
+        table = ir.Constant(kind, [values[k % len(values)] for k in range(count)])
+        parts = []
+        for first in range(0, self.lanes, count):
+            part = llvm.shuffle(builder, codes, codes, list(range(first, first + count)))
+            parts.append(builder.call(permute, [table, part]))
+        return builder.bitcast(llvm.joined(builder, parts), self.floats(32))
+
     def _looked_up(self, codes: Any, table: tuple[float, ...]) -> Any:
-        """The values at the codes of a small table."""
-        kind = ir.ArrayType(ir.FloatType(), len(table))
-        module = self.builder.module
-        place = module.globals.get("table")
-        if place is None:
-            place = ir.GlobalVariable(module, kind, "table")
-            place.linkage, place.global_constant = "internal", True
-            place.initializer = ir.Constant(kind, list(table))
-        value = ir.Constant(self.floats(32), ir.Undefined)
-        zero = ir.Constant(llvm.I32, 0)
-        for lane in range(self.lanes):
-            at = ir.Constant(llvm.I32, lane)
-            index = self.builder.extract_element(codes, at)
-            found = self.builder.load(self.builder.gep(place, [zero, index], inbounds=True))
-            value = self.builder.insert_element(value, found, at)
-        return value
+        """The values at the codes of a small table: halved by each bit in turn.
+
+        A load per lane took three times as long.
+        """
+        builder, bit = self.builder, 1
+        values = [self.real(value, 32) for value in table]
+        while len(values) > 1:
+            found = builder.and_(codes, self.whole(bit, 32))
+            odd = builder.icmp_unsigned("!=", found, self.whole(0, 32))
+            pairs = zip(values[::2], values[1::2], strict=True)
+            values = [builder.select(odd, high, low) for low, high in pairs]
+            bit *= 2
+        return values[0]
 
     def scaled(self, value: Any, made: Conversion, scale: Any, zero: Any) -> Any:
         """The scaled values; see `Conversion`."""
         builder = self.builder
         if made.step == "dequantize":
+            if made.zeros == "offset":
+                return builder.fadd(builder.fmul(value, scale), zero)
             if zero is not None:
                 value = builder.fsub(value, zero)
             return builder.fmul(value, scale)
@@ -236,6 +288,14 @@ class Vector:
             return bits
         if number.special == "unsigned":
             codes = self._power_of_two(bits, made)
+        elif number.exponent == 8:
+            codes = self._cut(value, bits, made)
+        elif HALVES and number.bits == 16:
+            half = builder.fptrunc(builder.bitcast(bits, self.floats(32)), self.of(ir.HalfType()))
+            codes = builder.bitcast(half, self.ints(16))
+            sign = builder.and_(codes, self.whole(1 << 15, 16))
+            lost = builder.fcmp_unordered("uno", value, value)
+            codes = builder.select(lost, builder.or_(sign, self.whole(number.nan, 16)), codes)
         else:
             codes = self._rounded(value, bits, made)
         return self.narrowed(codes, 8 * number.nbytes)
@@ -273,6 +333,20 @@ class Vector:
             made = builder.and_(made, self.whole((1 << number.bits) - 1, 8))
         return made
 
+    def _cut(self, value: Any, bits: Any, made: Conversion) -> Any:
+        """Codes of floats with the exponent of float32: rounded, if `made` is not exact."""
+        builder, number = self.builder, made.target
+        down = self.whole(23 - number.mantissa, 32)
+        codes = builder.lshr(bits, down)
+        if made.exact:
+            return codes
+        half = self.whole((1 << (22 - number.mantissa)) - 1, 32)
+        odd = builder.and_(codes, self.whole(1, 32))
+        rounded = builder.lshr(builder.add(builder.add(bits, half), odd), down)
+        lost = builder.fcmp_unordered("uno", value, value)
+        sign = builder.and_(codes, self.whole(1 << (number.bits - 1), 32))
+        return builder.select(lost, builder.or_(sign, self.whole(number.nan, 32)), rounded)
+
     def _rounded(self, value: Any, bits: Any, made: Conversion) -> Any:
         """Codes of floats narrower than 32 bits, rounded to the nearest, ties to even."""
         builder, number = self.builder, made.target
@@ -283,19 +357,17 @@ class Vector:
         half = builder.add(odd, self.whole((1 << (cut - 1)) - 1, 32))
         codes = builder.lshr(builder.add(magnitude, half), self.whole(cut, 32))
         lost = builder.icmp_signed(">", magnitude, self.whole(0x7F800000, 32))
-        if number.exponent < 8:
-            codes = builder.sub(codes, self.whole((127 - bias) << mantissa, 32))
-            # Adding a number whose last bit is the smallest subnormal number rounds to it.
-            magic = 2.0 ** (1 - bias - mantissa + 23)
-            least = builder.fadd(builder.bitcast(magnitude, self.floats(32)), self.real(magic, 32))
-            bottom = self.whole((151 - bias - mantissa) << 23, 32)
-            least = builder.sub(builder.bitcast(least, self.ints(32)), bottom)
-            small = builder.icmp_signed("<", magnitude, self.whole((128 - bias) << 23, 32))
-            codes = builder.select(small, least, codes)
-        if number.special != "ieee" or number.exponent < 8:
-            most = number.infinity if number.special == "ieee" else number.largest + 1
-            over = builder.icmp_signed(">=", codes, self.whole(most, 32))
-            codes = builder.select(over, self.whole(number.beyond(made.saturate), 32), codes)
+        codes = builder.sub(codes, self.whole((127 - bias) << mantissa, 32))
+        # Adding a number whose last bit is the smallest subnormal number rounds to it.
+        magic = 2.0 ** (1 - bias - mantissa + 23)
+        least = builder.fadd(builder.bitcast(magnitude, self.floats(32)), self.real(magic, 32))
+        bottom = self.whole((151 - bias - mantissa) << 23, 32)
+        least = builder.sub(builder.bitcast(least, self.ints(32)), bottom)
+        small = builder.icmp_signed("<", magnitude, self.whole((128 - bias) << 23, 32))
+        codes = builder.select(small, least, codes)
+        most = number.infinity if number.special == "ieee" else number.largest + 1
+        over = builder.icmp_signed(">=", codes, self.whole(most, 32))
+        codes = builder.select(over, self.whole(number.beyond(made.saturate), 32), codes)
         top = number.exponent + mantissa
         sign = builder.lshr(builder.and_(bits, self.whole(1 << 31, 32)), self.whole(31 - top, 32))
         if number.special == "finite":

@@ -75,7 +75,10 @@ class Conversion(NamedTuple):
     the floats between them, 0 where integers stay integers. `step` is "cast",
     "dequantize" or "quantize"; `scales` tells how its scales lie: "" (none), "blocks"
     (one for each block of elements) or "each" (one per element). `zeros` is "" (none),
-    "integer" or "float". Codes are found `shift` bits up in their bytes.
+    "integer" or "float", or "offset": numbers that "dequantize" adds to the product
+    instead of taking them away from the codes. `bias` is added to integers that stay
+    integers, modulo the range of the target's codes. Codes are found `shift` bits up in
+    their bytes.
     """
 
     source: Number
@@ -86,3 +89,14 @@ class Conversion(NamedTuple):
     zeros: str = ""
     saturate: bool = True
     round_mode: str = "nearest"
+    bias: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether the target, a float with the exponent of float32, has every value."""
+        source, most = self.source, self.target.mantissa
+        if self.step != "cast":
+            return False
+        if source.kind == "float":
+            return source.exponent <= 8 and source.mantissa <= most
+        return source.kind in ("int", "uint", "bool") and source.bits <= most + 1

@@ -82,6 +82,7 @@ def _converted(
         if target.kind == "bool":
             return codes != 0
         kept = values.astype(f"i{target.nbytes}").view(f"u{target.nbytes}")
+        kept = kept + kept.dtype.type(made.bias)
         return kept & kept.dtype.type((1 << target.bits) - 1)
     floats = np.dtype(f"f{made.arithmetic // 8}")
     if scales is not None:
@@ -103,6 +104,8 @@ def _scaled(
     values: NDArray[Any], made: Conversion, scales: NDArray[Any], zeros: NDArray[Any] | None
 ) -> Any:
     if made.step == "dequantize":
+        if made.zeros == "offset":
+            return values * scales + zeros
         return (values if zeros is None else values - zeros) * scales
     values = values / scales
     if zeros is not None and made.zeros == "float":
@@ -117,6 +120,11 @@ def decoded(codes: NDArray[Any], number: Number) -> Any:
     if number.bits >= 32:
         return codes.view(f"f{number.nbytes}").astype(np.float64)
     return _values(number)[codes]
+
+
+def bits_of(number: Number) -> tuple[int, ...]:
+    """The float32 of every code of a float of 16 bits or fewer, as bits."""
+    return tuple(_values(number).astype(np.float32).view(np.uint32).tolist())
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .constants import LINE, PIECE, per_byte
+from .networks import Network, runner
 from .numbers import Conversion
 from .plain_conversions import plain
 
@@ -237,4 +238,14 @@ def entry(conversion: Conversion) -> int:
 
 def convert(entry: int, *arguments: int) -> None:
     """Convert elements from address to address."""
+    call(entry, arguments)
+
+
+def network_entry(network: Network) -> int:
+    """What stands for the function of a network."""
+    return entry_of(runner(network))
+
+
+def shuffle(entry: int, *arguments: int) -> None:
+    """Permute blocks from address to address."""
     call(entry, arguments)

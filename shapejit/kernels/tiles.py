@@ -20,6 +20,7 @@ from .constants import (
     HIGH,
     LINE,
     LOW,
+    MADE_AT,
     PIECE,
     PITCH,
     ROWS,
@@ -27,8 +28,10 @@ from .constants import (
     STAGED,
     START,
     STEP,
+    STREAMED,
     TENSOR,
 )
+from .conversions import convert
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import copy, move_piece, prefetch, size_of, stream_line
@@ -100,6 +103,40 @@ def drain_tile(
 
 
 @kernel
+def convert_tile(
+    dst: int,
+    stage: int,
+    tile: Table,
+    offsets: Numbers,
+    columns: int,
+    count: int,
+    own: int,
+    low: int,
+    some: int,
+    unit: int,
+    entry: int,
+    streamed: bool,
+) -> None:
+    """`drain_tile` of `some` rows from `low` on that are converted to `unit` bytes each."""
+    made, limit = stage + tile[STAGED, MADE_AT], tile[ROWS, COUNT] * unit
+    end = min((own + tile[ROWS, BLOCK]) * unit, limit)
+    if tile[STAGED, DENSE] == 1:
+        dst += offsets[columns]
+        into = made if streamed else dst
+        convert(entry, stage, into, count * tile[ROWS, COUNT], 1, 0, 0, 0, 0, 0)
+        if streamed:
+            stream(dst, made, count * limit)
+        return
+    for q in range(count):
+        staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
+        if streamed:
+            convert(entry, staged, made, some, 1, 0, 0, 0, 0, 0)
+            drain(into, made - low * unit, own * unit, end, limit)
+        else:
+            convert(entry, staged, into + low * unit, some, 1, 0, 0, 0, 0, 0)
+
+
+@kernel
 def transpose_rows(
     src: int,
     first: int,
@@ -168,15 +205,20 @@ def tiles(
     loops: Table,
     tile: Table,
     offsets: Numbers,
+    unit: int,
+    entry: int,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose tiles of elements in registers, a block of rows and columns at a time."""
-    size = size_of(width)
+    """Transpose tiles of elements in registers, a block of rows and columns at a time.
+
+    Unless `entry` is 0, they are converted there, to `unit` bytes each.
+    """
+    size, streamed = size_of(width), work[STREAMED] != 0
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    over = 0 if stage == 0 else LINE // size
+    over = LINE // unit if streamed else 0
     table = offsets.ctypes.data
-    buffered = stage != 0 and tile[STAGED, BOUNCED] == 1
+    buffered = streamed and tile[STAGED, BOUNCED] == 1
     buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
@@ -211,7 +253,22 @@ def tiles(
                     transpose_rows(
                         src, first, to, where, q_count, ahead, offsets, then, width, pieces
                     )
-            if stage != 0:
+            if entry != 0:
+                convert_tile(
+                    dst,
+                    stage,
+                    tile,
+                    offsets,
+                    columns,
+                    q_count,
+                    own,
+                    low,
+                    p_count,
+                    unit,
+                    entry,
+                    streamed,
+                )
+            elif stage != 0:
                 drain_tile(dst, stage, tile, offsets, columns, q_count, own, low, size)
             src, rows = next_src, next_rows
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, packing
 from ..layout import Layout
 from ..lazy import cached_property
+from .plans import Plan
 
 
 class Dim(NamedTuple):
@@ -69,6 +70,7 @@ class CastPlan:
     streaming: bool
     has_zero: bool
     float_bytes: int
+    tiles: Plan | None = None
 
     @cached_property
     def count(self) -> int:

@@ -18,7 +18,10 @@ from ..recent import Recent
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop
-from .planner import PARALLEL_FROM, REMEMBERED, STREAM_FROM
+from .planner import BOXES_FROM, PARALLEL_FROM, REMEMBERED, STREAM_FROM
+from .plans import Plan
+from .strategies import Strategy
+from .tiles import tile_of
 
 RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
 SHORT = 64  # elements of a run that is worth a call of its own
@@ -84,6 +87,38 @@ def _made(
         streaming=nbytes * copies >= STREAM_FROM and size * unit >= 8 * STREAMED,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
+        tiles=_tiles(dims, source, target, unit)
+        if scales is None and total >= BOXES_FROM
+        else None,
+    )
+
+
+def _tiles(dims: Sequence[Dim], source: Layout, target: Layout, unit: int) -> Plan | None:
+    """The tiles that are transposed before they are converted, where a copy would have any."""
+    whole = all(dim.source % 8 == 0 for dim in dims)
+    if (source.bits | source.offset | unit | target.offset) % 8 or not whole:
+        return None
+    width, made = source.bits // 8, unit // 8
+    loops = [Loop(dim.size, dim.source // 8, dim.target // unit * width) for dim in dims]
+    if not loops or loops[-1].source == width:
+        return None
+    tile = tile_of(loops, width)
+    if tile.strategy is not Strategy.TILES:
+        return None
+    outer, rows, columns = (
+        tuple(Loop(n, step, to // width * made) for n, step, to in part)
+        for part in (tile.loops, tile.rows, tile.columns)
+    )
+    return Plan(
+        tile.strategy,
+        source.size * made,
+        outer,
+        rows,
+        columns,
+        width,
+        step=made,
+        offset=source.offset + 8 * tile.shift,
+        target_offset=target.offset + tile.target_shift // width * unit,
     )
 
 

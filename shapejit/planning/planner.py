@@ -16,8 +16,9 @@ from ..recent import Recent
 from .boxes import box_of, pays
 from .loops import Loop, normal_form, split_run
 from .plans import Plan
+from .shuffles import shuffle_of
 from .strategies import Strategy
-from .tiles import Tile, bit_tile_of, tile_of
+from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Measured on 2-core x86 machines; bytes of the result. A compiled call costs about
 # 4 us beyond NumPy's, a parallel launch 2-10 us; streaming past the caches pays once
@@ -29,6 +30,7 @@ ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when 
 NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
 STREAM_FROM = 8 * 1024 * 1024
+SHUFFLES_FROM = 256 * 1024  # a network takes 0.1 s to compile in each process
 BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
 
 REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
@@ -63,12 +65,25 @@ def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: i
     return plan(layout, unit, into, 2) if made.by_numpy else made
 
 
+def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
+    """`plan` that adds `bias` to each code, modulo the codes' range; None if none can."""
+    key = layout, into, bias
+    if key not in _biased:
+        total = layout.size * layout.bits // 8
+        loops = normal_form(layout, into)
+        _biased.put(key, _shuffled(layout, into, loops, total, bias) or NO_PLAN)
+    made = _biased.get(key)
+    return None if made is NO_PLAN else made
+
+
 def recent_plans() -> Recent[Any, Plan]:
     """A cache of plans, bounded by the bytes of their tables."""
     return Recent(REMEMBERED, attrgetter("weight"))
 
 
 _plans = recent_plans()
+_biased = recent_plans()
+NO_PLAN = Plan(Strategy.NOTHING, 0)
 
 
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
@@ -88,7 +103,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     total = nbytes * copies
     target = into or Layout.row_major(layout.shape, unit)
     gaps = not target.contiguous
-    run, loops = split_run(layout, unit, normal_form(layout, target))
+    normal = normal_form(layout, target)
+    run, loops = split_run(layout, unit, normal)
     strides = [s for loop in loops for s in (loop.source, loop.target)]
     in_bits = any(s % 8 for s in (run, layout.offset, target.offset, *strides))
     scale = 1 if in_bits else 8
@@ -98,6 +114,10 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
     else:
         numpys = copies == 1 and layout.bits >= 8
         tile = _byte_tile(loops, run // 8, total, layout.bits // 8 if numpys else 0, gaps)
+    if layout.bits == unit < 8 and (in_bits or gaps):
+        shuffled = _shuffled(layout, target, normal, total)
+        if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
+            return shuffled
     row = tile.strategy.row
     offset = layout.offset + scale * tile.shift
     # Into an output with gaps few stream: all else gathers on the stage.
@@ -118,6 +138,29 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         backs=tile.backs,
         parallel=bool(row.kernel) and total >= PARALLEL_FROM,
         streaming=bool(streams) and total >= STREAM_FROM,
+    )
+
+
+def _shuffled(
+    layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0
+) -> Plan | None:
+    """A Plan that permutes blocks in registers, if one can."""
+    if total < SHUFFLES_FROM:
+        return None
+    found = shuffle_of(loops, layout.bits, bias)
+    if found is None or (layout.offset + found.shift | target.offset) % 8:
+        return None
+    return Plan(
+        Strategy.SHUFFLE_BOXES if found.boxes else Strategy.SHUFFLE,
+        layout.size * layout.bits // 8,
+        found.loops,
+        width=found.network.nbytes,
+        offset=layout.offset + found.shift,
+        target_offset=target.offset,
+        gaps=not target.contiguous,
+        parallel=total >= PARALLEL_FROM,
+        streaming=total >= STREAM_FROM,
+        shuffle=found,
     )
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..layout import Layout
 from ..lazy import cached_property
 from .loops import Loop
+from .shuffles import Shuffle
 from .strategies import Row, Strategy
 from .tables import Sides
 
@@ -24,14 +25,15 @@ class Plan:
     in the source. `width` is the bytes of an element or run that moves whole.
     `step` is how many rows an INTERLEAVE takes, how many elements apart a PICK
     finds its own, or how many are in a group of TURN, whose `width` is a group's;
-    for BOXES it is the 16-byte pieces of a vector, 0 without vectors. The last
+    for BOXES it is the 16-byte pieces of a vector, 0 without vectors; for TILES that
+    convert the bytes of a converted element. The last
     step of loop k goes back by `backs[k]` bytes in source and target.
     `offset` and `target_offset` (bits) lead to the first element. For the strategies
     of bits, `width` and all strides are bits and `unit` is what an element takes in
     the target. `reach` are the bytes behind the first element's that may be read.
     `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
     what is written: the bits of elements, and no other. `small` is the Layout that a
-    small plan is made of. `kept` is the engine's.
+    small plan is made of, `shuffle` the network of SHUFFLE. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -50,6 +52,7 @@ class Plan:
     parallel: bool = False
     streaming: bool = False
     small: Layout | None = None
+    shuffle: Shuffle | None = None
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -99,4 +102,5 @@ class Plan:
     @cached_property
     def sides(self) -> Sides:
         """Rows and columns of a tile, as tables."""
-        return self.row.sides(self.rows, self.columns, self.width)
+        unit = (self.step,) if self.strategy is Strategy.TILES else ()
+        return self.row.sides(self.rows, self.columns, self.width, *unit)

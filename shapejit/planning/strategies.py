@@ -7,6 +7,9 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from ..compilation import load
 from ..kernels.constants import (
     CODES_BLOCK,
     CODES_BYTES,
@@ -27,6 +30,7 @@ from ..kernels.constants import (
 )
 from .box_tables import box_sides, most_bytes
 from .loops import Loop
+from .shuffles import MOST_BLOCKS, Shuffle
 from .tables import Sides, bit_sides, blocks, byte_sides, interleaved_sides, scattered_sides
 
 if TYPE_CHECKING:
@@ -157,6 +161,45 @@ def _box_weight(plan: Plan) -> int:
     return LARGE + most_bytes(plan.rows, plan.columns, plan.width)
 
 
+def _shuffle_of(plan: Plan) -> Shuffle:
+    assert plan.shuffle is not None
+    return plan.shuffle
+
+
+def _shuffle_loops(plan: Plan) -> Steps:
+    """The outer loops, and that over calls of the network's function."""
+    if _shuffle_of(plan).boxes:
+        return [*plan.loops[:-2]]
+    size, source, target = plan.loops[-1]
+    calls = -(-size // MOST_BLOCKS), MOST_BLOCKS * source, MOST_BLOCKS * target
+    return [*plan.loops[:-1], calls]
+
+
+def _shuffle_table(plan: Plan, vector: int) -> tuple[Arguments, int]:
+    made = _shuffle_of(plan)
+    offsets, stage = made.sources + made.targets, 0
+    if made.boxes:
+        rows = tuple(made.pitch * k for k in range(len(made.targets)))
+        offsets, stage = made.sources + rows + made.targets, made.stage
+    return (plan.table, np.array(offsets, np.int64)), stage
+
+
+def _shuffled(plan: Plan, vector: int) -> Arguments:
+    """The network's function, the blocks of the last loop, those of a call, all steps."""
+    entry = load("shuffles").entry(_shuffle_of(plan).network)
+    ahead = plan.loops[-2][1:] if len(plan.loops) > 1 else (0, 0)
+    size, source, target = plan.loops[-1]
+    return entry, size, MOST_BLOCKS, source, target, *ahead
+
+
+def _box_shuffled(plan: Plan, vector: int) -> Arguments:
+    """The network's function, the loops within a box, and its rows."""
+    made = _shuffle_of(plan)
+    entry, written = load("shuffles").entry(made.network), made.network.written
+    rows = len(made.sources), len(made.targets), made.pitch, written, _widest(written)
+    return entry, *plan.loops[-2], *plan.loops[-1], *rows
+
+
 class Row(NamedTuple):
     """All that a strategy is.
 
@@ -177,7 +220,7 @@ class Row(NamedTuple):
     tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
-    sides: Callable[[tuple[Loop, ...], tuple[Loop, ...], int], Sides] = byte_sides
+    sides: Callable[..., Sides] = byte_sides
     units: Callable[[Plan], int] = _iterations
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
@@ -215,6 +258,8 @@ class Strategy(Enum):
         "tiles: blocks transposed in registers",
         "tiles.tiles",
         lambda plan, vector: (
+            plan.step or plan.width,
+            0,
             _widest(plan.width),
             _row_pieces(plan, vector),
         ),
@@ -307,6 +352,24 @@ class Strategy(Enum):
         "codes of elements a few apart, or backwards",
         takes=lambda plan, vector: _codes(plan, step=plan.step),
         **_CODES,
+    )
+
+    SHUFFLE = Row(
+        "shuffle: blocks of narrow elements permuted in registers",
+        "shuffles.shuffle_blocks",
+        _shuffled,
+        tables=_shuffle_table,
+        loops=_shuffle_loops,
+    )
+    SHUFFLE_BOXES = Row(
+        "boxes of narrow elements, permuted in registers",
+        "shuffles.shuffle_boxes",
+        _box_shuffled,
+        tables=_shuffle_table,
+        loops=_shuffle_loops,
+        staged=True,
+        streams_gaps=True,
+        weight=lambda plan: LARGEST_TILE_OF_BITS,
     )
 
     @property

@@ -27,6 +27,7 @@ from .loops import Loop, length_of
 # elements are many; runs (0) are cheap to stage.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
+CONVERTED = 256, 512  # elements along target and source of a tile that is converted
 
 # The same for elements of bits: bits along the target (BIT_COLUMNS elements along the source).
 BIT_ROW = 8 * 1024
@@ -63,10 +64,13 @@ def kind_of(width: int) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
-def byte_sides(rows: Dims, columns: Dims, width: int) -> Sides:
-    """The tables of a tile of whole bytes."""
+def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
+    """The tables of a tile of whole bytes; an element takes `unit` of them in the target."""
     kind = kind_of(width)
-    return _sides(rows, columns, width, (ROW_BYTES[kind], COLUMN_BYTES[kind]))
+    limits = ROW_BYTES[kind], COLUMN_BYTES[kind]
+    if unit:
+        limits = CONVERTED[0] * width, CONVERTED[1] * width
+    return _sides(rows, columns, width, limits, unit)
 
 
 def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
@@ -85,15 +89,17 @@ def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     return made._replace(stage=LINE * length_of(columns, 1))
 
 
-def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int]) -> Sides:
+def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit: int = 0) -> Sides:
     """The tables of a tile whose blocks are `limits` bytes long."""
-    margin = 3 * LINE // width + 2
+    unit = unit or width
+    margin = 3 * LINE // min(width, unit) + 2
     row_block, column_block = (-(-nbytes // width) for nbytes in limits)
     by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
     by_column = _side([(n, t) for n, _, t in columns], column_block, margin)
     # A line before and behind: rows reach back and run over, see kernels.tiles.
-    pitch = -(-by_row.block * width // LINE) * LINE + LINE + max(LINE, width)
-    dense = _dense(columns, by_row, width)
+    over = max(LINE, LINE * width // unit)
+    pitch = -(-by_row.block * width // LINE) * LINE + over + max(LINE, width)
+    dense = _dense(columns, by_row, unit)
     if dense:
         pitch = by_row.size * width
     staged = np.arange(by_column.block, dtype=np.int64) * pitch
@@ -101,9 +107,12 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int]) -> Si
     start = len(by_row.offsets) + len(by_column.offsets)
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
-    tile = _tile(by_row, by_column, step, (int(dense), start, pitch, int(bounced), buffer, 0))
+    made = buffer + LINE * (by_column.block * width + LINE)
+    tile = _tile(by_row, by_column, step, (int(dense), start, pitch, int(bounced), buffer, made))
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
-    return Sides(tile, offsets, buffer + LINE * (by_column.block * width + LINE))
+    # What is converted on the way: a row of the stage, or all of them.
+    converted = (pitch // width + LINE) * unit * (by_column.block if dense else 1)
+    return Sides(tile, offsets, made + (converted if unit != width else 0))
 
 
 def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:

@@ -100,6 +100,12 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
     return _tile_of_codes(loops, width, unit)
 
 
+def large(tile: Tile) -> bool:
+    """Whether it is a tile of bits whose sides fill whole blocks."""
+    rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
+    return tile.strategy is Strategy.BIT_TILES and min(rows, columns) >= BIT_COLUMNS
+
+
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     """Elements that get a byte each on the way: those that lie side by side in the target."""
     inner = 0
