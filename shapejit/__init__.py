@@ -29,10 +29,13 @@ from .operations import (
     reshape,
     squeeze,
 )
+from .packings.rows import formats
 from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.program import Program
 from .programs.target_shapes import resolve_batch
+from .quantization.table import schemes
+from .repacking import repack
 from .resolver import resolve
 from .tensor import Tensor, asarray
 
@@ -58,6 +61,7 @@ __all__ = [
     "dtypes",
     "expand_dims",
     "flip",
+    "formats",
     "load_file",
     "matrix_transpose",
     "onednn",
@@ -67,11 +71,13 @@ __all__ = [
     "permute_dims",
     "plan",
     "quantize",
+    "repack",
     "reshape",
     "reshape_batch",
     "resolve",
     "resolve_batch",
     "save_file",
+    "schemes",
     "squeeze",
     "stack",
 ]

@@ -160,6 +160,14 @@ class FormatError(ShapeJitError, ValueError):
     """
 
 
+class UnknownNameError(FormatError, KeyError):
+    """A name that a table does not have.
+
+    >>> issubclass(UnknownNameError, FormatError), issubclass(UnknownNameError, KeyError)
+    (True, True)
+    """
+
+
 class ExportError(FormatError, BufferError):
     """A Tensor that DLPack, or the version that the consumer understands, cannot describe.
 

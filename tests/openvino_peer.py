@@ -61,7 +61,20 @@ def executed(cases: list[Any]) -> list[Any]:
     return answers
 
 
+def converted(cases: list[Any]) -> list[Any]:
+    """What a Constant of (type, bytes in hex, size) becomes, as float32."""
+    core = ov.Core()
+    answers: list[Any] = []
+    for kind, stored, size in cases:
+        memory = np.frombuffer(bytes.fromhex(stored), np.uint8)
+        constant = ov.op.Constant(ov.Tensor(memory, ov.Shape([size]), getattr(ov.Type, kind)))
+        made = opset1.convert(constant, "f32")
+        model = core.compile_model(ov.Model([made], []), "CPU")
+        answers.append(model([])[0].tolist())
+    return answers
+
+
 if __name__ == "__main__":
     question = json.load(sys.stdin)
-    answer = {"types": types, "inferred": inferred, "executed": executed}[question["ask"]]
-    json.dump(answer(*question["of"]), sys.stdout)
+    answers = {f.__name__: f for f in (types, inferred, executed, converted)}
+    json.dump(answers[question["ask"]](*question["of"]), sys.stdout)

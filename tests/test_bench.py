@@ -23,7 +23,9 @@ from shapejit.bench import (
     measure,
     packed,
     peers,
+    repacks,
     reshapes,
+    schemes,
     spinning,
     suites,
     throughput,
@@ -155,6 +157,31 @@ def test_every_cast_is_the_same_by_every_way(case):
     out.buffer[out.buffer.size // 2] ^= 1
     assert not small.proved(base, out)
     assert 2 * small.moved >= base.nbytes + out.nbytes
+
+
+@pytest.mark.parametrize("case", schemes.cases(), ids=lambda case: case.id)
+def test_every_scheme_is_decoded_the_same_by_every_way(case):
+    small = case.scaled(2**-13)
+    base, out = small.source(), small.output()
+    small.ours(base, out)()
+    assert small.proved(base, out)
+    assert small.rivals()["numpy"]().size == out.size
+    out.buffer[out.buffer.size // 2] ^= 1
+    assert not small.proved(base, out)
+    assert 2 * small.moved >= base.nbytes + out.nbytes
+
+
+@pytest.mark.parametrize("case", repacks.cases(), ids=lambda case: case.id)
+def test_every_repacking_is_the_same_by_every_way(case):
+    small = case.scaled(2**-11)
+    base, out = small.source(), small.output()
+    small.ours(base, out)()
+    assert small.proved(base, out)
+    raw = packed.raw_of(out)
+    assert np.array_equal(small.rivals()["numpy"](), raw)
+    assert 2 * small.moved == base.nbytes + out.nbytes
+    raw[raw.size // 2] ^= 1
+    assert not small.proved(base, out)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6])

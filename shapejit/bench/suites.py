@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import casts, cliffs, packed, ttc, workloads
+from . import casts, cliffs, packed, repacks, schemes, ttc, workloads
 from .cases import Case
 
 Look = Callable[[NDArray[Any]], NDArray[Any]]
@@ -134,6 +134,8 @@ SUITES = {
     "fresh": Suite(workloads.fresh, "the workloads without out="),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
     casts.SUITE: Suite(casts.cases, "casts and scales, with limits, beside ml_dtypes", 8),
+    schemes.SUITE: Suite(schemes.cases, "quantised weights decoded, with limits", 8),
+    repacks.SUITE: Suite(repacks.cases, "4-bit weights from one format to another, with limits", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
     BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
     BUSY: Suite(tuple, "copies while another program computes on every core"),

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import escaped
-from . import bench, convert, demo, dtypes, inspect
+from . import bench, convert, demo, dtypes, formats, inspect
 from .command import ArgumentError, Command
 
 COMMANDS = (
@@ -15,6 +15,7 @@ COMMANDS = (
     inspect.COMMAND,
     demo.COMMAND,
     dtypes.COMMAND,
+    formats.COMMAND,
     bench.COMMAND,
 )
 

@@ -1,0 +1,78 @@
+"""`shapejit formats`: print the table of packing formats, or prove it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from ..errors import shortened
+from ..packings.packing import Packing
+from ..packings.rows import formats
+from ..repacking import proved
+from .command import DONE, FAILED, Command
+from .output import print_json, print_table
+
+_COLUMNS = {
+    "name": "{0[name]}",
+    "bits": lambda row: ",".join(map(str, row["bits"])) or "any",
+    "unit": lambda row: row["unit"] or "the dtype's",
+    "order": lambda row: "; ".join(row["order"]),
+    "dims": "{0[dims]}",
+    "bias": "{0[bias]}",
+    "versions": lambda row: row["versions"] or "-",
+    "source": "{0[source]}",
+}
+
+
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--verify", action="store_true", help="check every format against its vector"
+    )
+    parser.epilog = (
+        "order: the last dims and their factors, outermost first -> how they lie in memory; "
+        "see the docstring of shapejit.packings.orders. bias: what is added to stored codes; "
+        "min: the least value of a signed dtype is taken off."
+    )
+
+
+def _run(args: Namespace) -> int:
+    rows = [_facts(row, args.verify) for row in formats.values()]
+    if args.json:
+        print_json(rows)
+    else:
+        columns: dict[str, Any] = dict(_COLUMNS)
+        if args.verify:
+            columns = {"name": columns["name"], "proved": _answer, "check": _stored}
+        print_table(columns, rows)
+    return DONE if all(row.get("proved", True) for row in rows) else FAILED
+
+
+def _answer(row: dict[str, Any]) -> str:
+    return "yes" if row["proved"] else "NO"
+
+
+def _stored(row: dict[str, Any]) -> str:
+    return shortened(row["check"]["stored"], 64)
+
+
+def _facts(row: Packing, verify: bool) -> dict[str, Any]:
+    """What is printed of a format."""
+    dims = "flat" if row.flat else "in, out" if row.inputs_first else "as stored"
+    check = {**row.check._asdict(), "codes": list(row.check.codes)}
+    facts = {
+        "name": row.name,
+        "bits": row.bits,
+        "unit": row.unit,
+        "order": [plane.order for plane in row.planes],
+        "planes": [[plane.bits, plane.low] for plane in row.planes],
+        "dims": dims,
+        "pads": row.pads,
+        "bias": "min" if row.unsigned and not row.bias else f"{row.bias:+d}" if row.bias else "0",
+        "versions": row.versions,
+        "source": row.source,
+        "check": check,
+    }
+    return facts | ({"proved": proved(row)} if verify else {})
+
+
+COMMAND = Command("formats", "print the table of packing formats", _run, _options)

@@ -1,0 +1,235 @@
+"""A packing format as a row of facts, and how one tensor is stored in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..buffers import Bytes, bytes_of
+from ..dims import merged
+from ..dtypes import DType, fixed_width
+from ..errors import FormatError, shape_text
+from ..layout import Layout, checked_shape
+from ..request import integers
+from ..tensor import Tensor
+from .orders import Factor, Words, lie_of
+
+MOST_BLOCK = 4096  # elements that a block may have, whatever the dims
+
+
+class Check(NamedTuple):
+    """A tensor of `codes`, and the bytes that the format makes of it (hex)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    codes: Sequence[int]
+    stored: str
+    block_size: int | None = None
+
+
+class Plane(NamedTuple):
+    """Some bits of each code, `bits` of them from bit `low` on (0: all), and their order.
+
+    It is for elements of `width` bits (0: of any).
+    """
+
+    order: str
+    bits: int = 0
+    low: int = 0
+    width: int = 0
+
+
+class Part(NamedTuple):
+    """Where a plane of one tensor lies: sizes and strides (bits) of the factors of each dim."""
+
+    bits: int
+    low: int
+    dims: tuple[tuple[Factor, ...], ...]
+    offset: int
+
+    @property
+    def padded(self) -> Layout:
+        """All factors, those that pad the tensor too."""
+        factors = [factor for dim in self.dims for factor in dim]
+        return self._layout(factors)
+
+    def layout(self, shape: Sequence[int]) -> Layout | None:
+        """A tensor of `shape`; None if one of its dims ends within a factor."""
+        factors = list[Factor]()
+        for dim, size in zip(self.dims, shape, strict=True):
+            if prod(n for n, _ in dim) == size:
+                factors += dim
+                continue
+            runs = merged(*zip(*dim, strict=True)) or [(1, 0)]
+            if len(runs) > 1:
+                return None
+            factors.append((size, runs[0][1]))
+        return self._layout(factors)
+
+    def _layout(self, factors: list[Factor]) -> Layout:
+        sizes, strides = [n for n, _ in factors], [stride for _, stride in factors]
+        return Layout.of(sizes, strides, self.offset, self.bits)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How one tensor is stored: an array of `shape` and `unit`, in which the `parts` lie.
+
+    `logical` is the shape of its elements, (out, in) last, or their number where the
+    format knows no dims. To each code of `bits` bits `bias` is added, modulo 2**bits.
+    Each has room for `pitch` bits. `gaps`: the array has bits that belong to no element.
+    `words` is how its units are put in order first.
+    """
+
+    unit: np.dtype[Any]
+    shape: tuple[int, ...]
+    logical: tuple[int, ...]
+    parts: tuple[Part, ...]
+    bits: int
+    bias: int
+    pitch: int
+    gaps: bool
+    words: Words | None
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the stored array."""
+        return prod(self.shape) * self.unit.itemsize
+
+    @property
+    def layout(self) -> Layout | None:
+        """Where all codes lie, if one Layout can say it."""
+        if len(self.parts) > 1 or self.words:
+            return None
+        return self.parts[0].layout(self.logical)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """One packing format.
+
+    It holds elements of `bits` bits (of any if that is empty) in an array of `unit` (of the
+    dtype of the elements, one byte at least, if that is ""). `planes` say where the bits
+    lie, `flat` that the whole tensor is one dim, `inputs_first` that tensors are (in,
+    out), not (out, in) or as stored. `pads` tells that zeros fill what is left of units and
+    blocks. Signed integers are stored less the least one
+    if the format is `unsigned`, and `bias` is added, modulo the range of the codes.
+    `check` is a vector from `source`, which says how the format is; `versions` says when.
+    """
+
+    name: str
+    bits: tuple[int, ...]
+    unit: str
+    planes: tuple[Plane, ...]
+    check: Check
+    source: str
+    versions: str = ""
+    flat: bool = False
+    inputs_first: bool = False
+    pads: bool = False
+    unsigned: bool = False
+    bias: int = 0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether tensors have a `block_size`."""
+        return any("s" in plane.order for plane in self.planes)
+
+    def view(
+        self, buffer: Any, shape: Sequence[int], dtype: object, block_size: int | None = None
+    ) -> Tensor:
+        """The codes of a stored tensor where they lie, any bias included.
+
+        The dims are the factors of those of `shape`, with (out, in) last for all formats.
+        Raises FormatError where there is no such view: split planes, padded factors.
+
+        >>> from shapejit import formats
+        >>> formats["awq:gemm"].view(bytes(64), (2, 64), "uint4").shape
+        (8, 4, 2, 2)
+        """
+        kind, stored = fixed_width(dtype), self.stored(shape, dtype, block_size)
+        layout = stored.layout
+        if layout is None:
+            raise FormatError(f"{self.name}: no view has all of {kind} {shape_text(shape)}")
+        return Tensor(self.memory(buffer, stored), kind, layout)
+
+    def stored(self, shape: Sequence[int], dtype: object, block_size: int | None = None) -> Stored:
+        """How a tensor of `shape` (elements) is stored; FormatError if it cannot be.
+
+        >>> from shapejit import formats
+        >>> formats["gptq:qweight"].stored((64, 16), "uint4").shape
+        (8, 16)
+        """
+        sizes = checked_shape(shape, "shape", self.name)
+        return self.stored_rows(self.rows_of(sizes), fixed_width(dtype), block_size)
+
+    def rows_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The dims of a tensor, (out, in) last."""
+        if not self.inputs_first:
+            return shape
+        if len(shape) < 2:
+            raise FormatError(f"{self.name} has 2 dims or more, not {shape_text(shape)}")
+        return (*shape[:-2], shape[-1], shape[-2])
+
+    def stored_rows(self, rows: tuple[int, ...], kind: DType, block_size: int | None) -> Stored:
+        """`stored` of a tensor with (out, in) last."""
+        if self.blocks:
+            block_size = _checked_block(self.name, block_size, rows)
+        return _stored(self, rows, kind, block_size)
+
+    def memory(self, buffer: Any, stored: Stored) -> Bytes:
+        """The bytes of a stored array; FormatError for a wrong dtype or size."""
+        if isinstance(buffer, np.ndarray) and buffer.dtype != stored.unit:
+            alike = buffer.dtype.kind in "iu" and buffer.dtype.itemsize == stored.unit.itemsize
+            if not alike:
+                raise FormatError(
+                    f"{self.name} is an array of {stored.unit}, the buffer of {buffer.dtype}"
+                )
+        memory = bytes_of(buffer)
+        if memory.size != stored.nbytes:
+            raise FormatError(
+                f"{self.name} has {stored.nbytes} bytes here, {stored.unit} "
+                f"{shape_text(stored.shape)}, the buffer {memory.size}"
+            )
+        return memory
+
+
+def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:
+    if block_size is None:
+        raise FormatError(f"{name} needs block_size, the elements per block along the inputs")
+    (size,) = integers((block_size,), "block_size", name)
+    if size < 16 or size & (size - 1) or size > max(MOST_BLOCK, 2 * max(rows)):
+        raise FormatError(f"{name} needs a power of two from 16 on as block_size, not {size}")
+    return size
+
+
+@lru_cache(maxsize=256)
+def _stored(row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | None) -> Stored:
+    """See `Packing.stored_rows`."""
+    if row.bits and kind.bits not in row.bits:
+        widths = ", ".join(map(str, row.bits))
+        raise FormatError(f"{row.name} holds elements of {widths} bits, {kind} has {kind.bits}")
+    logical = (prod(rows),) if row.flat else rows
+    unit = np.dtype(row.unit or kind.codes)
+    planes = [plane for plane in row.planes if plane.width in (0, kind.bits)]
+    lies = [
+        lie_of(plane.order, logical, plane.bits or kind.bits, 8 * unit.itemsize,
+               block_size or 0, row.name, row.pads)
+        for plane in planes
+    ]  # fmt: skip
+    parts = tuple(
+        Part(plane.bits or kind.bits, plane.low, lie.dims, lie.offset)
+        for plane, lie in zip(planes, lies, strict=True)
+    )
+    bits = sum(part.bits for part in parts)
+    lifted = row.unsigned and kind.kind == "integer" and kind.signed
+    bias = ((1 << (bits - 1)) * lifted + row.bias) % (1 << bits)
+    shape, words = lies[-1].stored, lies[-1].words
+    pitch = bits if row.unit else 8 * unit.itemsize
+    gaps = prod(shape) * unit.itemsize * 8 != pitch * prod(logical)
+    return Stored(unit, shape, logical, parts, bits, bias, pitch, gaps, words)

@@ -1,0 +1,1 @@
+"""Schemes of quantised weights: which tensors belong together, and what their numbers mean."""

@@ -1,0 +1,180 @@
+"""Numbers and settings that schemes compute from several parts, or read from JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import is_mapping
+from ..errors import FormatError
+from ..tensor import Tensor, asarray
+
+if TYPE_CHECKING:
+    from .content import Content
+    from .forms import Numbers
+    from .groups import Group
+
+Known = dict[str, Any]
+
+
+def json_of(t: Tensor, name: str) -> Mapping[str, Any]:
+    """The object in a tensor of bytes; FormatError for anything else."""
+    try:
+        made = json.loads(t.tobytes())
+    except (ValueError, RecursionError):
+        raise FormatError(f"{name} holds no JSON") from None
+    if not is_mapping(made):
+        raise FormatError(f"{name} holds no JSON object")
+    return made
+
+
+def weight_shape(tensors: Mapping[str, Tensor]) -> Known:
+    """The sizes in compressed-tensors' `weight_shape`."""
+    if "weight_shape" not in tensors:
+        return {}
+    sizes = tensors["weight_shape"].numpy().reshape(-1).tolist()
+    return dict(zip("NK", sizes[-2:], strict=False))
+
+
+def group_index(tensors: Mapping[str, Tensor]) -> Known:
+    """The elements per group, from the groups of all inputs: only the last has fewer."""
+    if "g_idx" not in tensors:
+        return {}
+    groups = tensors["g_idx"].numpy().reshape(-1)
+    if not groups.size or groups.min() < 0 or groups.max() >= groups.size:
+        raise FormatError(f"g_idx holds no groups of {groups.size} inputs")
+    return {"g": int(np.bincount(groups).max())}
+
+
+def quant_state(tensors: Mapping[str, Tensor]) -> Known:
+    """Block sizes and the shape from the JSON that bitsandbytes adds to a weight."""
+    (name,) = (name for name in tensors if ".quant_state." in name)
+    made = json_of(tensors[name], name)
+    sizes = {"blocksize": "g", "nested_blocksize": "h", "shape": "shape"}
+    if "weight.nested_absmax" not in tensors:
+        del sizes["nested_blocksize"]
+    missing = [key for key in sizes if key not in made]
+    if missing:
+        raise FormatError(f"{name} lacks {missing[0]!r}")
+    return {sizes[key]: made[key] for key in sizes}
+
+
+def nested_absmax(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """The scales of bitsandbytes' double quantisation: rounded after the product, then the sum."""
+    codes, values, scales = (
+        group.tensors[name].numpy().reshape(-1)
+        for name in ("weight.absmax", "weight.nested_quant_map", "weight.nested_absmax")
+    )
+    (name,) = (name for name in group.tensors if ".quant_state." in name)
+    offset = json_of(group.tensors[name], name).get("nested_offset", 0.0)
+    if not isinstance(offset, int | float):
+        raise FormatError(f"nested_offset is a number, not {offset!r}")
+    made = values[codes]
+    whole = np.zeros(scales.size * group.known["h"], np.float32)
+    whole[: made.size] = made
+    with np.errstate(all="ignore"):
+        made = whole.reshape(scales.size, -1) * scales[:, None] + np.float32(offset)
+    return asarray(made.reshape(-1)[: codes.size]), "n"
+
+
+_SIX, _FOUR, _TWO = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
+
+
+def six_bit_scales(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """The eight scales of each block of Q4_K and Q5_K."""
+    low, _, both = _words(group)
+    return _eight(low & _SIX, both & _FOUR | low >> np.uint32(2) & _TWO)
+
+
+def six_bit_minima(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """The eight minima of each block of Q4_K and Q5_K."""
+    _, low, both = _words(group)
+    return _eight(low & _SIX, both >> np.uint32(4) & _FOUR | low >> np.uint32(2) & _TWO)
+
+
+def _words(group: Group) -> Any:
+    """The 12 bytes of scales and minima of each block, as three little-endian words."""
+    weight = group.tensors["weight"].numpy()
+    blocks = weight.reshape(*weight.shape[:-1], group.known["K"] // 256, -1)
+    return np.moveaxis(np.ascontiguousarray(blocks[..., 4:16]).view("<u4"), -1, 0)
+
+
+def _eight(first: Any, last: Any) -> tuple[Tensor, str]:
+    """Two words of four numbers each, as bytes along the axis K."""
+    made = np.stack([first, last], axis=-1).view(np.uint8)
+    made = made.reshape(*made.shape[:-2], -1)
+    return asarray(made), "*" * (made.ndim - 2) + "NK"
+
+
+def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
+    """What decodes a type by the gguf package, to float32."""
+
+    def read(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+        try:
+            gguf = import_module("gguf")
+        except ImportError:
+            raise FormatError(
+                f"{group.scheme} is decoded by the package gguf: install it"
+            ) from None
+        kind = gguf.GGMLQuantizationType[name]
+        with np.errstate(all="ignore"):
+            made = gguf.quants.dequantize(group.tensors["weight"].numpy(), kind)
+        return asarray(np.ascontiguousarray(made, np.float32)), "*" * len(group.batch) + "NK"
+
+    return read
+
+
+def one(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """A scale of 1 for all."""
+    rank = len(group.batch)
+    return asarray(np.ones((*group.batch, 1, 1), np.float32)), "*" * rank + "NK"
+
+
+def comfy_format(name: str) -> Callable[[Mapping[str, Tensor]], Known]:
+    """What checks that ComfyUI's `comfy_quant`, where it is, names this format."""
+
+    def check(tensors: Mapping[str, Tensor]) -> Known:
+        if "comfy_quant" in tensors:
+            given = json_of(tensors["comfy_quant"], "comfy_quant").get("format")
+            if given != name:
+                raise FormatError(f"comfy_quant says {given!r}, not {name!r}")
+        return {}
+
+    return check
+
+
+def comfy_quant(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
+    """What writes ComfyUI's `comfy_quant`."""
+    return lambda content, known: {"comfy_quant": _bytes({"format": name})}
+
+
+def sizes_of_weight(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
+    """compressed-tensors' `weight_shape`."""
+    return {"weight_shape": np.array(content.shape[-2:], np.int64)}
+
+
+def groups_of_inputs(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
+    """GPTQ's `g_idx` of groups in the order of the inputs."""
+    return {"g_idx": (np.arange(known["K"]) // known["g"]).astype(np.int32)}
+
+
+def quant_parts(name: str) -> Callable[[Content, Mapping[str, int]], dict[str, Any]]:
+    """What writes bitsandbytes' table and JSON."""
+
+    def write(content: Content, known: Mapping[str, int]) -> dict[str, Any]:
+        shape = content.shape if content.result is None else content.result
+        state = {"quant_type": name, "blocksize": known["g"], "dtype": "float32"}
+        return {
+            "weight.quant_map": np.array(content.values, np.float32),
+            f"weight.quant_state.bitsandbytes__{name}": _bytes({**state, "shape": list(shape)}),
+        }
+
+    return write
+
+
+def _bytes(made: Mapping[str, Any]) -> Any:
+    return np.frombuffer(json.dumps(made).encode(), np.uint8)

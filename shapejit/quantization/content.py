@@ -1,0 +1,109 @@
+"""What a weight is, whatever its scheme: codes, scales and zero points as plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..tensor import Tensor
+from . import sizes
+from .decoding import multiplied, zero_points
+from .forms import Form, Numbers
+from .groups import Axes, Group, fault
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Content:
+    """A weight of `shape`, (out, in) last or flat, with a scale for each block of `blocks`.
+
+    `codes` are of `bits` bits, a byte each, and mean `values`: "integer", a float's name, or
+    the values of a table. Integers count from 0 on. `scale` is in the dtype of the file;
+    all of them are multiplied by `factor`, or divided by it (`step`). `zeros` are one for
+    each scale, or one number; -0.0 for floats of which no zero is negative.
+    """
+
+    shape: tuple[int, ...]
+    result: tuple[int, ...] | None
+    codes: Array
+    bits: int
+    values: Any
+    blocks: tuple[int, ...]
+    scale: Array
+    factor: Array | None
+    step: str
+    zeros: Any
+    offset: Array | None
+
+    @property
+    def batch(self) -> tuple[int, ...]:
+        """The dims of stacked experts."""
+        return self.shape[: len(self.shape) - len(self.blocks)]
+
+
+def content_of(group: Group) -> Content:
+    """The content of the parts of a weight; FormatError for act-order and grids."""
+    form = group.form
+    if form.codes.read is not None:
+        raise fault(group.scheme, "is only decoded: its codes stand for points of a grid")
+    if group.order is not None:
+        raise fault(
+            group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
+        )
+    order = "*n" if form.result == "n" else "*NK"
+    kind, bits = group.kind(form.codes), code_bits(group, form.codes)
+    codes, shape = _ordered(group.numbers(form.codes), order)
+    raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
+    integer = kind.kind == "integer" and not form.codes.table
+    if integer and kind.signed:
+        raw = raw ^ np.uint8(1 << (bits - 1))
+    factors = [other for other in form.scales[1:] if group.has(other)]
+    lone = len(factors) == 1 and not factors[0].dims
+    scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
+    scale, counts = _ordered(scales, order)
+    zeros = zero_points(group)
+    if isinstance(zeros, Axes):
+        zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
+    elif integer and kind.signed:
+        zeros = (zeros or 0) + (1 << (bits - 1))
+    offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None
+    return Content(
+        shape=shape,
+        result=group.result,
+        codes=raw,
+        bits=bits,
+        values=form.codes.table or ("integer" if integer else kind.name),
+        blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
+        scale=np.asarray(scale.unpack()).reshape(counts),
+        factor=group.tensors[factors[0].part].numpy() if lone else None,
+        step=factors[0].step if lone else "*",
+        zeros=zeros,
+        offset=None if offset is None else offset.reshape(counts),
+    )
+
+
+def code_bits(group: Group, numbers: Numbers) -> int:
+    """The bits that codes have where they are stored, in one plane or several."""
+    planes = group.packing(numbers).planes if numbers.format else ()
+    return sum(plane.bits for plane in planes) or group.bits(numbers)
+
+
+def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:
+    """Numbers with the axes in an order, and the size of each axis."""
+    made = numbers.permuted(order)
+    lead = made.sizes("*")
+    shape = (*lead, *(prod(made.sizes(axis)) for axis in order[1:]))
+    return made.tensor.ascontiguous().reshape(shape), shape
+
+
+def blocks_of(form: Form, known: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The elements per scale along the axes, at most all."""
+    step = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
+    axes = "n" if form.result == "n" else "NK"
+    return tuple(min(step[axis], max(1, n)) for axis, n in zip(axes, shape, strict=True))

@@ -1,0 +1,74 @@
+"""What a checkpoint says twice, differently: signs that it will be read wrongly elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .configuration import Declared
+from .groups import Group
+from .parts import Found
+
+# The projections that kernels run as one, with one global scale.
+_PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"))
+
+
+def contradictions(found: Sequence[Found], groups: Sequence[Group], said: Declared) -> list[str]:
+    """Texts that name the tensors and say what is odd about them."""
+    made = list[str]()
+    factors = dict[str, float]()
+    for each, group in zip(found, groups, strict=True):
+        made += _of_one(each, group, said)
+        factor = _factor(group)
+        if factor is not None:
+            factors[each.prefix] = factor
+    for gate, factor in factors.items():
+        for first, second in _PAIRS:
+            up = gate.removesuffix(first) + second
+            if gate.endswith(first) and factors.get(up, factor) != factor:
+                made.append(
+                    f"{gate} and {up} have different global scales, {factor:g} and "
+                    f"{factors[up]:g}: kernels that run both as one use one of them"
+                )
+    return made
+
+
+def _factor(group: Group) -> float | None:
+    """The global scale of a weight that has one."""
+    for numbers in group.form.scales[1:]:
+        if group.has(numbers) and group.tensors[numbers.part].size == 1:
+            return float(np.asarray(group.tensors[numbers.part].numpy()).reshape(-1)[0])
+    return None
+
+
+def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
+    made = list[str]()
+    factor, step = _factor(group), group.form.scales[-1].step
+    if factor is not None and step == "*" and factor > 1:
+        made.append(
+            f"{found.prefix}: {group.form.scales[-1].part} is {factor:g}, above 1: {found.scheme} "
+            f"multiplies by it, but it looks like a reciprocal, by which others divide"
+        )
+    if factor is not None and step == "/" and factor < 1:
+        made.append(
+            f"{found.prefix}: {group.form.scales[-1].part} is {factor:g}, below 1: {found.scheme} "
+            f"divides by it, but it looks like a scale by which others multiply"
+        )
+    for part in group.form.parts:
+        first, *others = part.dtypes.split("|")
+        if part.key in group.tensors and first == "float8_e8m0fnu" and others:
+            kind = group.tensors[part.key].dtype.name
+            if kind != first:
+                made.append(f"{found.prefix}: {part.key} holds {first}, stored as {kind}")
+    if "qzeros" in group.tensors and group.scheme == "gptq" and not said.words:
+        made.append(
+            f"{found.prefix}: no config tells how zero points are stored: less one (v1) is taken"
+        )
+    swizzled = group.form.scales[0].format == "nvfp4:scale-swizzle"
+    if swizzled and "comfy_quant" not in group.tensors and "comfyui" not in said.words:
+        made.append(
+            f"{found.prefix}: the scales have the shape of swizzled ones, but there is no "
+            f"comfy_quant: the nibbles are taken to lie high first"
+        )
+    return made

@@ -1,0 +1,223 @@
+"""A whole checkpoint -> the groups of tensors that belong to one weight each, without guesses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ..arrays import is_mapping
+from ..errors import DTypeError, ShapeJitError
+from ..tensor import asarray
+from .configuration import Declared, declared
+from .contradictions import contradictions
+from .forms import Form, Part, Row
+from .groups import Group
+from .parts import Found, Parts
+from .rows import ROWS
+from .settings import group_of
+
+# Parts whose names tell of quantisation wherever they stand.
+_TELLING = {
+    name
+    for row in ROWS
+    for form in row.forms
+    for part in form.parts
+    if part.key not in ("weight", "scale", "input_scale", "bias")
+    for name in part.name.split("|")
+}
+_METHODS = {word for row in ROWS for word in row.words}
+_WEIGHTS = ("int8", "uint8", "int32", "uint32")
+
+
+class Unclear(NamedTuple):
+    """Tensors that look quantised: they fit several `schemes`, or none, for the `reason`."""
+
+    names: tuple[str, ...]
+    schemes: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.names)}: {self.reason}"
+
+
+class Detected(list[Found]):
+    """The groups of a checkpoint; `unclear` is what fits no scheme alone, `warnings` are texts.
+
+    >>> Detected().unclear, Detected().warnings
+    ([], [])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unclear: list[Unclear] = []
+        self.warnings: list[str] = []
+
+
+class _Fit(NamedTuple):
+    """A scheme that a group of names fits, or why it does not."""
+
+    row: Row
+    names: Mapping[str, str]  # of parts, by their keys in `Parts`
+    group: Group | None
+    settings: Mapping[str, Any]
+    reason: str
+
+
+def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Detected:
+    """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
+
+    `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader, `config` is the
+    content of config.json (or of hf_quant_config.json, or a file's metadata). The result is
+    a list of (prefix, scheme, parts) with two attributes: `unclear` has, by name, what fits
+    two schemes, or none although it looks quantised, and `warnings` what contradicts
+    itself. Parts carry the settings that the config tells: `schemes[scheme].decode(parts)`
+    needs no others. Raises DTypeError for what is no mapping.
+
+    >>> import numpy as np, shapejit as sj
+    >>> ones = np.ones((4, 1), np.float32)
+    >>> codes = sj.cast(np.zeros((4, 8), np.float32), "float8_e4m3fn")
+    >>> found = sj.schemes.detect({"fc.weight": codes, "fc.weight_scale": ones, "fc2.qzeros": ones})
+    >>> [(prefix, scheme, sorted(parts)) for prefix, scheme, parts in found]
+    [('fc', 'fp8:channel', ['weight', 'weight_scale'])]
+    >>> print(*found.unclear)
+    fc2.qzeros: belongs to no codes
+    """
+    for given in (tensors, {} if config is None else config):
+        if not is_mapping(given):
+            raise DTypeError(f"detect takes mappings, not {type(given).__name__}")
+    config = config or {}
+    said, made, groups, used = declared(config), Detected(), list[Group](), set[str]()
+    for name in sorted(tensors):
+        fits = [] if name in used else list(_fits(name, tensors, said))
+        right = _preferred([fit for fit in fits if fit.group is not None], said)
+        if not fits:
+            continue
+        names = tuple(sorted({n for fit in right or fits for n in fit.names.values()}))
+        used |= set(names)
+        if len(right) != 1 or right[0].group is None:
+            made.unclear.append(_unclear(names, right, fits))
+        else:
+            made.append(_found(right[0], tensors))
+            groups.append(right[0].group)
+    for name in tensors:
+        if name not in used and _looks_quantised(name, tensors[name]):
+            made.unclear.append(Unclear((name,), (), _alone(name)))
+    made.warnings = contradictions(made, groups, said)
+    return made
+
+
+def _found(fit: _Fit, tensors: Mapping[str, Any]) -> Found:
+    first = next(iter(fit.names))
+    prefix = fit.names[first].removesuffix(first).removesuffix(".")
+    parts = {key: asarray(_data(tensors[name])) for key, name in fit.names.items()}
+    return Found(prefix, fit.row.name, Parts(parts, fit.settings))
+
+
+def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fit]:
+    """The schemes whose codes `name` may be and whose other parts are there as well."""
+    kind = getattr(tensors[name], "tensor_type", None)
+    for row in ROWS:
+        reasons = list[_Fit]()
+        for form in row.forms:
+            if row.file_type is not None:
+                if kind is not None and kind.name == row.file_type:
+                    yield _fit(row, form, {"weight": name}, tensors, said, name)
+                continue
+            named = _named(name, form, tensors, row.joints)
+            if named is None or kind is not None:
+                continue
+            made = _fit(row, form, named, tensors, said, name)
+            if made.group is not None:
+                yield made
+                break
+            reasons.append(made)
+        else:
+            yield from reasons[:1]
+
+
+def _named(name: str, form: Form, tensors: Mapping[str, Any], joints: str) -> dict[str, str] | None:
+    """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
+    codes = next(part for part in form.parts if part.key == form.codes.part)
+    for alias in codes.name.split("|"):
+        for joint in joints:
+            if name != alias and not name.endswith(joint + alias):
+                continue
+            base = name.removesuffix(alias)
+            found = {part.key: _there(base, part, tensors) for part in form.parts}
+            if any(found[part.key] is None and not part.optional for part in form.parts):
+                continue
+            stem = base[: base.rfind(".") + 1]
+            return {full.removeprefix(stem): full for full in found.values() if full is not None}
+    return None
+
+
+def _there(base: str, part: Part, tensors: Mapping[str, Any]) -> str | None:
+    return next((base + n for n in part.name.split("|") if base + n in tensors), None)
+
+
+def _fit(
+    row: Row, form: Form, names: dict[str, str], tensors: Mapping[str, Any], said: Declared,
+    codes: str,
+) -> _Fit:  # fmt: skip
+    """Whether the tensors are such a group, with any of the settings that the config tells."""
+    base = codes.rpartition(".")[0]
+    beside = {f"{base}.{other}" for other in _TELLING} & tensors.keys() - set(names.values())
+    if beside and row.file_type is None:
+        return _Fit(row, names, None, {}, f"has no {', '.join(sorted(beside))}")
+    others = said.layouts - set(row.layouts.split()) if row.layouts else None
+    if others:
+        return _Fit(row, names, None, {}, f"is not stored as {', '.join(sorted(others))}")
+    reason = ""
+    try:
+        parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
+        for settings in said.settings_of(base):
+            try:
+                group = group_of(row.name, (form,), Parts(parts, settings), {})
+            except ShapeJitError as fault:
+                reason = reason or str(fault).removeprefix(f"{row.name}: ")
+            else:
+                return _Fit(row, names, group, settings, "")
+    except ShapeJitError as fault:
+        reason = str(fault)
+    return _Fit(row, names, None, {}, reason)
+
+
+def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:
+    """Those of the fits that agree best with the words of the config."""
+    known = said.words & _METHODS
+    if known:
+        agree = [len(known & fit.row.words) for fit in fits]
+        fits = [fit for fit, count in zip(fits, agree, strict=True) if count == max(agree)]
+        fits = [fit for fit in fits if known & fit.row.words or not fit.row.words]
+    return fits
+
+
+def _unclear(names: tuple[str, ...], right: list[_Fit], fits: list[_Fit]) -> Unclear:
+    if right:
+        schemes = tuple(fit.row.name for fit in right)
+        return Unclear(names, schemes, f"fits {' and '.join(schemes)}")
+    wrong = [fit for fit in fits if fit.group is None]
+    if not wrong:
+        schemes = tuple(fit.row.name for fit in fits)
+        return Unclear(names, schemes, f"fits {schemes[0]}, which the config contradicts")
+    reasons = "; ".join(f"{fit.row.name}: {fit.reason}" for fit in wrong)
+    return Unclear(names, (), f"fits no scheme ({reasons})")
+
+
+def _looks_quantised(name: str, x: Any) -> bool:
+    """Whether a tensor of no group has the name of a companion, or a dtype of codes."""
+    last = name.rpartition(".")[2]
+    kind = str(getattr(x, "dtype", ""))
+    if last == "weight":
+        return kind in _WEIGHTS or kind.startswith("float8")
+    return last in _TELLING or last.endswith(("_blocks", "_scales")) or kind == "float8_e8m0fnu"
+
+
+def _alone(name: str) -> str:
+    codes = ("weight", "weight_packed", "qweight", "_blocks", "B", "Q4", "Q8")
+    return "codes without their scales" if name.endswith(codes) else "belongs to no codes"
+
+
+def _data(x: Any) -> Any:
+    """The elements of a tensor; those of gguf.ReaderTensor are bytes in an attribute."""
+    return x.data if hasattr(x, "tensor_type") else x

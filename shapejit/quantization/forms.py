@@ -1,0 +1,122 @@
+"""What a row of the table of schemes says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..packings.packing import Check, Packing, Plane
+from ..tensor import Tensor
+
+
+class Part(NamedTuple):
+    """A tensor of a scheme.
+
+    `name` and `dtypes` are alternatives between bars, of which the first is written. `dims`
+    are its sizes (see `sizes`), after any dims of stacked experts; "?" is any shape. A
+    `flat` one may have them as one dim.
+    """
+
+    name: str
+    dtypes: str
+    dims: str
+    optional: bool = False
+    flat: bool = False
+
+    @property
+    def key(self) -> str:
+        """The first of its names, by which `Numbers` and a Group know it."""
+        return self.name.partition("|")[0]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The dtypes, the one that is written first."""
+        return self.dtypes.split("|")
+
+
+class Numbers(NamedTuple):
+    """The numbers in a part: codes, scales, zero points.
+
+    `dims` tell the axes, and how many elements share a number along them: `"N K/g"`.
+    Those in a `swapped` part, of two dims, lie as if its dims had changed places.
+    `dtype` is what their bits mean ("": that of the part), `format` how they are packed
+    (None: they are the part's elements); packed ones have the dims (N, K) whatever the part
+    has. `step` is what is done with the product of the scales before: times this one ("*"),
+    times its negative ("-"), or divided by it ("/"). `table` has
+    the values of codes that are not numbers by themselves. `read` makes numbers that are
+    computed from several parts.
+    """
+
+    part: str
+    dims: str
+    dtype: str = ""
+    format: str | Packing | None = None
+    step: str = "*"
+    table: tuple[float, ...] = ()
+    read: Callable[[Any, Numbers], Any] | None = None
+    swapped: bool = False
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way in which a scheme stores a weight: `(codes - zero) * scale + offset`.
+
+    `scales` and `offset` are multiplied up from the left. `zero` is a number, or "half" the
+    range of the codes, where no part has zero points. `result` are the axes of the decoded
+    weight, `usual` the settings where neither the parts nor the caller tell them; `tells`
+    reads settings from parts. `rounds` says what the reference rounds to the type of the
+    result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
+    the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
+    `writes` makes the parts that say how a weight is stored.
+    """
+
+    parts: tuple[Part, ...]
+    codes: Numbers
+    scales: tuple[Numbers, ...]
+    zeros: Numbers | None = None
+    zero: float | str | None = None
+    offset: tuple[Numbers, ...] = ()
+    result: str = "N K"
+    rounds: str = ""
+    tells: Callable[[Mapping[str, Tensor]], dict[str, Any]] | None = None
+    rule: Callable[[Any, Any], Any] | None = None
+    chosen: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    multiple: int = 1
+    writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
+    usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    def part(self, key: str) -> Part:
+        """The part that Numbers call `key`."""
+        return next(part for part in self.parts if part.key == key)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scheme: its name, the words of a config.json that speak for it, and where its facts stand.
+
+    `layouts` are the checkpoint formats and versions that a config.json may name, any if
+    empty; `joints` come between a prefix and the names of parts; `file_type` is the type that a
+    GGUF file tells for each of its tensors.
+    """
+
+    name: str
+    config: str
+    source: str
+    forms: tuple[Form, ...]
+    joints: str = "."
+    layouts: str = ""
+    file_type: str | None = None
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The words of `config`."""
+        return frozenset(self.config.split())
+
+
+def packing(*planes: str | Plane, bits: int) -> Packing:
+    """Where numbers of `bits` bits (0: any) lie among others, in bytes or words of 16 bits."""
+    made = tuple(Plane(plane) if isinstance(plane, str) else plane for plane in planes)
+    unit = "uint16" if bits == 16 else "uint8"
+    return Packing("", (bits,) if bits else (), unit, made, Check("uint8", (), (), ""), "")

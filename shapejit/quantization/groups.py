@@ -1,0 +1,178 @@
+"""Group: the tensors of one weight, and the numbers in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dtypes import DType, dtype
+from ..errors import FormatError
+from ..packings.packing import Packing
+from ..packings.rows import formats
+from ..repacking import codes_of
+from ..tensor import Tensor, asarray
+from . import sizes
+from .forms import Form, Numbers
+
+CODES = dtype("uint8")
+
+
+class Axes(NamedTuple):
+    """A Tensor, and the axis of the weight to which each of its dims belongs."""
+
+    tensor: Tensor
+    axes: str
+
+    def permuted(self, order: str) -> Axes:
+        """The view with the axes in another order, the dims of each as they are."""
+        at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
+        return Axes(self.tensor.permute_dims(at), "".join(self.axes[k] for k in at))
+
+    def sizes(self, axis: str) -> list[int]:
+        """The sizes of the dims of an axis."""
+        dims = zip(self.axes, self.tensor.shape, strict=True)
+        return [size for name, size in dims if name == axis]
+
+
+def axes_of(dims: str) -> str:
+    """The axes of dims: `"NK"` for `"N K/g"`."""
+    return "".join(size[0] for size in dims.split())
+
+
+@dataclass(frozen=True)
+class Group:
+    """The tensors of one weight, matched with a form: `known` are its sizes and settings.
+
+    `batch` are the dims of stacked experts, `shape` that of the decoded weight.
+    """
+
+    scheme: str
+    form: Form
+    tensors: Mapping[str, Tensor]
+    known: Mapping[str, int]
+    batch: tuple[int, ...]
+    result: tuple[int, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the decoded weight."""
+        return self.sizes(self.form.result) if self.result is None else self.result
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The group of each input, where `g_idx` has another order than theirs (GPTQ's act-order).
+
+        Raises FormatError for groups that there are not.
+        """
+        if "g_idx" not in self.tensors:
+            return None
+        order = self.tensors["g_idx"].numpy().astype(np.int64)
+        per, count = self.known["g"], -(-self.known["K"] // self.known["g"])
+        if np.array_equal(order, np.arange(order.size) // per):
+            return None
+        if order.size and (order.min() < 0 or order.max() >= count):
+            raise fault(self.scheme, f"g_idx has groups {order.min()} to {order.max()} of {count}")
+        return order
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The sizes that the parts alone may leave open, as `decode` takes them."""
+        names = {"b": "bits", "g": "group_size", "v": "version", "K": "K"}
+        made: dict[str, Any] = {name: self.known[k] for k, name in names.items() if k in self.known}
+        if "m" in self.known and "k" in self.known:
+            made["weight_block_size"] = (self.known["m"], self.known["k"])
+        return made
+
+    def has(self, numbers: Numbers | None) -> bool:
+        """Whether the part of the numbers is there."""
+        return numbers is not None and numbers.part in self.tensors
+
+    def bits(self, numbers: Numbers) -> int:
+        """The width of the numbers."""
+        return self.known["b"] if "{b}" in numbers.dtype else self.kind(numbers).bits
+
+    def kind(self, numbers: Numbers) -> DType:
+        """The dtype of the numbers; codes of 5 and 7 bits have none, and a byte each."""
+        if not numbers.dtype and numbers.part in self.tensors:
+            return self.tensors[numbers.part].dtype
+        if not numbers.dtype:
+            return dtype(self.form.part(numbers.part).kinds[0])
+        name = numbers.dtype.format_map(self.known)
+        return CODES if name in ("uint5", "uint7") else dtype(name)
+
+    def sizes(self, dims: str) -> tuple[int, ...]:
+        """The sizes of dims, stacked experts first."""
+        found = (sizes.value(size, self.known) for size in dims.split())
+        return (*self.batch, *(size for size in found if size is not None))
+
+    def numbers(self, numbers: Numbers) -> Axes:
+        """The numbers where they lie, or codes of a byte each where no view has them."""
+        if numbers.read is not None:
+            return Axes(*numbers.read(self, numbers))
+        t, kind = self.tensors[numbers.part], self.kind(numbers)
+        shape, names = self.sizes(numbers.dims), "*" * len(self.batch) + axes_of(numbers.dims)
+        if numbers.format is None:
+            if t.dtype is not kind:
+                t = Tensor.frombuffer(memory(t), kind, t.shape)
+            if t.size == 1:
+                return Axes(t.reshape((1,) * len(shape)), names)
+            return Axes(_begin(t, shape).reshape(shape), names)
+        t, row = t.T if numbers.swapped else t, self.packing(numbers)
+        if self.bits(numbers) != kind.bits:
+            return Axes(asarray(_stream(memory(t), shape, self.bits(numbers))), names)
+        stored = row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
+        data = row.memory(memory(_begin(t, stored.shape) if t.dtype.bits > 8 else t).data, stored)
+        if stored.layout is None:
+            codes = np.ascontiguousarray(codes_of(data, stored, shape))
+            read = kind if kind.bits == 8 else CODES
+            return Axes(Tensor.frombuffer(codes, read, shape), names)
+        view = Tensor(data, kind, stored.layout)
+        if row.flat:
+            return Axes(view, names * view.ndim)
+        dims = zip(stored.parts[0].dims, shape, names, strict=True)
+        each = (name * (len(dim) if prod(n for n, _ in dim) == n_ else 1) for dim, n_, name in dims)
+        return Axes(view, "".join(each))
+
+    def packing(self, numbers: Numbers) -> Packing:
+        """The format of packed numbers."""
+        if isinstance(numbers.format, str):
+            return formats[numbers.format.format_map(self.known)]
+        assert numbers.format is not None
+        return numbers.format
+
+    def rows(self, begin: int, end: int) -> Group:
+        """The same of some output features, where all parts have them first."""
+        rows = {part.key for part in self.form.parts if part.dims.startswith("N ")}
+        tensors = {name: t[begin:end] if name in rows else t for name, t in self.tensors.items()}
+        return replace(self, tensors=tensors, known={**self.known, "N": end - begin})
+
+
+def _stream(data: Any, shape: tuple[int, ...], bits: int) -> NDArray[np.uint8]:
+    """Codes of any width from rows of whole words, least significant bits first."""
+    ones = np.unpackbits(data.reshape(prod(shape[:-1]), -1), axis=-1, bitorder="little")
+    ones = ones[:, : shape[-1] * bits].reshape(*shape, bits)
+    return np.packbits(ones, axis=-1, bitorder="little")[..., 0]
+
+
+def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The first elements along each dim, where there are more."""
+    longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
+    return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t
+
+
+def memory(t: Tensor) -> Any:
+    """The bytes of a tensor's elements side by side; a copy unless they lie so."""
+    if not t.contiguous or t.offset % 8:
+        t = t.ascontiguous()
+    first = t.offset // 8
+    return t.buffer[first : first + t.nbytes]
+
+
+def fault(scheme: str, text: str) -> FormatError:
+    """The error of a scheme."""
+    return FormatError(f"{scheme}: {text}")

@@ -1,0 +1,131 @@
+"""The tensors of one weight as a form of a scheme: which is which, and the sizes they tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import prod
+
+from ..errors import FormatError, quoted, shape_text
+from ..layout import checked_shape
+from ..request import integers
+from ..tensor import Tensor
+from . import sizes
+from .forms import Form, Part
+from .groups import Group, fault
+
+_SHARED = re.compile("/[a-z]$")  # sizes that are rounded up by a setting tell least
+
+
+def matched(
+    scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Tensor], settings: Mapping[str, int]
+) -> Group:
+    """The parts as the first form that they fit; FormatError with what the last one needs."""
+    reasons = list[FormatError]()
+    for form in forms:
+        try:
+            return _matched(scheme, form, parts, settings)
+        except FormatError as wrong:
+            reasons.append(wrong)
+    raise (
+        reasons[0]
+        if len(reasons) == 1
+        else fault(
+            scheme, "; or ".join(str(reason).removeprefix(f"{scheme}: ") for reason in reasons)
+        )
+    )
+
+
+def _matched(
+    scheme: str, form: Form, parts: Mapping[str, Tensor], settings: Mapping[str, int]
+) -> Group:
+    tensors, left = dict[str, Tensor](), dict(parts)
+    for part in form.parts:
+        key = _key(part, left)
+        if key is None:
+            if not part.optional:
+                given = ", ".join(map(quoted, parts)) or "nothing"
+                raise fault(scheme, f"needs {part.name.replace('|', ' or ')}; got {given}")
+            continue
+        tensors[part.key] = t = left.pop(key)
+        if t.dtype.name not in part.dtypes.split("|"):
+            wanted = part.dtypes.replace("|", " or ")
+            raise fault(scheme, f"{key} is {wanted}, not {t.dtype}")
+    left.pop("bias", None)
+    if left:
+        raise fault(scheme, f"has no part {', '.join(map(quoted, left))}")
+    told = {} if form.tells is None else form.tells(tensors)
+    numbers = {**settings, **told}
+    result = numbers.pop("shape", None)
+    found = {name: integers((n,), name, scheme)[0] for name, n in numbers.items()}
+    if any(n < 0 for n in found.values()):
+        raise fault(scheme, f"sizes are not negative: {found}")
+    if result is not None:
+        result = checked_shape(result, "shape", scheme)
+        found["n"] = prod(result)
+    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
+    widths = group.packing(form.codes).bits if form.codes.format else ()
+    if widths and group.bits(form.codes) not in widths:
+        raise fault(scheme, f"has codes of {widths} bits, not {group.bits(form.codes)}")
+    return group
+
+
+def _key(part: Part, parts: Mapping[str, Tensor]) -> str | None:
+    """The key under which a part was given: a name of it, or one that ends in it."""
+    names = part.name.split("|")
+    for name in names:
+        if name in parts:
+            return name
+    ends = [sign + name for sign in "._" for name in names]
+    return next((key for end in ends for key in parts if key.endswith(end)), None)
+
+
+def _sizes(
+    scheme: str, form: Form, tensors: Mapping[str, Tensor], settings: Mapping[str, int]
+) -> tuple[dict[str, int], tuple[int, ...]]:
+    """The sizes that fit all parts, and the dims of stacked experts before them."""
+    dims = {part.key: part.dims.split() for part in form.parts if part.dims != "?"}
+    shaped = {name: (t, dims[name]) for name, t in tensors.items() if name in dims}
+    codes, rank = tensors[form.codes.part], len(dims[form.codes.part])
+    batch = codes.shape[: max(0, codes.ndim - rank)]
+    pairs = [
+        (size, n)
+        for t, wanted in shaped.values()
+        for size, n in zip(wanted, t.shape[len(batch) :], strict=False)
+        if t.ndim == len(batch) + len(wanted)
+    ]
+    pairs.sort(key=lambda pair: bool(_SHARED.search(pair[0])))
+    known = _solved(pairs, dict(settings), form.usual)
+    free = {part.key for part in form.parts if part.flat}
+    for name, (t, wanted) in shaped.items():
+        fit = [sizes.value(size, known) for size in wanted]
+        if None in fit:
+            open_ = " ".join(wanted)
+            raise fault(scheme, f"{name} has shape {shape_text(t.shape)}: {open_} is unclear, "
+                                f"known are {known}")  # fmt: skip
+        whole = (*batch, *(size for size in fit if size is not None))
+        flat = name in free and t.ndim == 1 and t.size == prod(whole)
+        if t.shape != whole and not flat and (wanted or t.size not in (1, prod(batch))):
+            raise fault(
+                scheme,
+                f"{name} must have shape {shape_text(whole)} ({' '.join(wanted)}), "
+                f"not {shape_text(t.shape)}",
+            )
+    return known, batch
+
+
+def _solved(
+    pairs: list[tuple[str, int]], known: dict[str, int], usual: Mapping[str, int]
+) -> dict[str, int]:
+    """All names that follow from sizes, those that are given, and the usual ones."""
+    while True:
+        for size, found in pairs:
+            made = sizes.solved(size, found, known)
+            if made is not None and made[0] not in usual:
+                known[made[0]] = made[1]
+                break
+        else:
+            name = next((name for name in usual if name not in known), None)
+            if name is None:
+                return known
+            known[name] = usual[name]

@@ -1,0 +1,173 @@
+"""The schemes: one row for each way in which checkpoints store quantised weights.
+
+N are a weight's output features, K its inputs; b bits per code, g elements per scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..dtypes import dtype
+from . import computed, rules
+from .forms import Form, Numbers, Part, Row, packing
+from .gguf_rows import GGUF_ROWS
+
+_FLOATS = "bfloat16|float16|float32"
+_E4M3, _E8M0, _E2M1 = "float8_e4m3fn", "float8_e8m0fnu", "float4_e2m1fn"
+_HALVES = "float16|bfloat16|float32"
+_SINGLES = "float32|bfloat16|float16"
+_FP8 = f"{_E4M3}|float8_e5m2"
+_WORDS = "int32|uint32"
+_GROUP = {"g": 128, "b": 4}
+_BLOCKS = {"m": 128, "k": 128}  # rows and columns per scale
+_INPUT = Part("input_scale", "float32|bfloat16", "?", optional=True)
+_COMFY = Part("comfy_quant", "uint8", "?", optional=True)
+
+_NF4 = dtype("nf4").format
+assert _NF4 is not None
+# bitsandbytes, functional.py, get_4bit_type: divided by the largest.
+_FP4 = tuple(x / 12 for x in (0, 0.0625, 8, 12, 4, 6, 2, 3, 0, -0.0625, -8, -12, -4, -6, -2, -3))
+
+_FLAT_NIBBLES = replace(packing("(w e) -> (w -e) 1", bits=4), flat=True, pads=True)
+_ROW_OF_ZEROS = replace(packing("n -> (n)", bits=0), pads=True)
+
+
+def _fp8(scale: Part, dims: str, **rest: Any) -> tuple[Form]:
+    parts = Part("weight", _FP8, "N K"), scale, _INPUT, _COMFY
+    scales = (Numbers(scale.key, dims),)
+    return (Form(parts, Numbers("weight", "N K"), scales, rule=rules.by_most, **rest),)
+
+
+def _scaled(codes: Part, numbers: Numbers, scale: Part, kind: str, **rest: Any) -> Form:
+    """Codes with one scale per block, both in rows."""
+    scales = (Numbers(scale.key, scale.dims, kind),)
+    return Form((codes, scale), numbers, scales, **{"rule": rules.by_power, **rest})
+
+
+def _nvfp4(codes: str, extra: Part, factor: Numbers, **rest: Any) -> tuple[Form]:
+    scale = Part("weight_scale", f"{_E4M3}|uint8", "N K/16")
+    parts = Part(codes, "uint8", "N K/2"), scale, Part(factor.part, "float32", ""), extra
+    scales = Numbers("weight_scale", "N K/16", _E4M3), factor
+    return (Form(parts, Numbers(codes, "N K", _E2M1, "torch:x2"), scales, **rest),)
+
+
+def _bnb(name: str, table: tuple[float, ...]) -> Row:
+    """bitsandbytes' 4 bits, its scales quantised too or not."""
+    state = f"quant_state.bitsandbytes__{name}"
+    parts = (
+        Part("weight", "uint8", "n/2 1"),
+        Part("weight.quant_map|quant_map", "float32", "16"),
+        Part(f"weight.{state}|{state}", "uint8", "?"),
+    )
+    absmax = "weight.absmax|absmax"
+    nested = (
+        Part(absmax, "uint8", "n/g"),
+        Part("weight.nested_absmax|nested_absmax", "float32", "n/g/h"),
+        Part("weight.nested_quant_map|nested_quant_map", "float32", "256"),
+    )
+    codes = Numbers("weight", "n", "uint4", _FLAT_NIBBLES, table=table)
+    scale = Numbers("weight.absmax", "n/g")
+    return Row(f"bnb:{name}", "bitsandbytes", "bitsandbytes, functional.py, dequantize_4bit", (
+        Form((*parts, Part(absmax, "float32", "n/g")), codes, (scale,), result="n",
+             tells=computed.quant_state, rule=rules.by_table, chosen={"g": 64},
+             writes=computed.quant_parts(name)),
+        Form((*parts, *nested), codes, (scale._replace(read=computed.nested_absmax),), result="n",
+             tells=computed.quant_state),
+    ))  # fmt: skip
+
+
+# fmt: off
+ROWS = (
+    Row("fp8:block", "fp8 compressed-tensors block",
+        "compressed-tensors, entrypoints/convert/converters/fp8block_dequantizer.py",
+        _fp8(Part("weight_scale_inv|weight_scale", _SINGLES, "N/m K/k"), "N/m K/k", usual=_BLOCKS)),
+    Row("fp8:channel", "compressed-tensors channel",
+        "compressed-tensors, compressors, FloatQuantizationCompressor",
+        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K")),
+    Row("fp8:tensor", "compressed-tensors modelopt comfyui tensor",
+        "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize",
+        _fp8(Part("weight_scale|qscale_weight", _SINGLES, ""), "N/N K/K", rounds="scales",
+             tells=computed.comfy_format("float8_e4m3fn"))),
+    Row("deepseek-v4", "fp8", "DeepSeek-V4, inference/convert.py", (
+        _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
+                Part("scale", f"{_E8M0}|uint8", "N/m K/k"), _E8M0, usual=_BLOCKS),
+        _scaled(Part("weight", "int8|uint8", "N K/2"), Numbers("weight", "N K", _E2M1, "torch:x2"),
+                Part("scale", f"{_E8M0}|uint8", "N K/32"), _E8M0, zero=-0.0))),
+    Row("mxfp4:gpt-oss", "mxfp4",
+        "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
+        _scaled(Part("blocks", "uint8", "N K/32 16"),
+                Numbers("blocks", "N K", _E2M1, "gpt-oss:blocks"),
+                Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), joints="._"),
+    Row("nvfp4:modelopt", "modelopt",
+        "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
+        _nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,
+                rule=rules.by_two_levels_or_one)),
+    Row("nvfp4:compressed-tensors", "compressed-tensors",
+        "compressed-tensors, compressors, NVFP4PackedCompressor",
+        _nvfp4("weight_packed", Part("input_global_scale", "float32", "?", optional=True),
+               Numbers("weight_global_scale", "", step="/"), rule=rules.by_two_inverses)),
+    Row("nvfp4:comfyui", "comfyui",
+        "comfy-kitchen, backends/eager/quantization.py, dequantize_nvfp4", (
+        Form((Part("weight", "uint8", "N K/2"),
+              Part("weight_scale", f"{_E4M3}|uint8", "N/128*128 K/64*4"),
+              Part("weight_scale_2", "float32", ""), _INPUT, _COMFY),
+             Numbers("weight", "N K", _E2M1, "torchao:tinygemm"),
+             (Numbers("weight_scale", "N K/16", _E4M3, "nvfp4:scale-swizzle"),
+              Numbers("weight_scale_2", "")), rounds="scales", tells=computed.comfy_format("nvfp4"),
+             rule=rules.by_two_levels, multiple=16, writes=computed.comfy_quant("nvfp4")),)),
+    Row("int4:compressed-tensors", "compressed-tensors",
+        "compressed-tensors, compressors, PackedQuantizationCompressor", (
+        Form((Part("weight_packed", _WORDS, "N K*b/32"),
+              Part("weight_scale", _FLOATS, "N K/g"),
+              Part("weight_shape", "int64|int32", "2", optional=True),
+              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True)),
+             Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
+             (Numbers("weight_scale", "N K/g"),),
+             Numbers("weight_zero_point", "K/g N", "uint{b}", "compressed-tensors", swapped=True),
+             zero="half", usual={"b": 4}, tells=computed.weight_shape,
+             rule=rules.by_range_or_least, chosen=_GROUP, writes=computed.sizes_of_weight),)),
+    Row("gptq", "gptq", "GPTQModel, nn_modules/qlinear/__init__.py, dequantize_weight", (
+        Form((Part("qweight", _WORDS, "K*b/32 N"), Part("qzeros", _WORDS, "K/g N*b/32"),
+              Part("scales", _HALVES, "K/g N"), Part("g_idx", "int32|int64", "K", optional=True)),
+             Numbers("qweight", "N K", "uint{b}", "gptq:qweight"), (Numbers("scales", "K/g N"),),
+             Numbers("qzeros", "N K/g", "uint{b}", "gptq:qzeros@v{v}"), usual={"v": 1},
+             tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
+             writes=computed.groups_of_inputs),), layouts="gptq gptq_v2"),
+    Row("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
+        Form((Part("qweight", _WORDS, "K N*b/32"), Part("qzeros", _WORDS, "K/g N*b/32"),
+              Part("scales", _HALVES, "K/g N")),
+             Numbers("qweight", "N K", "uint{b}", "awq:gemm"), (Numbers("scales", "K/g N"),),
+             Numbers("qzeros", "N K/g", "uint{b}", "awq:gemm"), usual={"b": 4},
+             rule=rules.by_range, chosen=_GROUP),
+        # GEMV: rows of scales and zero points may be longer than there are groups.
+        Form((Part("qweight", _WORDS, "N K*b/32"), Part("qzeros", _WORDS, "N z"),
+              Part("scales", _HALVES, "N z*8")),
+             Numbers("qweight", "N K", "uint{b}", "awq:gemv"), (Numbers("scales", "N K/g"),),
+             Numbers("qzeros", "N K/g", "uint{b}", "compressed-tensors"), usual={"b": 4})),
+        layouts="gemm gemv"),
+    Row("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits", (
+        Form((Part("B|qweight|Q4|Q8|Q2", "uint8", "N K/g g*b/8"),
+              Part("scales", _SINGLES, "N K/g", flat=True),
+              Part("zero_points|qzeros", f"uint8|{_FLOATS}", "?", optional=True)),
+             Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
+             Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
+             zero="half", result="K N", usual={"b": 4}, rule=rules.by_widest,
+             chosen={"g": 32}),), joints="._"),
+    _bnb("nf4", _NF4.table),
+    _bnb("fp4", _FP4),
+    Row("mlx", "mlx", "mlx, mlx.core.dequantize", (
+        Form((Part("weight", "uint32|int32", "N K*b/32"), Part("scales", _FLOATS, "N K/g"),
+              Part("biases", _FLOATS, "N K/g")),
+             Numbers("weight", "N K", "uint{b}", "mlx"), (Numbers("scales", "N K/g"),),
+             offset=(Numbers("biases", "N K/g"),), rounds="product", usual={"g": 64, "b": 4},
+             rule=rules.by_edge),
+        *(_scaled(Part("weight", "uint32|int32", f"N K*{bits}/32"),
+                  Numbers("weight", "N K", codes, "mlx"), Part("scales", "uint8", dims), scale,
+                  rule=rules.by_most_or_zero if scale == _E4M3 else rules.by_upper_power)
+          for bits, codes, dims, scale in (
+              (4, _E2M1, "N K/32", _E8M0), (4, _E2M1, "N K/16", _E4M3), (8, _E4M3, "N K/32", _E8M0)
+          )))),
+    *GGUF_ROWS,
+)
+# fmt: on

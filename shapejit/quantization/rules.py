@@ -1,0 +1,293 @@
+"""Weights -> contents: a scale for each block, then the nearest code for each number.
+
+A scheme's row names the rule that its reference follows. The arithmetic is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..casts import cast
+from ..dtypes import dtype
+from ..tensor import asarray
+from .content import Content
+
+Values = NDArray[np.float32]
+Array = NDArray[Any]
+ONE = np.float32(1)
+_E8M0 = dtype("float8_e8m0fnu").codes
+
+
+class Blocks:
+    """A weight cut into blocks: each axis becomes two, blocks and the elements of one."""
+
+    def __init__(self, x: Values, blocks: tuple[int, ...]) -> None:
+        lead = x.ndim - len(blocks)
+        sizes, pads = list(x.shape[:lead]), [(0, 0)] * lead
+        for n, size in zip(x.shape[lead:], blocks, strict=True):
+            pads.append((0, -n % size))
+            sizes += [-(-n // size), size]
+        self.shape, self.blocks = x.shape, blocks
+        self.x = (np.pad(x, pads) if any(after for _, after in pads) else x).reshape(sizes)
+        self.axes = tuple(range(lead + 1, self.x.ndim, 2))
+
+    @property
+    def low(self) -> Values:
+        """The least number of each block; the dims of its elements have size 1."""
+        return np.asarray(self.x.min(axis=self.axes, keepdims=True))
+
+    @property
+    def high(self) -> Values:
+        """The largest number of each block."""
+        return np.asarray(self.x.max(axis=self.axes, keepdims=True))
+
+    @property
+    def most(self) -> Values:
+        """The largest magnitude of each block."""
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def widest(self) -> Values:
+        """The number of largest magnitude of each block, the first where there are two."""
+        last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
+        rows = last.reshape(*last.shape[: last.ndim - len(self.axes)], -1)
+        at = np.abs(rows).argmax(axis=-1)[..., None]
+        return np.take_along_axis(rows, at, axis=-1).reshape(self.low.shape)
+
+    def per_block(self, x: Array) -> Array:
+        """Numbers of blocks without the dims of size 1."""
+        return np.ascontiguousarray(x).reshape(
+            [n for k, n in enumerate(x.shape) if k not in self.axes]
+        )
+
+    def per_element(self, x: Array) -> Array:
+        """Numbers of elements in the shape of the weight."""
+        lead = len(self.shape) - len(self.blocks)
+        padded = [a * b for a, b in zip(x.shape[lead::2], x.shape[lead + 1 :: 2], strict=True)]
+        whole = x.reshape(*self.shape[:lead], *padded)
+        return np.ascontiguousarray(whole[tuple(slice(n) for n in self.shape)])
+
+
+class Coded(NamedTuple):
+    """Codes, scales and what else a rule finds, in the shapes of Blocks."""
+
+    codes: Array
+    scale: Array
+    zeros: Any = None
+    offset: Array | None = None
+    factor: Array | None = None
+    step: str = "*"
+
+
+class Wanted(NamedTuple):
+    """What codes are to be: integers of `bits`, or the dtype or table `values`."""
+
+    bits: int
+    values: Any
+    symmetric: bool
+    scale: str  # the dtype of scales
+
+
+Rule = Callable[[Blocks, Wanted], Coded]
+
+
+def inverse(scale: Array) -> Array:
+    """1 / scale, 0 for 0."""
+    return np.where(scale == 0, np.float32(0), ONE / np.where(scale == 0, ONE, scale))
+
+
+def as_kind(x: Array, name: str) -> Array:
+    """Numbers rounded to a dtype."""
+    return np.asarray(cast(asarray(np.ascontiguousarray(x, np.float32)), name).numpy())
+
+
+def nearest(x: Array, values: Any) -> Array:
+    """The codes of numbers: of a dtype, rounded to even, or the nearest of a table."""
+    if isinstance(values, str):
+        return np.asarray(cast(np.ascontiguousarray(x), values)).view(np.uint8)
+    order = np.argsort(values, kind="stable").astype(np.uint8)
+    table = np.array(values, np.float32)[order]
+    between = (table[1:] + table[:-1]) / np.float32(2)
+    return order[np.searchsorted(between, x, side="left")]
+
+
+def top_of(values: str) -> np.float32:
+    """The largest number of a dtype."""
+    kind = dtype(values)
+    return np.float32({"float8_e4m3fn": 448, "float8_e5m2": 57344, "float4_e2m1fn": 6}[kind.name])
+
+
+def by_most(blocks: Blocks, wanted: Wanted) -> Coded:
+    """scale = largest magnitude / largest code; blocks of zeros have the scale 1."""
+    scale = blocks.most / top_of(wanted.values)
+    scale = as_kind(np.where(scale == 0, ONE, scale), wanted.scale)
+    return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
+
+
+def by_power(blocks: Blocks, wanted: Wanted) -> Coded:
+    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's)."""
+    most = blocks.most
+    _, exponent = np.frexp(most)
+    _, largest = np.frexp(top_of(wanted.values))
+    stored = np.where(most > 0, np.clip(exponent - largest + 127, 0, 254), 0).astype(np.uint8)
+    scale = stored.view(_E8M0)
+    return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
+
+
+def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
+    """MLX: the least power of two from largest magnitude / largest code on; no negative zeros."""
+    most = blocks.most / top_of(wanted.values)
+    stored = np.ceil(np.log2(np.where(most == 0, ONE, most))) + 127
+    scale = np.clip(stored, 0, 254).astype(np.uint8).view(_E8M0)
+    codes = nearest(blocks.x / scale.astype(np.float32), wanted.values)
+    return Coded(_unsigned_zeros(codes, wanted), scale)
+
+
+def by_most_or_zero(blocks: Blocks, wanted: Wanted) -> Coded:
+    """MLX's and GGUF's NVFP4: scale = largest magnitude / 6; no negative zeros."""
+    scale = as_kind(blocks.most / top_of(wanted.values), wanted.scale)
+    codes = nearest(blocks.x * inverse(scale.astype(np.float32)), wanted.values)
+    return Coded(_unsigned_zeros(codes, wanted), scale)
+
+
+def _unsigned_zeros(codes: Array, wanted: Wanted) -> Array:
+    return np.where(codes == 8, np.uint8(0), codes) if wanted.bits == 4 else codes
+
+
+def by_lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
+    """GGUF MXFP4: `by_power`, halves towards zero, no negative zeros."""
+    made = by_power(blocks, wanted)
+    x = blocks.x / made.scale.astype(np.float32)
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    codes = np.searchsorted((values[1:] + values[:-1]) / 2, np.abs(x), side="left").astype(np.uint8)
+    return made._replace(codes=codes + np.uint8(8) * ((x < 0) & (codes > 0)))
+
+
+def by_two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
+    """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block."""
+    most, lead = blocks.most, len(blocks.shape) - len(blocks.blocks)
+    whole = tuple(range(lead, blocks.x.ndim))
+    factor = most.max(axis=whole, keepdims=True, initial=0) / np.float32(2688)
+    factor = np.where(factor == 0, ONE, factor)
+    scale = as_kind(most / (np.float32(6) * factor), "float8_e4m3fn")
+    by = scale.astype(np.float32) * factor
+    codes = nearest(np.where(by == 0, 0, blocks.x / np.where(by == 0, ONE, by)), wanted.values)
+    return Coded(codes, scale, factor=factor.reshape(blocks.shape[:lead]))
+
+
+def by_two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
+    """ModelOpt's NVFP4: `by_two_levels`, with the scale 1 for blocks of zeros."""
+    made = by_two_levels(blocks, wanted)
+    scale = made.scale.astype(np.float32)
+    return made._replace(scale=as_kind(np.where(scale == 0, ONE, scale), "float8_e4m3fn"))
+
+
+def by_two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
+    """compressed-tensors' NVFP4: the factor is 6 * 448 / largest magnitude, and divides."""
+    most, lead = blocks.most, len(blocks.shape) - len(blocks.blocks)
+    whole = tuple(range(lead, blocks.x.ndim))
+    top = most.max(axis=whole, keepdims=True, initial=0)
+    factor = np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
+    scale = as_kind(factor * (most / np.float32(6)), "float8_e4m3fn")
+    eighth = np.float32(0.125)
+    scale = as_kind(np.where(scale.astype(np.float32) == 0, eighth, scale), "float8_e4m3fn")
+    by = scale.astype(np.float32) / factor
+    codes = nearest(np.where(by == 0, 0, blocks.x / np.where(by == 0, ONE, by)), wanted.values)
+    return Coded(codes, scale, factor=factor.reshape(blocks.shape[:lead]), step="/")
+
+
+def by_table(blocks: Blocks, wanted: Wanted) -> Coded:
+    """bitsandbytes: scale = largest magnitude, codes the nearest of a table up to 1."""
+    scale = blocks.most
+    return Coded(nearest(blocks.x * inverse(scale), wanted.values), scale)
+
+
+def by_range(blocks: Blocks, wanted: Wanted, least: float | None = None) -> Coded:
+    """GPTQ: from the least to the largest number, 0 included; blocks of zeros as if up to 1."""
+    top = np.float32((1 << wanted.bits) - 1)
+    half = np.float32(1 << (wanted.bits - 1))
+    low, high = np.minimum(blocks.low, 0), np.maximum(blocks.high, 0)
+    scale = blocks.most / (top / np.float32(2)) if wanted.symmetric else (high - low) / top
+    none = np.float32(2) / top if least is None else np.float32(least)
+    level = (scale == 0) | wanted.symmetric
+    scale = as_kind(np.where(scale == 0, none, scale), wanted.scale)
+    by = scale.astype(np.float32)
+    zeros = np.where(level, half, np.clip(np.rint(-low / by), 0, top))
+    codes = np.clip(np.rint(blocks.x / by) + zeros, 0, top).astype(np.uint8)
+    return Coded(codes, scale, zeros.astype(np.uint8))
+
+
+def by_range_or_least(blocks: Blocks, wanted: Wanted) -> Coded:
+    """compressed-tensors: `by_range`; the scale of zeros is float32's epsilon."""
+    return by_range(blocks, wanted, 2.0**-23)
+
+
+def by_widest(blocks: Blocks, wanted: Wanted) -> Coded:
+    """GGUF Q4_0, Q5_0 and MatMulNBits: the number of largest magnitude becomes the least code."""
+    if not wanted.symmetric:
+        return by_range(blocks, wanted)
+    half = np.float32(1 << (wanted.bits - 1))
+    scale = blocks.widest / -half
+    codes = np.trunc(blocks.x * inverse(scale) + (half + np.float32(0.5)))
+    codes = np.clip(codes, 0, 2 * half - 1).astype(np.uint8)
+    return Coded(codes, as_kind(scale, wanted.scale), int(half))
+
+
+def by_minimum(blocks: Blocks, wanted: Wanted) -> Coded:
+    """GGUF Q4_1 and Q5_1: offset = least number, scale = (largest - least) / largest code."""
+    top = np.float32((1 << wanted.bits) - 1)
+    scale = (blocks.high - blocks.low) / top
+    codes = np.trunc((blocks.x - blocks.low) * inverse(scale) + np.float32(0.5))
+    codes = np.clip(codes, 0, top).astype(np.uint8)
+    return Coded(codes, as_kind(scale, wanted.scale), 0, as_kind(blocks.low, wanted.scale))
+
+
+def by_magnitude(blocks: Blocks, wanted: Wanted) -> Coded:
+    """GGUF Q8_0: scale = largest magnitude / 127, halves away from zero."""
+    scale = blocks.most / np.float32(127)
+    x = blocks.x * inverse(scale)
+    size = np.abs(x)
+    whole = np.floor(size)
+    whole += size - whole >= np.float32(0.5)
+    codes = (np.copysign(whole, x).astype(np.int16) + 128).astype(np.uint8)
+    return Coded(codes, as_kind(scale, wanted.scale), 128)
+
+
+def by_edge(blocks: Blocks, wanted: Wanted) -> Coded:
+    """MLX: from the edge of larger magnitude on; 0 is a multiple of the scale from there."""
+    top, low, high = np.float32((1 << wanted.bits) - 1), blocks.low, blocks.high
+    down = np.abs(low) > np.abs(high)
+    scale = np.maximum((high - low) / top, np.float32(1e-7))
+    scale = np.where(down, scale, -scale)
+    edge = np.where(down, low, high)
+    steps = np.rint(edge / scale)
+    scale = np.where(steps == 0, scale, edge / np.where(steps == 0, ONE, steps))
+    offset = np.where(steps == 0, np.float32(0), edge)
+    codes = np.clip(np.rint((blocks.x - offset) / scale), 0, top).astype(np.uint8)
+    kind = wanted.scale
+    return Coded(codes, as_kind(scale, kind), 0, as_kind(offset, kind))
+
+
+def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
+    """The content that a rule makes of a weight, (out, in) last or flat."""
+    cut = Blocks(x, blocks)
+    with np.errstate(all="ignore"):
+        made = rule(cut, wanted)
+    zeros = made.zeros
+    return Content(
+        shape=x.shape,
+        result=None,
+        codes=cut.per_element(made.codes),
+        bits=wanted.bits,
+        values=wanted.values,
+        blocks=blocks,
+        scale=cut.per_block(made.scale),
+        factor=made.factor,
+        step=made.step,
+        zeros=cut.per_block(zeros) if isinstance(zeros, np.ndarray) else zeros,
+        offset=None if made.offset is None else cut.per_block(made.offset),
+    )

@@ -1,0 +1,158 @@
+"""Scheme: what the public table maps a name to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..arrays import is_a
+from ..dtypes import dtype
+from ..errors import FormatError
+from ..tensor import Tensor
+from . import decoding
+from .content import content_of
+from .encoding import encode
+from .experts import apart, interleaved, one_by_one, stacked
+from .forms import Row
+from .groups import Group, fault
+from .settings import group_of, sizes_of
+from .writing import written
+
+DECODED = ("bfloat16", "float16", "float32")
+ROUNDINGS = ("once", "reference")
+
+
+class Scheme:
+    """One way in which checkpoints store quantised weights: a row of `shapejit.schemes`."""
+
+    def __init__(self, row: Row, known: Callable[[str], Scheme]) -> None:
+        self.row, self._known = row, known
+
+    @property
+    def name(self) -> str:
+        """The name in `shapejit.schemes`."""
+        return self.row.name
+
+    @property
+    def source(self) -> str:
+        """Where the facts stand: the reference's file and function."""
+        return self.row.source
+
+    def __repr__(self) -> str:
+        return f"shapejit.schemes[{self.name!r}]"
+
+    def decode(
+        self,
+        parts: Mapping[str, Any],
+        *,
+        dtype: object = "bfloat16",
+        out: Tensor | None = None,
+        rounding: str = "once",
+        **settings: Any,
+    ) -> Tensor:
+        """The weight that the tensors `parts` stand for, as bfloat16, float16 or float32.
+
+        `parts` maps the last components of names in a checkpoint to Tensors or ndarrays;
+        `settings` (`bits`, `group_size` in elements, ...) are only needed where shapes leave
+        them open. The arithmetic is float32, its result rounded once, to `dtype`; with
+        `rounding="reference"` intermediate results are rounded where those of `source`
+        are. `out`, a Tensor of the result's shape and dtype, C-contiguous, is filled and
+        returned. Raises FormatError for parts that are missing or do not fit.
+
+        >>> import numpy as np, shapejit as sj
+        >>> codes = np.array([[0x76543210, 0x0EDCBA98]], np.int32)
+        >>> parts = {"weight_packed": codes, "weight_scale": np.array([[0.5, 2]], np.float32)}
+        >>> x = sj.schemes["int4:compressed-tensors"].decode(parts, dtype="float32")
+        >>> x.numpy()[0, 6:10]
+        array([-1. , -0.5,  0. ,  2. ], dtype=float32)
+        """
+        kind = self._decoded(dtype)
+        if rounding not in ROUNDINGS:
+            raise FormatError(f"rounding is one of {', '.join(ROUNDINGS)}, not {rounding!r}")
+        group = self._group(parts, settings)
+        return decoding.decode(group, kind, out, kind if rounding == "reference" else None)
+
+    def encode(self, x: Any, **settings: Any) -> dict[str, Tensor]:
+        """The parts that store a weight: each number by the nearest code of its block.
+
+        `x`, an ndarray or Tensor of floats, has the shape that `decode` gives, after any
+        dims of stacked experts. `settings` are those of `decode`, and `symmetric` (True;
+        integer codes of a range around 0), `scale_dtype` (the dtype of scales where the
+        scheme allows several) and `dtype` (that of the codes, where the scheme has several).
+        Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
+        for shapes and settings that the scheme cannot store, and for schemes that are
+        only decoded.
+
+        >>> import numpy as np, shapejit as sj
+        >>> parts = sj.schemes["gguf:q8_0"].encode(np.ones((2, 32), np.float32))
+        >>> parts["weight"].shape
+        (2, 34)
+        """
+        return encode(self.name, self.row.forms, x, settings)
+
+    def convert(
+        self, parts: Mapping[str, Any], to: str | Scheme, **settings: Any
+    ) -> dict[str, Tensor]:
+        """The same weight as another scheme stores it: the same codes and scales, exactly.
+
+        `parts` and `settings` are those of `decode`; `to` is a Scheme or its name. Raises
+        FormatError, which says what the other scheme cannot hold: another width of codes,
+        other blocks, zero points, scales that its dtype would round, act-order.
+
+        >>> import numpy as np, shapejit as sj
+        >>> parts = sj.schemes["mxfp4:gpt-oss"].encode(np.ones((32, 2), np.float32))
+        >>> sj.schemes["mxfp4:gpt-oss"].convert(parts, "mxfp4:gguf")["weight"].shape
+        (2, 17)
+        """
+        target = to if is_a(to, Scheme) else self._known(to)
+        wanted = sizes_of(target.name, settings)
+        group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
+        return written(target.name, target.row.forms, content_of(group), wanted)
+
+    def stack(self, experts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+        """The parts of one weight of each expert, stacked along a new first dim.
+
+        Raises FormatError unless all have the same parts, shapes and dtypes.
+
+        >>> import numpy as np, shapejit as sj
+        >>> scheme = sj.schemes["fp8:channel"]
+        >>> experts = [scheme.encode(np.eye(4, dtype=np.float32)) for _ in range(3)]
+        >>> scheme.stack(experts)["weight"].shape
+        (3, 4, 4)
+        """
+        return stacked([self._group(parts, {}) for parts in experts])
+
+    def unstack(self, parts: Mapping[str, Any], **settings: Any) -> list[dict[str, Tensor]]:
+        """The parts of each expert of stacked ones, as views: the inverse of `stack`."""
+        return [*one_by_one(self._group(parts, settings))]
+
+    def interleave(
+        self, gate: Mapping[str, Any], up: Mapping[str, Any], **settings: Any
+    ) -> dict[str, Tensor]:
+        """The parts of one weight whose rows are those of gate and up in turns, gate first.
+
+        Raises FormatError where they differ in more than rows: in their global scales.
+
+        >>> import numpy as np, shapejit as sj
+        >>> scheme = sj.schemes["fp8:channel"]
+        >>> gate = scheme.encode(np.eye(4, dtype=np.float32))
+        >>> both = scheme.interleave(gate, gate)
+        >>> both["weight"].shape, [parts["weight"].shape for parts in scheme.deinterleave(both)]
+        ((8, 4), [(4, 4), (4, 4)])
+        """
+        return interleaved(self._group(gate, settings), self._group(up, settings))
+
+    def deinterleave(
+        self, parts: Mapping[str, Any], **settings: Any
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The parts of gate (even rows) and up (odd rows), as views: undoes `interleave`."""
+        return apart(self._group(parts, settings))
+
+    def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
+        return group_of(self.name, self.row.forms, parts, settings)
+
+    def _decoded(self, kind: object) -> Any:
+        made = dtype(kind)
+        if made.name not in DECODED:
+            raise fault(self.name, f"decodes to {', '.join(DECODED)}, not {made}")
+        return made

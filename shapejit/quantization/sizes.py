@@ -1,0 +1,64 @@
+"""Sizes of dims as products and quotients of named numbers, evaluated and solved.
+
+A size is written as a name or a number with factors and divisors, from left to right:
+`"K"`, `"K/g"`, `"K*b/32"`. Divisions round up. N are a weight's output features, K its
+inputs, the others settings of a scheme: b bits, g elements per scale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_STEP = re.compile(r"([*/]?)(\w+)")
+
+
+def value(size: str, known: Mapping[str, int]) -> int | None:
+    """The size, None where a name is unknown.
+
+    >>> value("K*b/32", {"K": 40, "b": 4}), value("K/g", {"K": 40})
+    (5, None)
+    """
+    total = 1
+    for sign, name in _STEP.findall(size):
+        number = int(name) if name.isdigit() else known.get(name)
+        if number is None:
+            return None
+        total = -(-total // number) if sign == "/" else total * number
+    return total
+
+
+def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] | None:
+    """The one unknown name and its value, where the size is `found`; None if it is unclear.
+
+    Where sizes were rounded up, it is the largest value.
+
+    >>> solved("K*b/32", 5, {"b": 4}), solved("K/g", 3, {"K": 96}), solved("K/g", 3, {"K": 97})
+    (('K', 40), ('g', 32), None)
+    """
+    steps = _STEP.findall(size)
+    unknown = [k for k, (_, name) in enumerate(steps) if not name.isdigit() and name not in known]
+    if len(unknown) != 1:
+        return None
+    at = unknown[0]
+    for sign, name in reversed(steps[at + 1 :]):
+        number = int(name) if name.isdigit() else known[name]
+        if sign == "*" and found % number:
+            return None
+        found = found * number if sign == "/" else found // number
+    sign, name = steps[at]
+    before = value("".join(map("".join, steps[:at])), known) if at else 1
+    assert before is not None
+    if sign != "/":
+        return None if before == 0 or found % before else (name, found // before)
+    return None if found == 0 or before % found else (name, before // found)
+
+
+def block(size: str, known: Mapping[str, int]) -> int:
+    """The elements per step along a dim of blocks: g for `"K/g"`.
+
+    >>> block("K/g", {"g": 32}), block("N", {})
+    (32, 1)
+    """
+    _, _, by = size.partition("/")
+    return (value(by, known) if by else 1) or 1

@@ -1,0 +1,251 @@
+"""A content -> the parts of a scheme; what its form cannot hold exactly is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dtypes import dtype
+from ..errors import FormatError
+from ..repacking import store_codes
+from ..tensor import Tensor, asarray
+from .content import Content, blocks_of, code_bits
+from .forms import Form, Numbers, Part
+from .groups import Group, axes_of, fault
+from .parts import Parts
+
+Array = NDArray[Any]
+
+
+def written(
+    scheme: str, forms: tuple[Form, ...], content: Content, known: Mapping[str, int]
+) -> Parts:
+    """The parts of a content in the first form that holds it; FormatError if none does."""
+    reasons = list[str]()
+    for form in forms:
+        try:
+            return _written(scheme, form, content, known)
+        except FormatError as wrong:
+            reasons.append(str(wrong).removeprefix(f"{scheme}: "))
+    raise fault(scheme, "; or ".join(dict.fromkeys(reasons)))
+
+
+def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Parts:
+    if any(numbers.read is not None for numbers in (*form.scales, *form.offset)):
+        raise fault(scheme, "is only decoded")
+    rank = 1 if form.result == "n" else 2
+    if len(content.blocks) != rank:
+        raise fault(scheme, f"stores weights of {rank} dims, these have {len(content.blocks)}")
+    if (content.offset is None) != (not form.offset):
+        raise fault(scheme, f"has {'offsets' if form.offset else 'no offsets'}")
+    sized = _sized(form, content, known)
+    group = Group(scheme, form, {}, sized, content.batch, content.result)
+    _check_codes(group, content)
+    values: dict[Numbers, Array] = {}
+    scale, *factors = form.scales
+    values[scale] = content.scale
+    values |= _factor(group, content, factors)
+    zeros = _zeros(group, content)
+    if zeros is not None and form.zeros is not None:
+        values[form.zeros] = zeros
+    if content.offset is not None:
+        values[form.offset[0]] = content.offset
+    return Parts(_parts(group, content, values), group.settings)
+
+
+def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a form for a content: those of its blocks where the form leaves them open."""
+    axes = "n" if form.result == "n" else "NK"
+    shape = content.shape[len(content.batch) :]
+    made = {**form.usual, **known, **dict(zip(axes, shape, strict=False)), "b": content.bits}
+    for size in form.scales[0].dims.split():
+        axis, _, by = size.partition("/")
+        if by.isalpha() and by not in (*axes, *known) and axis in axes:
+            made[by] = content.blocks[axes.index(axis)]
+    return made
+
+
+def _check_codes(group: Group, content: Content) -> None:
+    """FormatError unless the codes mean the same, in blocks of the same shape."""
+    form, codes = group.form, group.form.codes
+    kind = group.kind(codes)
+    integer = kind.kind == "integer" and not codes.table
+    values = codes.table or ("integer" if integer else kind.name)
+    bits = code_bits(group, codes)
+    if (values, bits) != (content.values, content.bits):
+        given, wanted = (
+            x if isinstance(x, str) else f"one of {x}" for x in (content.values, values)
+        )
+        raise fault(
+            group.scheme, f"a code is {wanted} of {bits} bits, not {given} of {content.bits} bits"
+        )
+    blocks = blocks_of(form, group.known, content.shape[len(content.batch) :])
+    if blocks != content.blocks:
+        raise fault(group.scheme, f"has a scale for each {blocks} elements, not {content.blocks}")
+
+
+def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numbers, Array]:
+    """What stands for the factor of all scales, with the same products: itself, or its inverse."""
+    if not factors:
+        if content.factor is not None and (content.factor != 1).any():
+            raise fault(group.scheme, "has no global scale")
+        return {}
+    (wanted,) = factors
+    given = np.ones((), np.float32) if content.factor is None else content.factor
+    if content.step == wanted.step:
+        return {wanted: given}
+    with np.errstate(all="ignore"):
+        made = (np.float32(1) / given).astype(np.float32)
+        scale = content.scale.astype(np.float32)
+        shape = (-1, *(1,) * len(content.blocks)) if given.size > 1 else ()
+        first, other = given.reshape(shape), made.reshape(shape)
+        times, over = (first, other) if content.step == "*" else (other, first)
+        same = np.array_equal(scale * times, scale / over, equal_nan=True)
+    if not same:
+        verb = "divides" if wanted.step == "/" else "multiplies"
+        raise fault(
+            group.scheme, f"{verb} by its global scale: the inverse of {given} gives other scales"
+        )
+    return {wanted: made}
+
+
+def _zeros(group: Group, content: Content) -> Array | None:
+    """Zero points to store; None where the form needs none."""
+    form, kind = group.form, group.kind(group.form.codes)
+    if content.values != "integer":
+        return None
+    half = 1 << (content.bits - 1)
+    usual = half if form.zero == "half" or kind.signed else form.zero or 0
+    given = np.asarray(content.zeros if content.zeros is not None else 0)
+    if (given == usual).all():
+        optional = form.zeros is None or form.part(form.zeros.part).optional
+        return None if optional else np.full(content.scale.shape, usual, np.uint8)
+    if form.zeros is None:
+        raise fault(group.scheme, f"has no zero points, only {usual}")
+    given = np.broadcast_to(given, content.scale.shape)
+    whole = given.astype(np.float32)
+    if (whole != np.rint(whole)).any() or (whole < 0).any() or (whole >= 2 * half).any():
+        if "float32" not in form.part(form.zeros.part).dtypes:
+            raise fault(
+                group.scheme, f"has zero points from 0 to {2 * half - 1}, not {whole.max()}"
+            )
+        return given
+    return whole.astype(np.uint8)
+
+
+def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> dict[str, Tensor]:
+    """The tensors of the parts that hold codes, values, and what the form says of itself."""
+    form, made = group.form, dict[str, Array]()
+    extra = {} if form.writes is None else form.writes(content, group.known)
+    used = {numbers.part for numbers in (form.codes, *values)}
+    for part in form.parts:
+        if part.key in extra:
+            made[part.key] = extra[part.key]
+        elif part.key in used:
+            held = [n for n in values if n.part == part.key]
+            made[part.key] = _array(group, part, held, values)
+    tensors = {key: asarray(x) for key, x in made.items()}
+    group = replace(group, tensors=tensors)
+    codes = content.codes
+    if group.kind(form.codes).signed and group.kind(form.codes).kind == "integer":
+        codes = codes ^ np.uint8(1 << (content.bits - 1))
+    if form.codes.format is None:
+        into = made[form.codes.part]
+        into[...] = codes.reshape(into.shape).view(into.dtype)
+    else:
+        _write(group, form.codes, made, codes)
+    for numbers, x in values.items():
+        _write(group, numbers, made, x)
+    return tensors
+
+
+def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]) -> Array:
+    """The array of a part: zeros, in a dtype that holds the values exactly."""
+    kinds = part.kinds
+    name = kinds[0]
+    if held and held[0].format is None and not held[0].dtype:
+        x = values[held[0]]
+        name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
+        if not name:
+            raise fault(group.scheme, f"{part.key} is {' or '.join(kinds)}, which does not hold "
+                                      f"{x.dtype} exactly")  # fmt: skip
+    shape = group.sizes(part.dims if part.dims != "?" else held[0].dims)
+    if part.dims == "?" and held[0].format is not None and values[held[0]].dtype == np.uint8:
+        shape = _stored(group, held[0]).shape
+    elif part.dims == "?":
+        name = values[held[0]].dtype.name
+    return np.zeros(shape, dtype(name).numpy)
+
+
+def _exact(x: Array, name: str) -> bool:
+    """Whether a dtype has all the numbers."""
+    with np.errstate(all="ignore"):
+        made = x.astype(dtype(name).numpy)
+    wide = np.float64
+    return bool(np.array_equal(made.astype(wide), x.astype(wide), equal_nan=True))
+
+
+def _stored(group: Group, numbers: Numbers) -> Any:
+    row, shape = group.packing(numbers), group.sizes(numbers.dims)
+    return row.stored_rows(shape, group.kind(numbers), group.known["g"] if row.blocks else None)
+
+
+def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) -> None:
+    """Put numbers, (out, in) last, where the part has them."""
+    into = made[numbers.part]
+    if axes_of(numbers.dims) == "KN":
+        x = x.swapaxes(-1, -2)
+    if numbers.format is None:
+        kind = dtype(numbers.dtype).codes if numbers.dtype else into.dtype
+        if not _exact(x, kind.name):
+            raise fault(
+                group.scheme, f"{numbers.part} is {kind}, which does not hold {x.dtype} exactly"
+            )
+        into[...] = x.astype(kind).reshape(-1).view(into.dtype).reshape(into.shape)
+    elif into.dtype.kind == "f":  # numbers that may be packed, but are floats here
+        into[...] = x.reshape(into.shape)
+    elif numbers.swapped:
+        words = np.zeros(into.shape[::-1], into.dtype)
+        _pack(group, numbers, words, x)
+        into[...] = words.T
+    else:
+        _pack(group, numbers, into, x)
+
+
+def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
+    """Put numbers into an array as their format has them."""
+    memory, bits, shape = into.reshape(-1).view(np.uint8), group.bits(numbers), x.shape
+    if bits != group.kind(numbers).bits:  # 5 and 7 bits
+        _pack_stream(x, memory, bits, shape)
+        return
+    stored, kind = _stored(group, numbers), group.kind(numbers).codes
+    if kind.itemsize > 1:
+        if not _exact(x, kind.name):
+            raise fault(group.scheme, f"scales are {kind}, which does not hold {x.dtype} exactly")
+        _place(x.astype(kind), memory, stored.layout)
+        return
+    if x.dtype != np.uint8 and kind != x.dtype:
+        if not _exact(x, kind.name):
+            raise fault(group.scheme, f"scales are {kind}, which does not hold {x.dtype} exactly")
+        x = x.astype(kind)
+    raw = np.ascontiguousarray(x).view(np.uint8).reshape(shape)
+    store_codes((raw + np.uint8(stored.bias)) & np.uint8((1 << bits) - 1), memory, stored)
+
+
+def _place(x: Array, memory: Array, layout: Any) -> None:
+    """Numbers of whole bytes to where a Layout has them."""
+    strides = tuple(stride // 8 for stride in layout.strides)
+    view = np.ndarray(layout.shape, x.dtype, memory.data, layout.offset // 8, strides)
+    view[...] = x.reshape(layout.shape)
+
+
+def _pack_stream(x: Array, memory: Array, bits: int, shape: tuple[int, ...]) -> None:
+    """Codes of any width as rows of whole words, least significant bits first."""
+    rows = x.reshape(-1, shape[-1], 1)
+    ones = np.unpackbits(rows, axis=-1, count=bits, bitorder="little").reshape(len(rows), -1)
+    packed = np.packbits(ones, axis=-1, bitorder="little")
+    memory.reshape(len(rows), -1)[:, : packed.shape[1]] = packed

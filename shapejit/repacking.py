@@ -1,0 +1,241 @@
+"""Any packing format to any other: one copy between two views of the same codes.
+
+Both formats say where each code lies. Where one Layout can say it on either side, split
+at the same places, the codes move in one pass through the planner's kernels, a
+difference of biases included. What is left (planes, padding within factors) goes by way of
+codes, one byte each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine, operations, outputs
+from .buffers import Bytes
+from .converting import launch
+from .dtypes import DType, fixed_width
+from .dtypes import dtype as dtype_named
+from .engine import address_of
+from .errors import FormatError
+from .kernels.numbers import Conversion, Number
+from .layout import Layout, checked_shape
+from .packings.packing import Packing, Stored
+from .packings.rows import packing
+from .planning import planner
+from .tensor import Tensor
+
+
+def repack(
+    buffer: Any,
+    *,
+    shape: Sequence[int],
+    dtype: object,
+    source: str,
+    target: str,
+    block_size: int | None = None,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]:
+    """The codes of a tensor, stored as the format `source` says, as `target` stores them.
+
+    `buffer` holds the stored array (see `Packing.stored`): an ndarray of its dtype, or any
+    contiguous buffer of its bytes. `shape` (elements) is that of the tensor in the source: of
+    GPTQ, AWQ and MatMulNBits (in, out), of the others as stored; between the two kinds
+    the last two dims change places. `dtype` is that of its elements. MatMulNBits needs
+    its `block_size` (elements). The result is an array of the target's dtype and shape, or
+    `out`; padding, and bytes for scales in new arrays, are zero; bytes of `out` for scales
+    are left alone. Facts and their sources: `shapejit.formats`. Raises FormatError, DTypeError,
+    ReshapeError; nothing is written then.
+
+    >>> repack(bytes([0x21, 0x43]), shape=(4,), dtype="uint4", source="lsb", target="msb").tobytes()
+    b'\\x124'
+    """
+    given, wanted, kind = packing(source), packing(target), fixed_width(dtype)
+    if block_size is not None and not (given.blocks or wanted.blocks):
+        raise FormatError(f"neither {source} nor {target} has blocks: leave out block_size")
+    rows = given.rows_of(checked_shape(shape, "shape", source))
+    src = given.stored_rows(rows, kind, block_size)
+    dst = wanted.stored_rows(rows, kind, block_size)
+    memory = given.memory(buffer, src)
+    if src.pitch > src.bits:
+        _check_codes(memory, given, kind)
+    if out is None:
+        made = (np.zeros if dst.gaps else np.empty)(dst.shape, dst.unit)
+    else:
+        made = outputs.target(out, dst.unit, dst.shape, (memory,))
+    if made.size:
+        clear = out is not None and wanted.pads and dst.gaps
+        _move(memory, src, made.reshape(-1).view(np.uint8), dst, _Work(rows, kind, wanted, clear))
+    return made if out is None else out
+
+
+class _Work(NamedTuple):
+    """What is repacked: (out, in) last, to which format; whether to `clear` its padding first."""
+
+    rows: tuple[int, ...]
+    kind: DType
+    target: Packing
+    clear: bool
+
+
+def _move(memory: Bytes, src: Stored, into: Bytes, dst: Stored, work: _Work) -> None:
+    """Repack the codes of a stored array."""
+    bias = (dst.bias - src.bias) % (1 << work.kind.bits)
+    views = _views(src, dst)
+    if views and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
+        # Packed elements are put in order faster than bytes.
+        lsb = packing("lsb").stored_rows(work.rows, work.kind, None)
+        stream = np.empty(lsb.nbytes, np.uint8)
+        _move(memory, src, stream, lsb, work._replace(clear=False))
+        _move(stream, lsb, into, dst, work)
+        return
+    codes = None if views else _lifted(codes_of(memory, src, work.rows), bias, work, dst)
+    if work.clear:
+        into.fill(0)
+    if views:
+        _copy(memory, into, *views, dst.pitch, bias)
+    elif codes is not None:
+        store_codes(codes, into, dst)
+
+
+def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
+    """FormatError for a byte that is no code; signed ones may be extended by their sign."""
+    signed = kind.kind == "integer" and kind.signed
+    values = memory.view(np.int8) if signed else memory
+    least, most = -(1 << (kind.bits - 1)) if signed else 0, (1 << kind.bits) - 1
+    for value in (values.max(initial=0), values.min(initial=0) if signed else 0):
+        if not least <= value <= most:
+            raise FormatError(f"{row.name} holds {kind} here, not {value}")
+
+
+def _in_order(stored: Stored) -> bool:
+    """Whether its elements are evenly spaced, the first one first."""
+    assert stored.layout is not None
+    runs = stored.layout.runs()
+    return len(runs) < 2 and all(stride > 0 for _, stride in runs)
+
+
+def _views(src: Stored, dst: Stored) -> tuple[Layout, Layout] | None:
+    """The codes in the source and in the target, in the order of the target; None: in no view."""
+    seen, into = src.layout, dst.layout
+    if seen is None or into is None or src.bits != dst.bits or not seen.size:
+        return None
+    shape = _common(seen.shape, into.shape)
+    if shape is None:
+        return None
+    seen, into = seen.reshape(shape), into.reshape(shape)
+    assert seen is not None
+    assert into is not None
+    return _forwards(seen, into)
+
+
+def _forwards(seen: Layout, into: Layout) -> tuple[Layout, Layout]:
+    """Two Layouts of one shape, with the dims in the order of the second, none backwards there."""
+    back = [axis for axis, stride in enumerate(into.strides) if stride < 0]
+    seen, into = seen.flip(back), into.flip(back)
+    order = sorted(range(into.ndim), key=lambda axis: -into.strides[axis])
+    return seen.permute(order), into.permute(order)
+
+
+def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
+    """The sizes of the factors of both; None where they cut a tensor at odd places.
+
+    >>> _common((4, 6), (2, 12)), _common((4, 6), (8, 3)), _common((2, 3), (3, 2))
+    ([2, 2, 6], [4, 2, 3], None)
+    """
+    cuts = {prod(sizes[k:]) for sizes in (first, second) for k in range(len(sizes) + 1)}
+    ordered = sorted(cuts)
+    sizes = list[int]()
+    for inner, outer in pairwise(ordered):
+        if outer % inner:
+            return None
+        sizes.insert(0, outer // inner)
+    return sizes
+
+
+def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:
+    """Copy the codes that lie like `seen` to where `lie` says, `pitch` bits apart, plus `bias`."""
+    sources, targets = [8 * address_of(memory)], [8 * address_of(into)]
+    target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
+    plan = planner.biased(seen, lie, bias) if bias and pitch == seen.bits else None
+    if plan is not None:
+        engine.run(plan, sources, targets)
+    elif bias:
+        number = Number("uint", seen.bits)
+        made = Conversion(number, number, 0, bias=bias)
+        launch(seen, sources, target, targets, pitch, made, None, (0, 0), False)
+    else:
+        engine.run(planner.compiled(seen, pitch, target), sources, targets)
+
+
+def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:
+    return Layout.row_major(layout.shape, pitch).strides
+
+
+def codes_of(memory: Bytes, src: Stored, rows: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The codes of a stored tensor, a byte each, in the shape of its elements."""
+    if src.words:
+        units = memory.view(src.unit).reshape(src.words.shape).transpose(src.words.axes)
+        memory = operations.ascontiguous(units).reshape(-1).view(np.uint8)
+    codes: Any = None
+    for part in src.parts:
+        plane = Tensor.trusted(memory, dtype_named(f"uint{part.bits}"), part.padded)
+        sizes = [prod(n for n, _ in dim) for dim in part.dims]
+        whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
+        some = whole[tuple(slice(size) for size in src.logical)]
+        some <<= np.uint8(part.low)
+        codes = some if codes is None else np.bitwise_or(codes, some, out=codes)
+    made: NDArray[np.uint8] = codes.reshape(rows)
+    return made
+
+
+def _lifted(codes: NDArray[np.uint8], bias: int, work: _Work, dst: Stored) -> NDArray[np.uint8]:
+    """The codes plus `bias`; FormatError if the target has too few bits for one."""
+    made = codes + np.uint8(bias)
+    made &= np.uint8((1 << work.kind.bits) - 1)
+    most = int(made.max())
+    if most >> dst.bits:
+        raise FormatError(f"{work.target.name} holds codes of {dst.bits} bits, not {most}")
+    return made
+
+
+def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: Stored) -> None:
+    """Put codes, a byte each, where the planes have them."""
+    memory = np.zeros_like(into) if dst.words else into
+    codes = codes.reshape(dst.logical)
+    for part in dst.parts:
+        padded = [prod(n for n, _ in dim) for dim in part.dims]
+        plane = np.zeros(padded, np.uint8)
+        plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
+        dense = Layout.row_major(part.padded.shape, 8)
+        seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
+        views = _forwards(seen, part.padded)
+        _copy(plane.reshape(-1), memory, *views, 8 if dst.pitch > dst.bits else part.bits, 0)
+    if dst.words:
+        units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)
+        units[...] = memory.view(dst.unit).reshape(units.shape)
+
+
+def proved(row: Packing) -> bool:
+    """Whether a format makes of its check vector's codes the bytes that it should, and back.
+
+    >>> from shapejit import formats
+    >>> proved(formats["awq:gemm"])
+    True
+    """
+    check = row.check
+    kind = fixed_width(check.dtype)
+    codes = np.array(check.codes, np.int64).astype(np.uint8) & np.uint8((1 << kind.bits) - 1)
+    rows = row.rows_of(check.shape)
+    codes = codes.reshape(check.shape)
+    codes = np.ascontiguousarray(codes if rows == check.shape else codes.swapaxes(-1, -2))
+    settings: dict[str, Any] = {"dtype": kind, "block_size": check.block_size}
+    stored = bytes.fromhex(check.stored.replace(".", "0"))
+    made = repack(codes, shape=rows, source="padded", target=row.name, **settings)
+    back = repack(stored, shape=check.shape, source=row.name, target="padded", **settings)
+    return made.tobytes() == stored and back.tobytes() == codes.tobytes()

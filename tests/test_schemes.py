@@ -1,0 +1,497 @@
+"""Schemes against the projects that own them: in fixtures, or run here (gguf, mlx, onnxruntime)."""
+
+import ml_dtypes
+import mlx.core as mx
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from gguf import GGMLQuantizationType, quants
+from onnx import TensorProto, helper
+from scheme_fixtures import by_scheme, named
+
+import shapejit as sj
+from shapejit.bench.schemes import SchemeCase
+
+BLOCKS = {  # elements and bytes of a block, and where it has float16 numbers
+    "Q4_0": (32, 18, [0]),
+    "Q4_1": (32, 20, [0, 2]),
+    "Q5_0": (32, 22, [0]),
+    "Q5_1": (32, 24, [0, 2]),
+    "Q8_0": (32, 34, [0]),
+    "Q4_K": (256, 144, [0, 2]),
+    "Q5_K": (256, 176, [0, 2]),
+    "Q6_K": (256, 210, [208]),
+    "MXFP4": (32, 17, []),
+    "NVFP4": (64, 36, []),
+    "IQ4_NL": (32, 18, [0]),
+    "IQ2_XS": (256, 74, [0]),
+    "IQ3_S": (256, 110, [0]),
+    "Q3_K": (256, 110, [108]),
+    "TQ1_0": (256, 54, [52]),
+}
+OWN = {"MXFP4": "mxfp4:gguf", "NVFP4": "nvfp4:gguf"}
+FIXTURES = [f for scheme, group in by_scheme().items() if scheme in sj.schemes for f in group]
+LOOK_ALIKES = [f for s, group in by_scheme().items() if s.startswith("look-alike:") for f in group]
+
+
+def rng():
+    return np.random.default_rng(7)
+
+
+def check_same(found, wanted):
+    """Every bit is the same."""
+    found = found.numpy() if isinstance(found, sj.Tensor) else found
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    bits = f"u{found.itemsize}"
+    wrong = np.flatnonzero(
+        np.ascontiguousarray(found).view(bits) != np.ascontiguousarray(wanted).view(bits)
+    )
+    assert wrong.size == 0, (wrong.size, found.flat[wrong[:5]], wanted.flat[wrong[:5]])
+
+
+def detected(fixture):
+    """The one group of a fixture, as a checkpoint with its config."""
+    found = sj.schemes.detect(fixture.checkpoint(), fixture.config)
+    assert [(prefix, scheme) for prefix, scheme, _ in found] == [(fixture.prefix, fixture.scheme)]
+    assert (found.unclear, found.warnings) == ([], [])
+    assert found[0].parts.keys() == fixture.parts.keys()
+    return found[0].parts
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda f: f.name)
+def test_fixtures_are_detected_and_decoded(fixture):
+    parts = detected(fixture)
+    scheme = sj.schemes[fixture.scheme]
+    for name, wanted in fixture.expected.items():
+        if "-" in name:  # another project's zeros
+            continue
+        once = fixture.rounded_once.get(name, True) and "float32" in fixture.expected
+        rounding = "once" if once or name == "float32" else "reference"
+        check_same(scheme.decode(parts, dtype=name, rounding=rounding), wanted)
+    out = scheme.decode(parts)
+    again = sj.Tensor.frombuffer(bytearray(out.nbytes), "bfloat16", out.shape)
+    assert scheme.decode(parts, out=again) is again
+    check_same(again, out.numpy())
+
+
+@pytest.mark.parametrize("fixture", LOOK_ALIKES, ids=lambda f: f.name)
+def test_look_alikes_are_reported(fixture):
+    found = sj.schemes.detect(fixture.checkpoint(), fixture.config)
+    assert found == []
+    names = {name for unclear in found.unclear for name in unclear.names}
+    assert names == set(fixture.checkpoint())
+
+
+def gguf_bytes(name, rows=6, columns=1024):
+    """Random blocks with finite scales."""
+    size, nbytes, halves = BLOCKS[name]
+    raw = rng().integers(0, 256, (rows, columns // size, nbytes), dtype=np.uint8)
+    for at in halves:
+        numbers = rng().standard_normal(raw.shape[:2]).astype(np.float16)
+        raw[..., at : at + 2] = numbers[..., None].view(np.uint8)
+    if name == "MXFP4":
+        raw[..., 0] %= 255
+    if name == "NVFP4":
+        raw[..., :4] %= 127
+    return raw.reshape(rows, -1)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_gguf(name):
+    raw = gguf_bytes(name)
+    with np.errstate(over="ignore"):
+        wanted = quants.dequantize(raw, GGMLQuantizationType[name])
+    scheme = OWN.get(name, f"gguf:{name.lower()}")
+
+    class Read:
+        data, tensor_type = raw, GGMLQuantizationType[name]
+
+    ((prefix, found, parts),) = sj.schemes.detect({"blk.0.ffn_up.weight": Read})
+    assert (prefix, found) == ("blk.0.ffn_up", scheme)
+    check_same(sj.schemes[scheme].decode(parts, dtype="float32"), wanted)
+    check_same(sj.schemes[scheme].decode(parts), wanted.astype(ml_dtypes.bfloat16))
+
+
+def weights(rows=16, columns=256):
+    """Numbers with an outlier, blocks of zeros, and blocks of one sign."""
+    x = rng().standard_normal((rows, columns)).astype(np.float32)
+    x[3, :64], x[5, 7] = 0, 40
+    x[2, 64:128], x[1, 64:128] = abs(x[2, 64:128]), -abs(x[1, 64:128])
+    return x
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"])
+def test_gguf_is_encoded_as_by_gguf(name):
+    scheme = sj.schemes[OWN.get(name, f"gguf:{name.lower()}")]
+    wanted = quants.quantize(weights(), GGMLQuantizationType[name])
+    check_same(scheme.encode(weights())["weight"], wanted)
+
+
+def from_mlx(x):
+    """An ndarray; NumPy cannot read MLX's bfloat16."""
+    if x.dtype == mx.bfloat16:
+        return np.array(x.view(mx.uint16)).view(ml_dtypes.bfloat16)
+    return np.array(x)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_mlx(bits):
+    scheme, names = sj.schemes["mlx"], ("weight", "scales", "biases")
+    group, kind = (32, mx.float32) if bits % 2 else (128, mx.bfloat16)
+    weight = mx.array(weights()).astype(kind)
+    stored = mx.quantize(weight, group, bits)
+    parts = {k: from_mlx(x) for k, x in zip(names, stored, strict=True)}
+    if kind == mx.float32:
+        made = scheme.encode(weights(), bits=bits, group_size=group, scale_dtype="float32")
+        for k in names:
+            check_same(made[k], parts[k])
+    wanted = from_mlx(mx.dequantize(*stored, group, bits))
+    config = {"quantization": {"group_size": group, "bits": bits}}
+    found = sj.schemes.detect({f"q.{k}": x for k, x in parts.items()}, config)
+    assert [each.scheme for each in found] == ["mlx"]
+    check_same(scheme.decode(found[0].parts, dtype=wanted.dtype, rounding="reference"), wanted)
+
+
+@pytest.mark.parametrize("mode", ["mxfp4", "nvfp4", "mxfp8"])
+def test_mlx_without_biases(mode):
+    stored = [np.array(x) for x in mx.quantize(mx.array(weights()), mode=mode)]
+    parts = dict(zip(("weight", "scales"), stored, strict=True))
+    wanted = np.array(mx.dequantize(*map(mx.array, stored), mode=mode, dtype=mx.float32))
+    scheme = sj.schemes["mlx"]
+    check_same(scheme.decode(parts, dtype="float32"), wanted)
+    codes = "float8_e4m3fn" if mode == "mxfp8" else "float4_e2m1fn"
+    made = scheme.encode(weights(), dtype=codes, group_size=16 if mode == "nvfp4" else 32)
+    for name, x in parts.items():
+        check_same(made[name], x)
+
+
+def matmul_n_bits(parts, settings):
+    """The weight that onnxruntime multiplies by: of an identity matrix the product."""
+    inputs = ["A", *parts]
+    K, N = settings["K"], settings["N"]
+    node = helper.make_node("MatMulNBits", inputs, ["Y"], domain="com.microsoft", **settings)
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("A", TensorProto.FLOAT, [K, K])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, [K, N])],
+        [onnx.numpy_helper.from_array(x, name) for name, x in parts.items()],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"A": np.eye(K, dtype=np.float32)})[0]
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", ["none", "packed", "floats"])
+def test_matmulnbits(bits, zeros):
+    N, K, size = 24, 80, 32
+    blocks = -(-K // size)
+    codes = rng().integers(0, 256, (N, blocks, size * bits // 8), dtype=np.uint8)
+    scales = rng().standard_normal((N, blocks)).astype(np.float32)
+    parts = {"B": codes, "scales": scales.reshape(-1)}
+    if zeros == "packed":
+        row = -(-blocks * bits // 8)
+        parts["zero_points"] = rng().integers(0, 256, N * row, dtype=np.uint8)
+    elif zeros == "floats":
+        parts["zero_points"] = rng().integers(0, 2**bits, N * blocks).astype(np.float32)
+    found = sj.schemes["matmulnbits"].decode(parts, dtype="float32", bits=bits, K=K).numpy()
+    if zeros == "floats":  # onnxruntime adds the products of zero points up on their own
+        plain = {"bits": bits, "K": K, "dtype": "float32"}
+        none = {**parts, "zero_points": parts["zero_points"] * 0}
+        base = sj.schemes["matmulnbits"].decode(none, **plain)
+        ones = (np.float32(1) * scales).repeat(size, 1)[:, :K].T
+        zero = parts["zero_points"].reshape(N, blocks).repeat(size, 1)[:, :K].T
+        codes = np.rint(base.numpy() / ones)
+        assert np.array_equal(found, (codes - zero) * ones)
+        return
+    wanted = matmul_n_bits(parts, {"K": K, "N": N, "bits": bits, "block_size": size})
+    assert np.array_equal(found, wanted)  # zeros have either sign
+
+
+def encoded_settings(fixture):
+    config = fixture.config.get("quantization_config", {})
+    if fixture.scheme == "int4:compressed-tensors":
+        settings = {"bits": fixture.settings["bits"], "symmetric": fixture.settings["symmetric"]}
+        settings["group_size"] = fixture.settings["group_size"] or fixture.source.shape[1]
+    elif fixture.scheme.startswith("bnb:"):
+        return {"group_size": fixture.settings["block"]}
+    else:
+        block = config.get("weight_block_size")
+        settings = {} if block is None else {"weight_block_size": block}
+    scale = next(
+        x for name, x in fixture.parts.items() if name.startswith(("weight_scale", "scale"))
+    )
+    fixed = fixture.scheme.startswith(("nvfp4", "deepseek"))
+    return settings if fixed else {**settings, "scale_dtype": scale.dtype}
+
+
+@pytest.mark.parametrize(
+    "fixture", [f for f in FIXTURES if f.source is not None], ids=lambda f: f.name
+)
+def test_sources_are_encoded_as_in_the_fixtures(fixture):
+    made = sj.schemes[fixture.scheme].encode(fixture.source, **encoded_settings(fixture))
+    if fixture.name == "fp8-block-transformers":  # its scales are inverses of inverses
+        x = sj.schemes[fixture.scheme].decode(made, dtype="float32").numpy()
+        assert abs(x - fixture.source.astype(np.float32)).max() < 0.06
+        return
+    asymmetric = fixture.settings.get("symmetric") is False  # computed in bfloat16 there
+    for name, wanted in fixture.parts.items():
+        if asymmetric and name not in ("weight_scale", "weight_shape"):
+            continue
+        nested = "nested" in name or (name.endswith("absmax") and wanted.dtype == np.uint8)
+        if name in ("input_scale", "comfy_quant") or nested or "quant_state" in name:
+            continue
+        found = made[name].numpy()
+        if name == "weight" and fixture.name.endswith("ragged"):
+            found, wanted = found[:-1], wanted[:-1]  # the last nibble is no element
+        check_same(found.reshape(wanted.shape), wanted)
+    x = sj.schemes[fixture.scheme].decode(made, dtype="float32").numpy()
+    x = x[tuple(slice(n) for n in fixture.source.shape)]
+    worst = {"int1": 1.6, "int2": 0.75}.get(fixture.name[:4], 0.3)
+    assert abs(x - fixture.source.astype(np.float32)).max() < worst
+
+
+CONVERTIBLE = [
+    ("awq-gemm", "gptq"),
+    ("awq-gemm", "int4:compressed-tensors"),
+    ("awq-gemm", "matmulnbits"),
+    ("gptq-4bit-v1", "awq"),
+    ("gptq-3bit-v1", "int4:compressed-tensors"),
+    ("gptq-8bit-v2", "matmulnbits"),
+    ("int4-ct-group32", "gguf:q4_0"),
+    ("int4-ct-group32", "matmulnbits"),
+    ("int5-ct-asymmetric", "int4:compressed-tensors"),
+    ("mxfp4-gpt-oss-gate-up", "mxfp4:gguf"),
+    ("mxfp4-gpt-oss-down", "mlx"),
+    ("deepseek-v4-expert", "mxfp4:gguf"),
+    ("nvfp4-modelopt", "nvfp4:comfyui"),
+    ("nvfp4-comfyui", "nvfp4:modelopt"),
+    ("bnb-nf4-nested", "bnb:nf4"),
+    ("fp8-channel-bf16", "fp8:channel"),
+]
+
+
+@pytest.mark.parametrize(("name", "to"), CONVERTIBLE)
+def test_converted_weights_are_the_same(name, to):
+    fixture = named(name)
+    parts = detected(fixture)
+    made = sj.schemes[fixture.scheme].convert(parts, to, version=2 if to == "gptq" else None)
+    x = sj.schemes[fixture.scheme].decode(parts, dtype="float32").numpy()
+    y = sj.schemes[to].decode(made, dtype="float32").numpy()
+    turned = sj.schemes[to].decode(made).shape != x.shape
+    assert np.array_equal(x, y.swapaxes(-1, -2) if turned else y)
+    for key, wanted in fixture.converted.get(to, {}).items():
+        if key in made:
+            check_same(made[key].numpy().reshape(wanted.shape), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "reason"),
+    [
+        ("gptq-4bit-act-order", "awq", "act-order"),
+        ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
+        ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
+        ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),
+        ("nvfp4-modelopt", "nvfp4:compressed-tensors", "inverse"),
+        ("nvfp4-modelopt", "mxfp4:gguf", "scale"),
+        ("fp8-channel-f32", "fp8:tensor", "elements"),
+        ("bnb-nf4", "mlx", "dims"),
+        ("fp8-block-128", "gptq", "integer"),
+        ("int4-ct-group32", "gguf:q4_1", "offset"),
+        ("gptq-4bit-v1", "gguf:iq4_nl", "only decoded"),
+        ("awq-gemm", "marlin", "unknown scheme"),
+    ],
+)
+def test_what_does_not_carry_over_is_refused(name, to, reason):
+    fixture = named(name)
+    with pytest.raises(sj.FormatError, match=reason):
+        sj.schemes[fixture.scheme].convert(detected(fixture), to)
+
+
+def test_gpt_oss_becomes_ggufs_gate_and_up():
+    fixture = named("mxfp4-gpt-oss-gguf")
+    scheme = sj.schemes["mxfp4:gpt-oss"]
+    parts = detected(fixture)
+    both = scheme.deinterleave(parts)
+    for each, name in zip(both, ("gate", "up"), strict=True):
+        made = scheme.convert(each, "mxfp4:gguf")["weight"].numpy()
+        x = quants.dequantize(made, GGMLQuantizationType.MXFP4)
+        wanted = quants.dequantize(
+            fixture.converted["mxfp4:gguf"][name], GGMLQuantizationType.MXFP4
+        )
+        assert np.array_equal(x, wanted)
+    again = scheme.interleave(*both)
+    check_same(scheme.decode(again), scheme.decode(parts).numpy())
+    experts = scheme.unstack(parts)
+    assert len(experts) == 2
+    check_same(scheme.decode(experts[1]), scheme.decode(parts).numpy()[1])
+    check_same(scheme.decode(scheme.stack(experts)), scheme.decode(parts).numpy())
+
+
+def test_stacked_experts_have_global_scales_of_their_own():
+    scheme = sj.schemes["nvfp4:modelopt"]
+    experts = [scheme.encode(weights() * size) for size in (1, 3)]
+    both = scheme.stack(experts)
+    assert both["weight_scale_2"].shape == (2,)
+    for found, parts in zip(scheme.decode(both).numpy(), experts, strict=True):
+        check_same(np.ascontiguousarray(found), scheme.decode(parts).numpy())
+    with pytest.raises(sj.FormatError, match="weight_scale_2"):
+        scheme.interleave(*experts)
+    alone = [{k: x for k, x in parts.items() if k != "weight_scale_2"} for parts in experts]
+    with pytest.raises(sj.FormatError, match="weight_scale_2"):
+        scheme.stack(alone)
+
+
+def test_a_checkpoint_of_many_schemes():
+    names = ["awq-gemm", "nvfp4-ct", "bnb-fp4", "mxfp4-gpt-oss-down", "int4-ct-group32"]
+    tensors, wanted = {"model.norm.weight": np.ones(8, np.float32)}, []
+    for k, name in enumerate(names):
+        fixture = named(name)
+        tensors |= {f"layers.{k}.{part}": x for part, x in fixture.parts.items()}
+        wanted.append((f"layers.{k}", fixture.scheme))
+    found = sj.schemes.detect(tensors)
+    assert [(prefix, scheme) for prefix, scheme, _ in found] == wanted
+    assert (found.unclear, found.warnings) == ([], [])
+
+
+def test_nothing_is_guessed():
+    rows = np.zeros((128, 64), np.uint8)
+    fp8 = sj.cast(np.ones((128, 8), np.float32), "float8_e4m3fn")
+    both = {
+        "a.weight": rows[:, :32],
+        "a.weight_scale": fp8[:, :4],
+        "a.weight_scale_2": np.float32(0.1),
+    }
+    found = sj.schemes.detect({k: np.asarray(x) for k, x in both.items()})
+    assert found == []
+    assert [u.schemes for u in found.unclear] == [("nvfp4:modelopt", "nvfp4:comfyui")]
+    config = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+    found = sj.schemes.detect({k: np.asarray(x) for k, x in both.items()}, config)
+    assert [each.scheme for each in found] == ["nvfp4:modelopt"]
+    lone = {"b.weight": fp8, "c.weight_scale": np.ones(3), "d.qweight": np.zeros((4, 4), np.int32)}
+    found = sj.schemes.detect({**lone, "e.weight": np.ones((4, 4), np.float32)})
+    assert found == []
+    assert {name for u in found.unclear for name in u.names} == set(lone)
+    assert all(str(u).startswith(u.names[0]) for u in found.unclear)
+
+
+def test_what_contradicts_itself_is_warned_of():
+    scheme = sj.schemes["nvfp4:modelopt"]
+    gate, up = (scheme.encode(weights() * size) for size in (1, 2))
+    tensors = {
+        f"mlp.{n}_proj.{k}": x for n, p in (("gate", gate), ("up", up)) for k, x in p.items()
+    }
+    (text,) = sj.schemes.detect(tensors).warnings
+    assert "mlp.gate_proj" in text
+    assert "different global scales" in text
+    inverse = {**gate, "weight_scale_2": np.float32(1000).reshape(())}
+    (text,) = sj.schemes.detect({f"x.{k}": v for k, v in inverse.items()}).warnings
+    assert "reciprocal" in text
+    expert = named("deepseek-v4-expert").parts
+    raw = {"w1.weight": expert["weight"], "w1.scale": expert["scale"].view(np.uint8)}
+    (text,) = sj.schemes.detect(raw).warnings
+    assert "stored as uint8" in text
+    comfy = {f"y.{k}": v for k, v in named("nvfp4-comfyui").parts.items() if k != "comfy_quant"}
+    (text,) = sj.schemes.detect(comfy).warnings
+    assert "comfy_quant" in text
+    linear = {
+        **named("nvfp4-modelopt").parts,
+        "comfy_quant": named("nvfp4-comfyui").parts["comfy_quant"],
+    }
+    found = sj.schemes.detect({f"z.{k}": v for k, v in linear.items()})
+    assert found == []
+    assert "z.weight_scale" in found.unclear[0].names
+
+
+@pytest.mark.parametrize("name", sj.schemes)
+def test_parts_that_do_not_fit(name):
+    scheme = sj.schemes[name]
+    out = sj.Tensor.frombuffer(bytearray(b"\x07" * 64), "bfloat16", (4, 8))
+    for parts in (
+        {},
+        {"weight": np.zeros((4, 9), np.complex64)},
+        {"weights": np.zeros((4, 8), np.uint8)},
+        {"weight": np.zeros((), np.uint8), "weight_scale": np.zeros((), np.float32)},
+        {"weight": np.zeros((5, 7), np.uint8), "weight_scale_2": np.zeros((3, 3), np.float32)},
+        {"qweight": np.zeros((3, 5), np.int32), "scales": np.zeros((2, 2), np.float16)},
+    ):
+        with pytest.raises(sj.FormatError, match=name):
+            scheme.decode(parts, out=out)
+    assert out.tobytes() == b"\x07" * 64
+    for bad in (None, 7, [1]):
+        with pytest.raises(sj.DTypeError):
+            scheme.decode(bad)
+
+
+@pytest.mark.parametrize("name", sj.schemes)
+def test_what_is_encoded_is_decoded_and_stored_again(name):
+    scheme = sj.schemes[name]
+    x = weights(32, 512)
+    if all(form.rule is None for form in scheme.row.forms):
+        with pytest.raises(sj.FormatError, match="only decoded"):
+            scheme.encode(x)
+        return
+    parts = scheme.encode(x)
+    y = scheme.decode(parts, dtype="float32").numpy()
+    assert y.shape == x.shape
+    most = 8.5 if name.startswith("mxfp4") else 3.5  # of 40, which MX's rule makes 32
+    assert abs(y - x).max() < most
+    again = scheme.convert(parts, scheme)
+    assert again.keys() == parts.keys()
+    for key, part in parts.items():
+        check_same(again[key], part.numpy())
+
+
+@pytest.mark.parametrize(
+    "name", ["gptq", "awq", "bnb:nf4", "mxfp4:gpt-oss", "gguf:q5_1", "mxfp4:gguf"]
+)
+def test_weights_that_no_cache_holds(name):
+    """Codes of a few rows at a time are put in order, then scaled."""
+    case = SchemeCase("schemes", name, "bfloat16", (544, 8192), (0, 1))
+    base, out = case.source(), case.output()
+    case.ours(base, out)()
+    assert case.proved(base, out)
+
+
+def test_bad_arguments():
+    fixture = named("awq-gemm")
+    scheme = sj.schemes["awq"]
+    for given in (
+        {"dtype": "int8"},
+        {"rounding": "twice"},
+        {"group": 3},
+        {"bits": 0},
+        {"group_size": 48},
+    ):
+        with pytest.raises(sj.FormatError, match=r"awq|rounding"):
+            scheme.decode(fixture.parts, **given)
+    wrong = fixture.parts | {"scales": fixture.parts["scales"][:-1]}
+    with pytest.raises(sj.FormatError, match=r"awq: qzeros must|awq: scales must"):
+        scheme.decode(wrong)
+    with pytest.raises(sj.FormatError, match="'fp8:block'"):
+        sj.schemes["fp8:blok"]
+    assert "fp8:blok" not in sj.schemes
+    act_order = dict(named("gptq-4bit-act-order").parts)
+    act_order["g_idx"] = act_order["g_idx"] + 100
+    with pytest.raises(sj.FormatError, match="g_idx"):
+        sj.schemes["gptq"].decode(act_order)
+    state = dict(named("bnb-nf4").parts)
+    state["weight.quant_state.bitsandbytes__nf4"] = np.frombuffer(b"[1", np.uint8)
+    with pytest.raises(sj.FormatError, match="JSON"):
+        sj.schemes["bnb:nf4"].decode(state)
+    for x in (np.full((4, 32), np.inf, np.float32), np.zeros(32, np.float32)):
+        with pytest.raises(sj.FormatError):
+            sj.schemes["gguf:q8_0"].encode(x)
+    with pytest.raises(sj.FormatError, match="only decoded"):
+        sj.schemes["gguf:q6_k"].encode(np.zeros((1, 256), np.float32))
+    with pytest.raises(sj.DTypeError):
+        sj.schemes["gguf:q8_0"].encode(np.zeros((4, 32), np.int8))
+    with pytest.raises(sj.DTypeError):
+        sj.schemes.detect([1])
