@@ -257,8 +257,8 @@ def _tiles(plan: Plan, entry: int) -> Launch:
     """The kernel that transposes tiles, and converts them by the function at `entry`."""
     vector = load("memory").VECTOR
     tables, stage = plan.row.tables(plan, vector)
-    unit, _, *tags = plan.row.takes(plan, vector)
-    return _launch(plan.row.kernel, (*tables, unit, entry, *tags), stage, staged=True)
+    _, *tags = plan.row.takes(plan, vector)
+    return _launch(plan.row.kernel, (*tables, entry, *tags), stage, staged=True)
 
 
 def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:

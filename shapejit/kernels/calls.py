@@ -13,9 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from ..compilation import apart
 from . import llvm, reference
-from .jit import COMPILED
+from .jit import COMPILED, compile_apart
 from .llvm import Builder, Value, Values, emits
 
 _known: dict[object, int] = {}
@@ -28,7 +27,7 @@ def entry(function: Any, count: int, *tags: Any) -> int:
         # An omitted argument is a constant of the compiled kernel.
         kinds = (*(types.int64,) * count, *map(types.Omitted, tags))
         _known[key] = (
-            apart(_compiled, function, kinds)
+            compile_apart(_compiled, function, kinds)
             if COMPILED
             else reference.entry_of(lambda *arguments: function(*arguments, *tags))
         )

@@ -30,6 +30,11 @@ WIDTHS: dict[int, Any] = {
 COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
 
 
+def widest(width: int) -> Any:
+    """The tag of the widest element that fits into `width` bytes."""
+    return WIDTHS[min(16, 1 << (width.bit_length() - 1))]
+
+
 class Called(NamedTuple):
     """An argument that is a kernel ("module.function") of so many `ints`, called by its address."""
 
@@ -57,6 +62,7 @@ SPAN = 24  # ints of `span` before the positions of the loops
 # many a block takes, and how far apart columns lie in the source.
 ROWS, COLUMNS, STAGED = range(3)
 COUNT, START, INNER, STRIDE, BLOCK, STEP = range(6)
+UNIT = STEP  # of ROWS: the bytes of an element in the target
 # STAGED: whether the stage holds one run, where the columns' offsets on it start, how far
 # apart they are, whether rows pass through a buffer, and where that and the packed rows
 # lie behind the stage.

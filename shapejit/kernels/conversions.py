@@ -18,10 +18,9 @@ from llvmlite import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from ..compilation import apart
 from . import llvm, reference
 from .constants import LINE
-from .jit import COMPILED
+from .jit import COMPILED, compile_apart
 from .llvm import Builder, Value, emits
 from .number_vectors import Vector
 from .numbers import Conversion
@@ -38,7 +37,7 @@ def entry(conversion: Conversion) -> int:
     """What `convert` calls: the address of the compiled function."""
     found = _compiled.get(conversion)
     if found is None:
-        found = _compiled[conversion] = apart(_made, conversion)
+        found = _compiled[conversion] = compile_apart(_made, conversion)
     return found[0]
 
 

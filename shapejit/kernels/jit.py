@@ -59,12 +59,12 @@ def _compile(function: Kernel, nogil: bool) -> Kernel:
         # numba calls these for arguments whose types it does not know yet (which imports
         # numpy.ma), and for types that it has not compiled; then it runs what it got.
         for name in ("typeof_pyval", "_compile_for_args"):
-            setattr(compiled, name, partial(_compile_apart, getattr(compiled, name)))
+            setattr(compiled, name, partial(compile_apart, getattr(compiled, name)))
         compiled.get_call_template = partial(_unliteral, compiled.get_call_template)
     return cast(Kernel, compiled)
 
 
-def _compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
+def compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
     """Take a step of a compilation where no signal strikes: see `compilation`.
 
     Not for a caller that numba's lock belongs to, being called by something that numba

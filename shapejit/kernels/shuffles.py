@@ -6,13 +6,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..compilation import apart
 from . import llvm, reference
 from .bit_vectors import spaced
 from .constants import HIGH, LINE, LOW, SPAN, STREAMED, TENSOR
 from .conversions import Counted, machine_code
 from .copies import small_row, stream
-from .jit import COMPILED, Numbers, Table, kernel
+from .jit import COMPILED, Numbers, Table, compile_apart, kernel
 from .llvm import Builder, Value, emits
 from .memory import copy, prefetch
 from .networks import Network, exchanges
@@ -31,7 +30,7 @@ def entry(network: Network) -> int:
     """What `shuffle` calls: the address of the compiled function."""
     found = _compiled.get(network)
     if found is None:
-        found = _compiled[network] = apart(_made, network)
+        found = _compiled[network] = compile_apart(_made, network)
     return found[0]
 
 

@@ -30,6 +30,7 @@ from .constants import (
     STEP,
     STREAMED,
     TENSOR,
+    UNIT,
 )
 from .conversions import convert
 from .copies import small_row, stream
@@ -113,12 +114,12 @@ def convert_tile(
     own: int,
     low: int,
     some: int,
-    unit: int,
     entry: int,
     streamed: bool,
 ) -> None:
-    """`drain_tile` of `some` rows from `low` on that are converted to `unit` bytes each."""
-    made, limit = stage + tile[STAGED, MADE_AT], tile[ROWS, COUNT] * unit
+    """`drain_tile` of `some` rows from `low` on, which are converted."""
+    made, unit = stage + tile[STAGED, MADE_AT], tile[ROWS, UNIT]
+    limit = tile[ROWS, COUNT] * unit
     end = min((own + tile[ROWS, BLOCK]) * unit, limit)
     if tile[STAGED, DENSE] == 1:
         dst += offsets[columns]
@@ -205,18 +206,14 @@ def tiles(
     loops: Table,
     tile: Table,
     offsets: Numbers,
-    unit: int,
     entry: int,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose tiles of elements in registers, a block of rows and columns at a time.
-
-    Unless `entry` is 0, they are converted there, to `unit` bytes each.
-    """
+    """Transpose tiles of elements in registers, and convert them unless `entry` is 0."""
     size, streamed = size_of(width), work[STREAMED] != 0
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    over = LINE // unit if streamed else 0
+    over = LINE // tile[ROWS, UNIT] if streamed else 0
     table = offsets.ctypes.data
     buffered = streamed and tile[STAGED, BOUNCED] == 1
     buffer = stage + tile[STAGED, BUFFER_AT]
@@ -228,7 +225,7 @@ def tiles(
         src, rows = offset_at(tile, ROWS, p_low)
         src += source + s + q_low * size
         for _ in range(span[LOW], span[HIGH]):
-            own, low, p_count, q_count = p_own, p_low, p_high - p_low, q_high - q_low
+            own, low, count, some = p_own, p_low, p_high - p_low, q_high - q_low
             dst, columns = offset_at(tile, COLUMNS, q_low)
             dst += target + t
             place, where = dst + low * size, table + 8 * columns
@@ -238,38 +235,25 @@ def tiles(
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
             next_src, next_rows = offset_at(tile, ROWS, p_low)
             next_src += source + s + q_low * size
-            for i in range(0, p_count, step_p):
-                p = min(i, p_count - step_p)
+            for i in range(0, count, step_p):
+                p = min(i, count - step_p)
                 to, first = place + p * size, rows + p
                 # The source of the next block of rows, which may be the next tile's.
                 ahead, then = next_src, next_rows
-                if i + step_p < p_count:
+                if i + step_p < count:
                     ahead, then = src, first + step_p
                 if buffered:
                     transpose_buffered(
-                        src, first, to, where, q_count, ahead, offsets, then, buffer, width, pieces
+                        src, first, to, where, some, ahead, offsets, then, buffer, width, pieces
                     )
                 else:
-                    transpose_rows(
-                        src, first, to, where, q_count, ahead, offsets, then, width, pieces
-                    )
+                    transpose_rows(src, first, to, where, some, ahead, offsets, then, width, pieces)
             if entry != 0:
                 convert_tile(
-                    dst,
-                    stage,
-                    tile,
-                    offsets,
-                    columns,
-                    q_count,
-                    own,
-                    low,
-                    p_count,
-                    unit,
-                    entry,
-                    streamed,
+                    dst, stage, tile, offsets, columns, some, own, low, count, entry, streamed
                 )
             elif stage != 0:
-                drain_tile(dst, stage, tile, offsets, columns, q_count, own, low, size)
+                drain_tile(dst, stage, tile, offsets, columns, some, own, low, size)
             src, rows = next_src, next_rows
 
 

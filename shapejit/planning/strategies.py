@@ -7,9 +7,6 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from ..compilation import load
 from ..kernels.constants import (
     CODES_BLOCK,
     CODES_BYTES,
@@ -27,10 +24,11 @@ from ..kernels.constants import (
     WIDTHS,
     packing,
     per_byte,
+    widest,
 )
 from .box_tables import box_sides, most_bytes
 from .loops import Loop
-from .shuffles import MOST_BLOCKS, Shuffle
+from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
 from .tables import Sides, bit_sides, blocks, byte_sides, interleaved_sides, scattered_sides
 
 if TYPE_CHECKING:
@@ -103,17 +101,12 @@ def _codes_block(plan: Plan) -> int:
 def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
     """How far apart elements are picked, in which direction, their width, pieces of a vector."""
     step, pieces = plan.step, _even_pieces(plan.rows, plan.width, vector)
-    return COUNTS[abs(step)], _direction(step), _widest(plan.width), pieces
+    return COUNTS[abs(step)], _direction(step), widest(plan.width), pieces
 
 
 def _direction(step: int) -> Any:
     """The tag of the direction in which elements are picked: two bytes mean backwards."""
     return WIDTHS[2 if step < 0 else 1]
-
-
-def _widest(width: int) -> Any:
-    """The tag of the widest element that fits into `width` bytes."""
-    return WIDTHS[min(16, 1 << (width.bit_length() - 1))]
 
 
 def _pieces(nbytes: int, vector: int) -> Any:
@@ -161,45 +154,6 @@ def _box_weight(plan: Plan) -> int:
     return LARGE + most_bytes(plan.rows, plan.columns, plan.width)
 
 
-def _shuffle_of(plan: Plan) -> Shuffle:
-    assert plan.shuffle is not None
-    return plan.shuffle
-
-
-def _shuffle_loops(plan: Plan) -> Steps:
-    """The outer loops, and that over calls of the network's function."""
-    if _shuffle_of(plan).boxes:
-        return [*plan.loops[:-2]]
-    size, source, target = plan.loops[-1]
-    calls = -(-size // MOST_BLOCKS), MOST_BLOCKS * source, MOST_BLOCKS * target
-    return [*plan.loops[:-1], calls]
-
-
-def _shuffle_table(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    made = _shuffle_of(plan)
-    offsets, stage = made.sources + made.targets, 0
-    if made.boxes:
-        rows = tuple(made.pitch * k for k in range(len(made.targets)))
-        offsets, stage = made.sources + rows + made.targets, made.stage
-    return (plan.table, np.array(offsets, np.int64)), stage
-
-
-def _shuffled(plan: Plan, vector: int) -> Arguments:
-    """The network's function, the blocks of the last loop, those of a call, all steps."""
-    entry = load("shuffles").entry(_shuffle_of(plan).network)
-    ahead = plan.loops[-2][1:] if len(plan.loops) > 1 else (0, 0)
-    size, source, target = plan.loops[-1]
-    return entry, size, MOST_BLOCKS, source, target, *ahead
-
-
-def _box_shuffled(plan: Plan, vector: int) -> Arguments:
-    """The network's function, the loops within a box, and its rows."""
-    made = _shuffle_of(plan)
-    entry, written = load("shuffles").entry(made.network), made.network.written
-    rows = len(made.sources), len(made.targets), made.pitch, written, _widest(written)
-    return entry, *plan.loops[-2], *plan.loops[-1], *rows
-
-
 class Row(NamedTuple):
     """All that a strategy is.
 
@@ -216,7 +170,7 @@ class Row(NamedTuple):
 
     words: str
     kernel: str = ""
-    takes: Takes = lambda plan, vector: (_widest(plan.width),)
+    takes: Takes = lambda plan, vector: (widest(plan.width),)
     tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
@@ -251,30 +205,25 @@ class Strategy(Enum):
     ROWS = Row(
         "rows: runs that lie side by side in source and target",
         "copies.rows",
-        lambda plan, vector: (plan.width, _widest(plan.width)),
+        lambda plan, vector: (plan.width, widest(plan.width)),
         tables=_loops,
     )
     TILES = Row(
         "tiles: blocks transposed in registers",
         "tiles.tiles",
-        lambda plan, vector: (
-            plan.step or plan.width,
-            0,
-            _widest(plan.width),
-            _row_pieces(plan, vector),
-        ),
+        lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
         streams_gaps=True,
     )
     RUN_TILES = Row(
         "tiles of runs: short runs in another order",
         "tiles.run_tiles",
-        lambda plan, vector: (plan.width, plan.reach, _widest(plan.width)),
+        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
         streams_gaps=True,
     )
     SCATTER = Row(
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
-        lambda plan, vector: (plan.width, _widest(plan.width)),
+        lambda plan, vector: (plan.width, widest(plan.width)),
         sides=scattered_sides,
         streams_gaps=True,
     )
@@ -283,7 +232,7 @@ class Strategy(Enum):
         "gathers.interleave_rows",
         lambda plan, vector: (
             COUNTS[plan.step],
-            _widest(plan.width),
+            widest(plan.width),
             _even_pieces(plan.columns, plan.width, vector),
         ),
         sides=interleaved_sides,
@@ -305,7 +254,7 @@ class Strategy(Enum):
         lambda plan, vector: (
             plan.width,
             plan.reach,
-            _widest(plan.width),
+            widest(plan.width),
             WIDTHS[max(1, _lanes(plan, vector))],
         ),
         **_BOXES,
@@ -357,16 +306,16 @@ class Strategy(Enum):
     SHUFFLE = Row(
         "shuffle: blocks of narrow elements permuted in registers",
         "shuffles.shuffle_blocks",
-        _shuffled,
-        tables=_shuffle_table,
-        loops=_shuffle_loops,
+        shuffled,
+        tables=shuffle_table,
+        loops=shuffle_loops,
     )
     SHUFFLE_BOXES = Row(
         "boxes of narrow elements, permuted in registers",
         "shuffles.shuffle_boxes",
-        _box_shuffled,
-        tables=_shuffle_table,
-        loops=_shuffle_loops,
+        box_shuffled,
+        tables=shuffle_table,
+        loops=shuffle_loops,
         staged=True,
         streams_gaps=True,
         weight=lambda plan: LARGEST_TILE_OF_BITS,

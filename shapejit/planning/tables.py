@@ -108,7 +108,8 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
     made = buffer + LINE * (by_column.block * width + LINE)
-    tile = _tile(by_row, by_column, step, (int(dense), start, pitch, int(bounced), buffer, made))
+    steps = unit, step
+    tile = _tile(by_row, by_column, steps, (int(dense), start, pitch, int(bounced), buffer, made))
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
     # What is converted on the way: a row of the stage, or all of them.
     converted = (pitch // width + LINE) * unit * (by_column.block if dense else 1)
@@ -132,7 +133,7 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     buffer = -(-pitch * by_column.block // PAGE) * PAGE
     # A block of rows passes through a buffer of as many bytes as it has elements of codes.
     packed = buffer + LINE * BIT_COLUMNS
-    tile = _tile(by_row, by_column, 0, (dense, 0, pitch, 1, buffer, packed))
+    tile = _tile(by_row, by_column, (0, 0), (dense, 0, pitch, 1, buffer, packed))
     offsets = np.concatenate([by_row.offsets, by_column.offsets])
     return Sides(tile, offsets, packed + 8 * PAGE)
 
@@ -164,10 +165,14 @@ def _side(dims: Sequence[tuple[int, int]], block: int, margin: int) -> _Side:
 
 
 def _tile(
-    by_row: _Side, by_column: _Side, step: int, staged: tuple[int, int, int, int, int, int]
+    by_row: _Side,
+    by_column: _Side,
+    steps: tuple[int, int],
+    staged: tuple[int, int, int, int, int, int],
 ) -> NDArray[np.int64]:
     """The table whose words stand in `kernels.constants`."""
-    first = (by_row.size, 0, by_row.inner, by_row.stride, by_row.block, 0)
+    unit, step = steps
+    first = (by_row.size, 0, by_row.inner, by_row.stride, by_row.block, unit)
     start = len(by_row.offsets)
     second = (by_column.size, start, by_column.inner, by_column.stride, by_column.block, step)
     return np.array([first, second, staged], np.int64)

@@ -1,0 +1,54 @@
+"""What the kernels of networks take of a plan: see `shuffles`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..compilation import load
+from ..kernels.constants import widest
+from .shuffles import MOST_BLOCKS, Shuffle
+
+if TYPE_CHECKING:
+    from .plans import Plan
+
+
+def _shuffle_of(plan: Plan) -> Shuffle:
+    assert plan.shuffle is not None
+    return plan.shuffle
+
+
+def shuffle_loops(plan: Plan) -> list[tuple[int, ...]]:
+    """The outer loops, and that over calls of the network's function."""
+    if _shuffle_of(plan).boxes:
+        return [*plan.loops[:-2]]
+    size, source, target = plan.loops[-1]
+    calls = -(-size // MOST_BLOCKS), MOST_BLOCKS * source, MOST_BLOCKS * target
+    return [*plan.loops[:-1], calls]
+
+
+def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
+    """The loops, where parts of a block lie (source, stage, target), and the bytes of a stage."""
+    made = _shuffle_of(plan)
+    offsets, stage = made.sources + made.targets, 0
+    if made.boxes:
+        rows = tuple(made.pitch * k for k in range(len(made.targets)))
+        offsets, stage = made.sources + rows + made.targets, made.stage
+    return (plan.table, np.array(offsets, np.int64)), stage
+
+
+def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
+    """The network's function, the blocks of the last loop, those of a call, all steps."""
+    entry = load("shuffles").entry(_shuffle_of(plan).network)
+    ahead = plan.loops[-2][1:] if len(plan.loops) > 1 else (0, 0)
+    size, source, target = plan.loops[-1]
+    return entry, size, MOST_BLOCKS, source, target, *ahead
+
+
+def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
+    """The network's function, the loops within a box, and its rows."""
+    made = _shuffle_of(plan)
+    entry, written = load("shuffles").entry(made.network), made.network.written
+    rows = len(made.sources), len(made.targets), made.pitch, written, widest(written)
+    return entry, *plan.loops[-2], *plan.loops[-1], *rows
