@@ -137,6 +137,21 @@ def test_shards_are_one_mapping(shards):
     assert repr(found) == f"<3 tensors of {path}>"
 
 
+def test_a_snapshot_of_the_hub_cache_links_to_its_blobs(shards, tmp_path):
+    hub = tmp_path / "models--a--b"
+    snapshot, blobs = hub / "snapshots" / "0a1b", hub / "blobs"
+    snapshot.mkdir(parents=True)
+    os.rename(shards, blobs)
+    for name in os.listdir(blobs):
+        (snapshot / name).symlink_to(f"../../blobs/{name}")
+    assert list(sj.load_file(snapshot)) == ["c", "a", "b"]
+    os.rename(blobs / "2.safetensors", hub / "2.safetensors")
+    (snapshot / "2.safetensors").unlink()
+    (snapshot / "2.safetensors").symlink_to("../../2.safetensors")
+    with pytest.raises(sj.FileFormatError, match="leads out"):
+        sj.load_file(snapshot)
+
+
 @pytest.mark.parametrize(
     ("places", "tensor", "reason"),
     [

@@ -46,7 +46,8 @@ def inside(folder: str, location: str, tensor: str) -> str:
     """The file that `location` names, relative to the model's folder, all links followed.
 
     `tensor` is what errors call it. Raises FileFormatError where the file is not in
-    the folder: absolute, `..`, or by a symbolic link.
+    the folder: absolute, `..`, or by a symbolic link; but a snapshot of Hugging Face's
+    hub cache consists of links into the folder "blobs" beside "snapshots".
     """
     path = os.path.join(folder, location)
     if not location or "\0" in location:
@@ -55,6 +56,9 @@ def inside(folder: str, location: str, tensor: str) -> str:
         raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
     home = os.path.realpath(folder or os.curdir)
     found = os.path.realpath(os.path.join(home, location))
-    if found == home or os.path.commonpath([home, found]) != home:
+    snapshots, _ = os.path.split(home)
+    cached = os.path.basename(snapshots) == "snapshots"
+    homes = [home, os.path.join(os.path.dirname(snapshots), "blobs")][: 1 + cached]
+    if not any(found != h and os.path.commonpath([h, found]) == h for h in homes):
         raise FileFormatError(path, tensor, "its location leads out of the model's folder")
     return found
