@@ -67,6 +67,15 @@ def test_short_dims(kind, small):
     assert Strategy.BOXES in met or not COMPILED
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_several_elements_at_one_place(kind, small):
+    """Broadcasts, and windows that overlap."""
+    x = np.ndarray((11, 18), kind, dirty(11 * 18 * np.dtype(kind).itemsize))[::-1].T
+    windows = np.lib.stride_tricks.sliding_window_view(x, 7, axis=0)
+    for view in (np.broadcast_to(x, (2, 18, 11)), windows.transpose(0, 2, 1), windows):
+        assert sj.ascontiguous(view).tobytes() == view.tobytes()
+
+
 @pytest.mark.parametrize("at_end", [False, True])
 def test_no_byte_beside_the_source_is_read(at_end):
     run_alone(

@@ -199,3 +199,15 @@ def test_any_length_of_dim_0():
         program([1, 2])
     with pytest.raises(sj.DTypeError):
         sj.plan((3, None), "uint8", fn)
+
+
+class Short(list):
+    """A list that says it is longer."""
+
+    def __len__(self):
+        return 3
+
+
+def test_a_shape_is_what_its_items_are():
+    assert sj.plan(Short(), "int8", lambda t: t).shape == ()
+    assert sj.plan(Short([None]), "int8", lambda t: t)(np.zeros(3, np.int8)).shape == (3,)

@@ -57,11 +57,13 @@ def box_at(rows: Sequence[Loop], columns: Sequence[Loop], width: int) -> Box:
 
 
 def windows(columns: Offsets, width: int) -> Offsets | None:
-    """Where pieces of 16 bytes begin that hold all columns; None: they lie between elements.
+    """Where pieces of 16 bytes begin that hold all columns; None where they cannot.
 
-    The last one reaches back where there is room, so that nothing behind is read.
+    Columns that lie between elements, or several at one place (of a broadcast, of windows
+    that overlap): a piece has room for one. The last piece reaches back where there is
+    room, so that nothing behind is read.
     """
-    if ((columns - columns[0]) % width).any():
+    if ((columns - columns[0]) % width).any() or not np.diff(columns).all():
         return None
     last = max(int(columns[0]), int(columns[-1]) + width - PIECE)
     starts, at = [], 0

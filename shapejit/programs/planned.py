@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
-from ..arrays import is_a, plain
+from ..arrays import is_a, is_sequence, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
 from ..layout import checked_shape
@@ -54,8 +54,8 @@ def plan(
       one thread
     """
     kind = fixed_width(dtype)
-    if isinstance(shape, Sequence) and shape and shape[0] is None:
-        return FreeProgram(checked_shape(shape[1:], "the shape", "plan"), kind, fn)
+    if is_sequence(shape) and next(iter(shape), 0) is None:
+        return FreeProgram(checked_shape(tuple(shape)[1:], "the shape", "plan"), kind, fn)
     return _traced(checked_shape(shape, "the shape", "plan"), kind, fn)
 
 

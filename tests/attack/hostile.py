@@ -14,6 +14,8 @@ ALLOWED = (TypeError, ValueError, sj.ShapeJitError)
 REFUSED = object()  # what `tried` gives where an allowed error was raised
 LONGEST = 20_000  # characters of a message
 
+NUMPYS_RANK = 64
+
 
 def tried(call, *more):
     """What the call returns; REFUSED if it raises what it may."""
@@ -97,7 +99,7 @@ def sizes_alone(random):
     kind = random.choice(DTYPES)
     calls = [
         lambda: sj.Tensor.frombuffer(memory, kind, shape).tobytes(),
-        lambda: sj.plan(shape, kind, lambda t: t.flip()).nbytes,
+        lambda: repr(sj.plan(shape, kind, lambda t: t.flip())),
         lambda: sj.resolve(shape, request),
         lambda: sj.resolve((2, 3), sj.onnx.request(shape)),
         lambda: sj.resolve((2, 3), sj.openvino.request(shape, special_zero=token(random))),
@@ -130,7 +132,7 @@ def axes(random):
     ]
     made = tried(random.choice(calls))
     assert made is REFUSED or type(made) is type(k.x)
-    if made is not REFUSED and made.size < 10**6:
+    if made is not REFUSED and made.size < 10**6 and made.ndim < NUMPYS_RANK:
         codes_in(made, sj.dtype(k.x.dtype))
     k.memory.check_unchanged()
 

@@ -115,7 +115,7 @@ def sequence(random, items):
 def set_or_list(items):
     try:
         return set(items)
-    except TypeError:
+    except (TypeError, OverflowError):  # a NumPy integer beside a larger one
         return list(items)
 
 
