@@ -28,11 +28,15 @@ LIMITS = {
 SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
 BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 
+# Casts of transposed sources go by tiles, or in boxes.
+TILES_FROM = {"by size": casts.TILES_FROM, "boxes": NEVER}
+
 
 def use(kind):
     """From now on, plans are made with these limits."""
     vars(planner).update(LIMITS[kind])
     vars(casts).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
+    casts.TILES_FROM = TILES_FROM.get(kind, 0)
     vars(boxes).update(BOXES)
     forget_plans()
 

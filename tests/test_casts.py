@@ -478,6 +478,22 @@ def test_any_view(case, kernels):
         getattr(attack, case)(random.Random(seed), names)
 
 
+@pytest.mark.parametrize("target", ["float32", "bfloat16", "float8_e4m3fn", "float64"])
+@pytest.mark.parametrize("source", ["float64", "float32", "bfloat16", "int8"])
+def test_transposed_sources(source, target, kernels):
+    """Tiles are converted on their way out: whole ones and cut ones, narrower and wider."""
+    for shape in ((16, 64), (33, 17), (300, 70), (71, 700), (5, 40, 33)):
+        count = int(np.prod(shape))
+        x = sj.cast(np.resize(np.arange(-90, 91) / 4, count).reshape(shape), source)
+        for view in (x.T, x[::-1].T, x.T[::-1], np.swapaxes(x, -1, -2)):
+            memory = np.full(view.size * sj.dtype(target).numpy.itemsize + 130, 0xAB, np.uint8)
+            out = memory[65:-65].view(sj.dtype(target).numpy).reshape(view.shape)
+            sj.cast(view, target, out=out)
+            assert out.tobytes() == sj.cast(view.copy(), target).tobytes()
+            assert (memory[:65] == 0xAB).all()
+            assert (memory[-65:] == 0xAB).all()
+
+
 def test_outputs_that_overlap_the_source():
     """Refused, with nothing written, or exact."""
     memory = np.arange(4000, dtype=np.float32).view(np.uint8)

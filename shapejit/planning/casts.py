@@ -28,6 +28,7 @@ SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
+TILES_FROM = BOXES_FROM  # bytes of source and result; a box of fewer stays in a cache
 
 
 def cast_plan(
@@ -88,7 +89,7 @@ def _made(
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= BOXES_FROM
+        if scales is None and total >= TILES_FROM
         else None,
     )
 
