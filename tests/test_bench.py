@@ -559,7 +559,9 @@ def test_the_busy_suite(capsys, monkeypatch):
         return started[-1]
 
     monkeypatch.setattr(spinning.subprocess, "Popen", process)
-    out, _ = bench("--suite", "busy", "--size", "0.01", "--case", "MiB-1|map", capsys=capsys)
+    out, _ = bench(
+        "--suite", "busy", "--size", "0.01", "--case", "transposed-1MiB|map", capsys=capsys
+    )
     assert "time over one thread of its own" in out
     assert "at most 1.15x" in out
     assert started

@@ -56,26 +56,25 @@ def _channels(nbytes: int, size: float) -> Work:
 
 
 def _arrays(count: int, nbytes: int, size: float) -> list[NDArray[Any]]:
-    """Transposed arrays of float32."""
     shape = max(1, int(size * nbytes) // 1024), 256
-    return [_filled(shape, "float32").T for _ in range(count)]
+    return [_filled(shape, "float32") for _ in range(count)]
 
 
 def _joined(ours: Callable[..., Any], numpys: Callable[..., Any], size: float) -> Work:
-    arrays = [x.T for x in _arrays(16, 4 * _MIB, size)]
+    arrays = _arrays(16, 4 * _MIB, size)
     made = numpys(arrays)
     out = np.ones_like(made)
     return _work(partial(ours, arrays, out=out), partial(numpys, arrays, out=made), [out], [made])
 
 
 def _many(size: float) -> tuple[list[NDArray[Any]], list[NDArray[Any]], Way]:
-    """64 transposed arrays of 256 KiB, what NumPy makes of them, and how."""
+    """64 arrays of 256 KiB, what NumPy makes of them transposed, and how."""
     arrays = _arrays(64, 256 * _KIB, size)
-    made = [np.ones(x.shape, x.dtype) for x in arrays]
+    made = [np.ones(x.T.shape, x.dtype) for x in arrays]
 
     def loop() -> None:
         for to, x in zip(made, arrays, strict=True):
-            np.copyto(to, x)
+            np.copyto(to, x.T)
 
     return arrays, made, loop
 
@@ -83,15 +82,15 @@ def _many(size: float) -> tuple[list[NDArray[Any]], list[NDArray[Any]], Way]:
 def _reshaped(size: float) -> Work:
     arrays, made, loop = _many(size)
     outs = [np.ones(x.size, x.dtype) for x in arrays]
-    return _work(lambda: reshape_batch(arrays, (-1,), out=outs), loop, outs, made)
+    views = [x.T for x in arrays]
+    return _work(lambda: reshape_batch(views, (-1,), out=outs), loop, outs, made)
 
 
 def _mapped(size: float) -> Work:
     arrays, made, loop = _many(size)
-    tensors = [x.T for x in arrays]
-    program = plan(tensors[0].shape, "float32", lambda t: t.T)
-    slab = np.ones((len(tensors), *program.shape), np.float32)
-    return _work(lambda: program.map(tensors, out=slab), loop, list(slab), made)
+    program = plan(arrays[0].shape, "float32", lambda t: t.T)
+    slab = np.ones((len(arrays), *program.shape), np.float32)
+    return _work(lambda: program.map(arrays, out=slab), loop, list(slab), made)
 
 
 _SIZES = {

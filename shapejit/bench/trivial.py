@@ -7,7 +7,7 @@ from numba import njit, prange
 from numpy.typing import NDArray
 
 
-@njit(nogil=True, parallel=True, cache=True)  # type: ignore[untyped-decorator]  # numba
+@njit(nogil=True, parallel=True, cache=True)  # type: ignore[untyped-decorator]  # numba is not type-checked
 def trivial(source: int, target: int, table: NDArray[np.int64], count: int) -> None:
     """One store an iteration; the arguments are of the kinds that kernels take."""
     for i in prange(count):

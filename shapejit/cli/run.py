@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     with suppress(AttributeError):
         # A name that the terminal's encoding lacks is shown escaped.
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a TextIO may lack it
     try:
         args = parse(None if argv is None else list(argv))
     except SystemExit as done:  # --help, --version

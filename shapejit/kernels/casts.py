@@ -88,7 +88,8 @@ def fetched(
         ahead = begin
         if unit + 1 < high:
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
-        to, plan = stage + spots[FETCHED], fetch.ctypes.data + 0
+        to = stage + spots[FETCHED]
+        plan = fetch.ctypes.data + 0  # an int64: for another type `put` would be compiled again
         put(begin, to, plan, position, 0, 0, ahead - begin, movers)
         begin = stage + spots[FETCHED]
     return begin

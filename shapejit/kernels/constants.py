@@ -43,7 +43,7 @@ class Called(NamedTuple):
     tags: tuple[Any, ...]
 
 
-def packing(width: int) -> tuple[Called, Called]:
+def coders(width: int) -> tuple[Called, Called]:
     """What unpacks and packs elements of `width` bits."""
     tags = (COUNTS[width],)
     return Called("codes.unpack", 4, tags), Called("codes.pack", 3, tags)

@@ -30,30 +30,32 @@ WIDE = 4
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
-_compiled: dict[Conversion, tuple[int, Any]] = {}
-
 
 def entry(conversion: Conversion) -> int:
     """What `convert` calls: the address of the compiled function."""
-    found = _compiled.get(conversion)
-    if found is None:
-        found = _compiled[conversion] = compile_apart(_made, conversion)
-    return found[0]
-
-
-def _made(conversion: Conversion) -> tuple[int, Any]:
     if not COMPILED:
-        return reference.entry(conversion), None
-    return machine_code(NAME, SIGNATURE, lambda function: _function(function, conversion))
+        return reference.entry(conversion)
+    return machine_code(NAME, SIGNATURE, _function, conversion)
 
 
-def machine_code(name: str, kind: Any, write: Callable[[Any], None]) -> tuple[int, Any]:
-    """The address of a function of this type, and what owns its code; `write` fills it in."""
+_compiled: dict[tuple[str, Any], tuple[int, Any]] = {}  # addresses, and what owns the code
+
+
+def machine_code(name: str, kind: Any, write: Callable[[Any, Any], None], what: Any) -> int:
+    """The address of a function of this type, made once: `write(function, what)` fills it in."""
+    if (name, what) not in _compiled:
+        _compiled[name, what] = compile_apart(_machine_code, name, kind, write, what)
+    return _compiled[name, what][0]
+
+
+def _machine_code(
+    name: str, kind: Any, write: Callable[[Any, Any], None], what: Any
+) -> tuple[int, Any]:
     library = cpu_target.target_context.codegen().create_library(name)
     module = library.create_ir_module(name)
     function = ir.Function(module, kind, name)
     function.linkage = "external"
-    write(function)
+    write(function, what)
     with global_compiler_lock:
         library.add_ir_module(module)
         library.finalize()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -231,6 +232,7 @@ def call(entry: int, arguments: tuple[int, ...]) -> Any:
     return _entries[int(entry)](*map(int, arguments))
 
 
+@cache
 def entry(conversion: Conversion) -> int:
     """What stands for the function of a conversion."""
     return entry_of(plain(conversion))
@@ -241,6 +243,7 @@ def convert(entry: int, *arguments: int) -> None:
     call(entry, arguments)
 
 
+@cache
 def network_entry(network: Network) -> int:
     """What stands for the function of a network."""
     return entry_of(runner(network))

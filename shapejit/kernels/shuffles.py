@@ -11,7 +11,7 @@ from .bit_vectors import spaced
 from .constants import HIGH, LINE, LOW, SPAN, STREAMED, TENSOR
 from .conversions import Counted, machine_code
 from .copies import small_row, stream
-from .jit import COMPILED, Numbers, Table, compile_apart, kernel
+from .jit import COMPILED, Numbers, Table, kernel
 from .llvm import Builder, Value, emits
 from .memory import copy, prefetch
 from .networks import Network, exchanges
@@ -23,21 +23,12 @@ NAME = "shapejit_shuffle"
 # steps to what is asked for in both
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 8)
 
-_compiled: dict[Network, tuple[int, Any]] = {}
-
 
 def entry(network: Network) -> int:
     """What `shuffle` calls: the address of the compiled function."""
-    found = _compiled.get(network)
-    if found is None:
-        found = _compiled[network] = compile_apart(_made, network)
-    return found[0]
-
-
-def _made(network: Network) -> tuple[int, Any]:
     if not COMPILED:
-        return reference.network_entry(network), None
-    return machine_code(NAME, SIGNATURE, lambda function: _write(function, network))
+        return reference.network_entry(network)
+    return machine_code(NAME, SIGNATURE, _write, network)
 
 
 def _write(function: Any, network: Network) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, packing
+from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, coders
 from ..layout import Layout
 from ..lazy import cached_property
 from .plans import Plan
@@ -102,8 +102,8 @@ class CastPlan:
         """What the kernel of packed elements takes beside that of bytes."""
         inner = np.array([dim[:3] for dim in self.inner], np.int64)
         fetches = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
-        unpacks = packing(self.source_bits)[0] if fetches else 0
-        packs = packing(self.unit)[1] if self.unit < 8 else 0
+        unpacks = coders(self.source_bits)[0] if fetches else 0
+        packs = coders(self.unit)[1] if self.unit < 8 else 0
         return inner, self.reach, self.source_bits, fetches, unpacks, packs
 
     @property

@@ -102,5 +102,4 @@ class Plan:
     @cached_property
     def sides(self) -> Sides:
         """Rows and columns of a tile, as tables."""
-        unit = (self.step,) if self.strategy is Strategy.TILES else ()
-        return self.row.sides(self.rows, self.columns, self.width, *unit)
+        return self.row.sides(self)

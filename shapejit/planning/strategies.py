@@ -22,7 +22,7 @@ from ..kernels.constants import (
     STAGE_BYTES,
     STAGED,
     WIDTHS,
-    packing,
+    coders,
     per_byte,
     widest,
 )
@@ -87,7 +87,7 @@ def _bit_pieces(plan: Plan, vector: int) -> Any:
 def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
     outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
     tags = COUNTS[turns], COUNTS[abs(step)], _direction(step)
-    block, calls = _codes_block(plan), packing(plan.width)
+    block, calls = _codes_block(plan), coders(plan.width)
     return (plan.reach, outer, per_row, block, plan.unit, plan.width, *calls, *tags)
 
 
@@ -174,7 +174,7 @@ class Row(NamedTuple):
     tables: Tables = _tile
     staged: bool = False
     loops: Callable[[Plan], Steps] = _tile_loops
-    sides: Callable[..., Sides] = byte_sides
+    sides: Callable[[Plan], Sides] = lambda plan: byte_sides(plan.rows, plan.columns, plan.width)
     units: Callable[[Plan], int] = _iterations
     weight: Callable[[Plan], int] = lambda plan: LARGE
     bits: bool = False
@@ -212,6 +212,7 @@ class Strategy(Enum):
         "tiles: blocks transposed in registers",
         "tiles.tiles",
         lambda plan, vector: (0, widest(plan.width), _row_pieces(plan, vector)),
+        sides=lambda plan: byte_sides(plan.rows, plan.columns, plan.width, plan.step),
         streams_gaps=True,
     )
     RUN_TILES = Row(
@@ -224,7 +225,7 @@ class Strategy(Enum):
         "scatter: runs in the source's order, to a few places",
         "scatters.scatter",
         lambda plan, vector: (plan.width, widest(plan.width)),
-        sides=scattered_sides,
+        sides=lambda plan: scattered_sides(plan.rows, plan.columns, plan.width),
         streams_gaps=True,
     )
     INTERLEAVE = Row(
@@ -235,7 +236,7 @@ class Strategy(Enum):
             widest(plan.width),
             _even_pieces(plan.columns, plan.width, vector),
         ),
-        sides=interleaved_sides,
+        sides=lambda plan: interleaved_sides(plan.rows, plan.columns, plan.width),
         vectors=True,
     )
     PICK = Row(
@@ -283,7 +284,7 @@ class Strategy(Enum):
         "bit_tiles.bit_tiles",
         lambda plan, vector: (COUNTS[plan.width], _bit_pieces(plan, vector)),
         staged=True,
-        sides=bit_sides,
+        sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,
         **_BITS,
     )
