@@ -92,8 +92,7 @@ def _run(
         if not stage_bytes:
             launch.kernel(places, work, span, 0, *launch.arguments)
             return
-        stage = _taken_stage(stage_bytes)
-        begin = -(-address_of(stage) // PAGE) * PAGE + PAGE
+        stage, begin = stage_memory(stage_bytes)
         launch.kernel(places, work, span, begin, *launch.arguments)
         _stages.free = stage
 
@@ -109,16 +108,16 @@ def _run(
         _ran.add(launch.key)
 
 
-def _taken_stage(nbytes: int) -> NDArray[np.uint8]:
-    """Memory for a stage of whole pages; a page before it is free: short blocks reach back.
+def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:
+    """Memory with a stage of so many bytes, and the address where that begins.
 
-    It is this thread's own until it is given back. A nested call, as of a signal's
-    handler, takes memory of its own.
+    The page before it is free: short blocks reach back. The memory is this thread's own
+    until it is given back. A nested call, as of a signal's handler, takes memory of its own.
     """
     stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
     if stage is None or stage.size < nbytes + 2 * PAGE:
         stage = np.empty(nbytes + 2 * PAGE, np.uint8)
-    return stage
+    return stage, -(-address_of(stage) // PAGE) * PAGE + PAGE
 
 
 class Launch(NamedTuple):
@@ -155,9 +154,8 @@ def _launch(
 ) -> Launch:
     function = _named(kernel)
     arguments = tuple(_called(a) if isinstance(a, Called) else a for a in arguments)
-    whole_pages = -(-stage // PAGE) * PAGE + PAGE * bool(stage)
     types = (len(a) if isinstance(a, tuple) else type(a) for a in arguments)
-    return Launch(function, arguments, whole_pages, staged, bits, (function, *types))
+    return Launch(function, arguments, stage, staged, bits, (function, *types))
 
 
 def _named(kernel: str) -> Callable[..., Any]:

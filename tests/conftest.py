@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import guarded
 import loops
 import pytest
 from hypothesis import settings
@@ -12,6 +13,8 @@ collect_ignore_glob = ["fixtures/*"]
 # A first call compiles: time says nothing about an example.
 settings.register_profile("shapejit", deadline=None)
 settings.load_profile("shapejit")
+
+guarded.guard_stages()
 
 
 @pytest.fixture(params=["serial", "parallel", "streamed"])

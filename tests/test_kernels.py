@@ -63,6 +63,17 @@ def test_tiles_at_every_edge(width, rows, kernels):
             assert sj.ascontiguous(view).tobytes() == view.tobytes()
 
 
+@pytest.mark.parametrize("width", [1, 2, 8])
+def test_rows_that_vectors_do_not_fill(width, kernels):
+    """Rows of a few elements that are picked, take turns, or are turned around in groups."""
+    raw = np.random.default_rng(0).integers(0, 256, 90 * 12 * 37 * width + 3, np.uint8)
+    x = np.ndarray((90, 12, 37), WIDTHS[width], raw.data, 3)
+    picked = x[:, ::3, :33:2], x[::2, :, 20:1:-1], x[:, 1::3, ::3]
+    turned = x[:, :, :16].reshape(90, 12, 16 // width, width)[..., ::-1]
+    for view in (*picked, x[:, :3].transpose(0, 2, 1), x[:, :2].transpose(0, 2, 1), turned):
+        assert sj.ascontiguous(view).tobytes() == view.tobytes()
+
+
 def test_many_tiny_dims(kernels):
     x = np.arange(1 << 12, dtype=np.float32).reshape((2,) * 12)
     view = x.transpose([*range(0, 12, 2), *range(1, 12, 2)])

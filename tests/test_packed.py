@@ -5,8 +5,7 @@ packed again, one bit at a time. Buffers have bytes beside them that must stay a
 they are, and dirt in every bit that means nothing.
 """
 
-import ctypes
-import mmap
+import ctypes  # noqa: F401 (for scripts)
 import os
 import platform
 import subprocess
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from guarded import guard_stages, guarded  # noqa: F401 (for scripts)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from views import dirt, packed_bytes, shape_of, step_of, stepped, tensor_stepped
@@ -327,34 +327,26 @@ def test_every_strategy_is_met(width):
 
 # Memory that ends where the tensor ends
 
-PAGE = mmap.PAGESIZE
-
 
 class Guarded:
-    """Memory between pages that nobody may touch: the process ends where one is."""
+    """Memory beside which no byte may be touched."""
 
     def __init__(self, at_end):
         self.at_end = at_end
-        self.maps = []
 
     def __call__(self, nbytes):
         """Dirty memory that ends where the page behind it begins, or begins with its own."""
-        inner = -(-max(nbytes, 1) // PAGE) * PAGE
-        memory = mmap.mmap(-1, inner + 2 * PAGE)
-        self.maps.append(memory)
-        first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        lead = PAGE + (inner - nbytes if self.at_end else 0)
-        place = np.frombuffer(memory, np.uint8)[lead : lead + nbytes]
+        pages = guarded(nbytes)
+        lead = pages.size - nbytes if self.at_end else 0
+        place = pages[lead : lead + nbytes]
         place[...] = dirt(nbytes, nbytes)
-        for guard in (first, first + PAGE + inner):
-            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(guard), PAGE, 0) == 0
         return place, lambda: True
 
 
 def run_alone(code, **environment):
     """A script in a process of its own, which may end as it likes: it must end well."""
     start = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    start += "import loops\nfrom test_packed import *\n"
+    start += "import loops\nfrom test_packed import *\nguard_stages()\n"
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", start + code],
         env={**os.environ, **environment},

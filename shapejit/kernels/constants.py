@@ -27,7 +27,7 @@ WIDTHS: dict[int, Any] = {
     8: np.uint64(0),
     16: 0j,
 }
-COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, 16)}
+COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, PIECE + 1)}
 
 
 def widest(width: int) -> Any:

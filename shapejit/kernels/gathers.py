@@ -99,22 +99,26 @@ def interleave_rows(
     loops: Table,
     tile: Table,
     offsets: Numbers,
+    row: int,
     factor: Any,
     width: Any,
     pieces: Any,
 ) -> None:
     """`tiles` of a few rows, which take turns element by element in the target.
 
-    The columns of a tile lie side by side in source and target.
+    The columns of a tile lie side by side in source and target, `row` of them at a time:
+    a block has whole ones of these, or a part of the only one.
     """
     size = size_of(width) * len(factor)
     each = PIECE // size_of(width) * size_of(pieces)
     rows = offsets.ctypes.data
     while next_block(places, work, span, stage, loops, tile, COLUMNS, size, each):
         src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
-        for i in range(0, count, each):
-            q = min(i, count - each)
-            interleave(src + offsets[first + q], rows, dst + q * size, factor, width, pieces)
+        length = min(row, count)
+        for start in range(0, count, length):
+            for i in range(0, length, each):
+                q = start + min(i, length - each)
+                interleave(src + offsets[first + q], rows, dst + q * size, factor, width, pieces)
 
 
 @kernel
@@ -126,19 +130,25 @@ def pick_rows(
     loops: Table,
     tile: Table,
     offsets: Numbers,
+    row: int,
     apart: Any,
     direction: Any,
     width: Any,
     pieces: Any,
 ) -> None:
-    """Copy blocks of rows whose elements lie a few apart in the source, or backwards."""
+    """Copy blocks of rows of `row` elements that lie a few apart in the source, or backwards.
+
+    A block has whole rows, or a part of the only one.
+    """
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
     while next_block(places, work, span, stage, loops, tile, ROWS, size, each):
         src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
-        for i in range(0, count, each):
-            p = min(i, count - each)
-            pick(src + offsets[first + p], dst + p * size, apart, direction, width, pieces)
+        length = min(row, count)
+        for start in range(0, count, length):
+            for i in range(0, length, each):
+                p = start + min(i, length - each)
+                pick(src + offsets[first + p], dst + p * size, apart, direction, width, pieces)
 
 
 @kernel
@@ -152,16 +162,18 @@ def turn_rows(
     offsets: Numbers,
     count: Any,
     width: Any,
+    pieces: Any,
 ) -> None:
     """Copy blocks of groups of `count` elements, each group in the other order."""
     size, group = size_of(width), len(count) * size_of(width)
+    vector = PIECE * size_of(pieces)
     while next_block(places, work, span, stage, loops, tile, ROWS, group, 1):
         src, dst, nbytes = span[SRC] + offsets[span[FIRST]], span[DST], span[LENGTH] * group
         done = 0
-        # 16 bytes hold whole groups and a rest, which the next store writes again.
-        while done + PIECE <= nbytes:
-            turn_groups(src + done, dst + done, count, width)
-            done += PIECE // group * group
+        # A vector holds whole groups and a rest, which the next store writes again.
+        while done + vector <= nbytes:
+            turn_groups(src + done, dst + done, count, width, pieces)
+            done += vector // group * group
         while done < nbytes:
             for i in range(len(count)):
                 move(dst + done + i * size, src + done + group - (i + 1) * size, width)

@@ -136,21 +136,22 @@ def pick(src: int, dst: int, apart: Any, direction: Any, width: Any, pieces: Any
         move(dst + j * size, src + j * step * size, width)
 
 
-def turned(count: int, size: int) -> list[int]:
-    """Where each of 16 bytes comes from when groups of `count` elements are turned around."""
-    order = list(range(PIECE))
+def turned(count: int, size: int, nbytes: int) -> list[int]:
+    """Where each of `nbytes` comes from when groups of `count` elements are turned around."""
+    order = list(range(nbytes))
     group = count * size
-    for start in range(0, PIECE - group + 1, group):
+    for start in range(0, nbytes - group + 1, group):
         for i in range(count):
             for byte in range(size):
                 order[start + i * size + byte] = start + (count - 1 - i) * size + byte
     return order
 
 
-def turn_groups(src: int, dst: int, count: Any, width: Any) -> None:
-    """Copy 16 bytes with the elements of each whole group in the other order."""
-    piece = ctypes.string_at(int(src), PIECE)
-    _write(dst, bytes(piece[at] for at in turned(len(count), size_of(width))))
+def turn_groups(src: int, dst: int, count: Any, width: Any, pieces: Any) -> None:
+    """Copy pieces of 16 bytes with the elements of each whole group in the other order."""
+    nbytes = PIECE * size_of(pieces)
+    read = ctypes.string_at(int(src), nbytes)
+    _write(dst, bytes(read[at] for at in turned(len(count), size_of(width), nbytes)))
 
 
 def _write(dst: int, content: bytes) -> None:

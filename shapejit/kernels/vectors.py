@@ -116,10 +116,13 @@ def pick(
 
 
 @emits()
-def turn_groups(builder: Builder, src: Value, dst: Value, count: Tag, width: Tag) -> None:
-    """Copy 16 bytes with the elements of each whole group of `count` in the other order."""
-    loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, PIECE))
-    order = turned(count.count, llvm.size(width))
+def turn_groups(
+    builder: Builder, src: Value, dst: Value, count: Tag, width: Tag, pieces: Tag
+) -> None:
+    """Copy `pieces` * 16 bytes, the elements of each whole group of `count` in the other order."""
+    nbytes = PIECE * llvm.size(pieces)
+    loaded = llvm.load(builder, src, ir.VectorType(llvm.I8, nbytes))
+    order = turned(count.count, llvm.size(width), nbytes)
     llvm.store(builder, llvm.shuffle(builder, loaded, loaded, order), dst)
 
 

@@ -27,9 +27,16 @@ from ..kernels.constants import (
     widest,
 )
 from .box_tables import box_sides, most_bytes
-from .loops import Loop
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
-from .tables import Sides, bit_sides, blocks, byte_sides, interleaved_sides, scattered_sides
+from .tables import (
+    Sides,
+    bit_sides,
+    blocks,
+    byte_sides,
+    interleaved_sides,
+    row_sides,
+    scattered_sides,
+)
 
 if TYPE_CHECKING:
     from .plans import Plan
@@ -100,7 +107,7 @@ def _codes_block(plan: Plan) -> int:
 
 def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
     """How far apart elements are picked, in which direction, their width, pieces of a vector."""
-    step, pieces = plan.step, _even_pieces(plan.rows, plan.width, vector)
+    step, pieces = plan.step, _pieces(plan.rows[-1].size * plan.width, vector)
     return COUNTS[abs(step)], _direction(step), widest(plan.width), pieces
 
 
@@ -114,10 +121,10 @@ def _pieces(nbytes: int, vector: int) -> Any:
     return WIDTHS[1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1]
 
 
-def _even_pieces(dims: tuple[Loop, ...], width: int, vector: int) -> Any:
-    """The same for vectors that must not run over the last dim's end, if there are more."""
-    nbytes = dims[-1].size * width
-    return _pieces(nbytes if len(dims) == 1 else nbytes & -nbytes, vector)
+def _group_pieces(plan: Plan, vector: int) -> Any:
+    """The pieces of a vector of groups: one where a group may lie across two."""
+    nbytes = PIECE if PIECE % plan.width else plan.rows[0].size * plan.width
+    return _pieces(max(PIECE, nbytes), vector)
 
 
 Steps = list[tuple[int, ...]]
@@ -182,6 +189,7 @@ class Row(NamedTuple):
     vectors: bool = False
 
 
+_GATHERS: dict[str, Any] = {"sides": lambda plan: row_sides(plan.rows, plan.width)}
 _BITS: dict[str, Any] = {"bits": True, "streams_gaps": True}
 _CODES: dict[str, Any] = {"tables": _code_tables, "loops": _code_loops, "units": _code_blocks}
 _CODES |= {"kernel": "codes.by_codes", "staged": True, **_BITS}
@@ -232,23 +240,33 @@ class Strategy(Enum):
         "interleave: a few rows take turns",
         "gathers.interleave_rows",
         lambda plan, vector: (
+            plan.columns[-1].size,
             COUNTS[plan.step],
             widest(plan.width),
-            _even_pieces(plan.columns, plan.width, vector),
+            _pieces(plan.columns[-1].size * plan.width, vector),
         ),
         sides=lambda plan: interleaved_sides(plan.rows, plan.columns, plan.width),
         vectors=True,
     )
     PICK = Row(
-        "pick: elements a few apart, or backwards", "gathers.pick_rows", _picks, vectors=True
+        "pick: elements a few apart, or backwards",
+        "gathers.pick_rows",
+        lambda plan, vector: (plan.rows[-1].size, *_picks(plan, vector)),
+        **_GATHERS,
+        vectors=True,
     )
     TURN = Row(
         "turn: short groups, each in the other order",
         "gathers.turn_rows",
-        lambda plan, vector: (COUNTS[plan.step], WIDTHS[plan.width // plan.step]),
+        lambda plan, vector: (
+            COUNTS[plan.step],
+            WIDTHS[plan.width // plan.step],
+            _group_pieces(plan, vector),
+        ),
+        **_GATHERS,
         vectors=True,
     )
-    GATHER = Row("gather: element by element into whole lines", "gathers.gather")
+    GATHER = Row("gather: element by element into whole lines", "gathers.gather", **_GATHERS)
     BOXES = Row(
         "boxes: whole lines of both sides, permuted within a cache",
         "boxes.boxes",

@@ -17,6 +17,7 @@ from ..kernels.constants import (
     MOST_AHEAD,
     PAGE,
     PIECE,
+    STAGE_BYTES,
     per_byte,
 )
 from .loops import Loop, length_of
@@ -27,6 +28,8 @@ from .loops import Loop, length_of
 # elements are many; runs (0) are cheap to stage.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
+BLOCK_BYTES = 2048  # of a block of rows, or interleaved columns, alone
+BLOCK_ELEMENTS = 1024  # at most; each has an offset in a table
 CONVERTED = 256, 512  # elements along target and source of a tile that is converted
 
 # The same for elements of bits: bits along the target (BIT_COLUMNS elements along the source).
@@ -73,11 +76,24 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     return _sides(rows, columns, width, limits, unit)
 
 
+def row_sides(rows: Dims, width: int) -> Sides:
+    """The tables of blocks of rows alone, which gather on the stage."""
+    made = _sides(rows, (), width, (_whole(rows, width), 0))
+    return made._replace(stage=STAGE_BYTES)
+
+
 def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     """The same where columns are dense in the target: their offsets are those in the source."""
-    kind = kind_of(width)
     by_source = tuple(Loop(n, s, s) for n, s, _ in columns)
-    return _sides(rows, by_source, width, (ROW_BYTES[kind], COLUMN_BYTES[kind]))
+    limits = ROW_BYTES[kind_of(width)], _whole(columns, width)
+    return _sides(rows, by_source, width, limits)._replace(stage=STAGE_BYTES)
+
+
+def _whole(dims: Dims, width: int) -> int:
+    """The bytes of a block of a side: whole rows of the last dim, if there are several."""
+    limit = min(BLOCK_BYTES, BLOCK_ELEMENTS * width)
+    row = dims[-1].size * width
+    return limit if len(dims) == 1 else max(row, limit // row * row)
 
 
 def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from ..kernels.constants import BIT_COLUMNS, LINE, PIECE, per_byte
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy
-from .tables import BIT_ROW, COLUMN_BYTES, ROW_BYTES, RUN, STREAMS, Dims, kind_of
+from .tables import BIT_ROW, BLOCK_BYTES, COLUMN_BYTES, ROW_BYTES, RUN, STREAMS, Dims, kind_of
 
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
 CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
-GATHER_BYTES = 2048  # bytes of a block that is gathered element by element
 
 # Rows that take turns, and steps between elements, that whole vectors can follow.
 TURNS = (2, 3, 4)
@@ -50,7 +49,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
         turns = length_of(inner, 1)
         dense = chain[0].source > 0 and chain[0].target == turns * width
         if dense and turns in TURNS and chain[0].size * width >= PIECE:
-            around, columns = _whole_pieces(loops[: -len(inner)], width)
+            around, columns = _last_block(loops[: -len(inner)], width)
             return Tile(Strategy.INTERLEAVE, width, around, tuple(inner), columns, turns)
     return _tile_of_elements(loops, width)
 
@@ -74,13 +73,13 @@ def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
     """Elements that lie side by side in the target and apart in the source."""
     last = loops[-1]
     apart = last.source // width
-    if apart in STEPS and last.source % width == 0 and last.size * width >= PIECE:
-        return Tile(Strategy.PICK, width, *_whole_pieces(loops, width), step=apart)
     group = width * last.size
     if apart == -1 and group <= PIECE and len(loops) > 1 and loops[-2][1:] == (group, group):
         back = (last.size - 1) * last.source
         outer, groups = tuple(loops[:-2]), (loops[-2],)
         return Tile(Strategy.TURN, group, outer, groups, step=last.size, shift=back)
+    if apart in STEPS and last.source % width == 0 and group >= PIECE:
+        return Tile(Strategy.PICK, width, *_last_block(loops, width), step=apart)
     return Tile(Strategy.GATHER, width, *_last_block(loops, width))
 
 
@@ -127,17 +126,10 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     return Tile(Strategy.CODES, width, around, within)
 
 
-def _whole_pieces(loops: list[Loop], width: int) -> tuple[Dims, Dims]:
-    """The outer loops, and the last one; with those before it where it holds whole pieces."""
-    if loops[-1].size * width % PIECE:
-        return tuple(loops[:-1]), (loops[-1],)
-    return _last_block(loops, width)
-
-
 def _last_block(loops: list[Loop], width: int) -> tuple[Dims, Dims]:
     """The outer loops, and the last ones that make a block."""
     last = 1
-    while last < len(loops) and length_of(loops[-last:], width) < GATHER_BYTES:
+    while last < len(loops) and length_of(loops[-last:], width) < BLOCK_BYTES:
         if loops[-last - 1].target != loops[-last].size * loops[-last].target:
             break
         last += 1

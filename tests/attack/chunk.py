@@ -15,11 +15,14 @@ import time
 import traceback
 from random import Random
 
+from guarded import guard_stages
+
 MEMORY = 12 * 2**30  # bytes of address space: what asks for more than this gets a MemoryError
 
 
 def main(table, name, seed, first, last, seconds, at):
     attack = importlib.import_module(table).ATTACKS[name]
+    guard_stages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     end, parent = time.monotonic() + seconds, os.getppid()

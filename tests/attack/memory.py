@@ -1,14 +1,11 @@
 """Memory in which every byte beside the one asked for is watched or forbidden."""
 
-import ctypes
-import mmap
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from guarded import guarded
 from views import dirt
 
-PAGE = mmap.PAGESIZE
 MARGIN = 80  # bytes beside the place, more than a cache line
 
 
@@ -62,18 +59,3 @@ def ends_at_guard(random, nbytes):
 def begins_at_guard(random, nbytes):
     """The byte before the first one must not be touched."""
     return guarded(nbytes), 0
-
-
-def guarded(nbytes):
-    """Whole pages between two that nobody may touch: the process ends where one is."""
-    inner = -(-max(nbytes, 1) // PAGE) * PAGE
-    pages = mmap.mmap(-1, inner + 2 * PAGE)
-    first = ctypes.addressof(ctypes.c_char.from_buffer(pages))
-    for guard in (first, first + PAGE + inner):
-        assert libc().mprotect(ctypes.c_void_p(guard), PAGE, 0) == 0
-    return np.frombuffer(pages, np.uint8, inner, PAGE)
-
-
-@cache
-def libc():
-    return ctypes.CDLL(None)
