@@ -126,10 +126,12 @@ def _job(case: Case) -> dict[str, Any]:
     base = np.empty(case.shape, np.dtype((np.void, size)))
     view = case.view(base)
     first = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    turned = base.transpose(case.axes)
+    permuted = case.look is None and (view.shape, view.strides) == (turned.shape, turned.strides)
     return {
         "dtype": _CARRIERS[size],
         "base": case.shape,
-        "axes": case.axes if case.look is None else None,
+        "axes": case.axes if permuted else None,
         "shape": view.shape,
         "strides": [s // size for s in view.strides],
         "offset": first // size,
