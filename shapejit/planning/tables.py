@@ -68,7 +68,7 @@ def kind_of(width: int) -> int:
 
 
 def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
-    """The tables of a tile of whole bytes; an element takes `unit` of them in the target."""
+    """The tables of a tile of whole bytes, converted if an element takes `unit` in the target."""
     kind = kind_of(width)
     limits = ROW_BYTES[kind], COLUMN_BYTES[kind]
     if unit:
@@ -106,8 +106,8 @@ def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
 
 
 def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit: int = 0) -> Sides:
-    """The tables of a tile whose blocks are `limits` bytes long."""
-    unit = unit or width
+    """The tables of a tile whose blocks are `limits` bytes long; see `byte_sides`."""
+    converts, unit = unit != 0, unit or width
     margin = 3 * LINE // min(width, unit) + 2
     row_block, column_block = (-(-nbytes // width) for nbytes in limits)
     by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
@@ -129,7 +129,7 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
     # What is converted on the way: a row of the stage, or all of them.
     converted = (pitch // width + LINE) * unit * (by_column.block if dense else 1)
-    return Sides(tile, offsets, made + (converted if unit != width else 0))
+    return Sides(tile, offsets, made + (converted if converts else 0))
 
 
 def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
