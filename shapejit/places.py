@@ -142,7 +142,7 @@ def read_alike(
     addresses = np.empty(len(items), np.int64)
     kernels = headers(len(items))
     if kernels is not None:
-        expected = kernels.facts_of(dtype, shape, strides)
+        expected = kernels.kind_of(dtype, shape, strides)
         flags = kernels.CONTIGUOUS_WRITEABLE if to_fill else 0
         read = kernels.read_alike
         call = id(items), len(items), expected, flags, addresses

@@ -173,6 +173,8 @@ def _block_shape(block_shape: Any, shape: tuple[int, ...], scales: NDArray[Any])
     if len(blocks) != len(shape) or any(block < 1 for block in blocks):
         raise ReshapeError(f"block_shape has one size of at least 1 per dim: {facts}")
     wanted = tuple(-(-size // block) for size, block in zip(shape, blocks, strict=True))
-    if scales.shape != wanted:
+    # An empty dim may keep the one scale that it has for any other length.
+    alike = zip(scales.shape, wanted, strict=True)
+    if not all(n == count or (count == 0 and n == 1) for n, count in alike):
         raise ReshapeError(f"scale must have shape {shape_text(wanted)}: {facts}")
     return tuple(min(block, max(1, size)) for size, block in zip(shape, blocks, strict=True))

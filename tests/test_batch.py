@@ -420,11 +420,11 @@ def test_headers_are_read_as_they_are():
     assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
     for x in arrays[:6]:
         one, address = (x,), np.zeros(1, np.int64)
-        facts = headers.facts_of(x.dtype, x.shape, x.strides)
+        kind = headers.kind_of(x.dtype, x.shape, x.strides)
         flags = 0x0001 * x.flags.c_contiguous | 0x0400
-        assert headers.read_alike(id(one), 1, facts, flags, address) == 1
+        assert headers.read_alike(id(one), 1, kind, flags, address) == 1
         assert address[0] == x.__array_interface__["data"][0]
-        wrong = headers.facts_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
+        wrong = headers.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
         expected = int(max(x.shape, default=1) == 1)
         assert headers.read_alike(id(one), 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])

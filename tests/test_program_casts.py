@@ -172,12 +172,14 @@ def test_results_are_of_the_new_dtype():
 def test_any_length_of_dim_0():
     """One program for every batch length; bad shapes are refused before anything is written."""
 
+    scale = np.array([0.5, 2, 3, 1], np.float32).reshape(1, 4, 1)
+
     def fn(t):
-        return t.permute_dims((0, 2, 1)).dequantize(np.float32(0.5))
+        return t.permute_dims((0, 2, 1)).dequantize(scale)
 
     program = sj.plan((None, 3, 4), "uint8", fn)
     arrays = [np.arange(n * 12).reshape(n, 3, 4).astype(np.uint8) for n in (2, 0, 5, 2)]
-    wanted = [x.transpose(0, 2, 1) * np.float32(0.5) for x in arrays]
+    wanted = [x.transpose(0, 2, 1) * scale for x in arrays]
     for x, right in zip(arrays, wanted, strict=True):
         assert np.array_equal(program(x), right)
         assert np.array_equal(program(sj.asarray(x)).numpy(), right)

@@ -81,7 +81,7 @@ MOST_AHEAD = 16  # rows of the source that are asked for before they are needed
 CODES_BLOCK = 4096  # elements that are codes together, in an L1 cache
 CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four times as many
 
-# What becomes of a tensor of a batch, see `shapes.settle`.
+# What becomes of a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
 
 # Columns of the tables of `casts`: of its loops, whose last step goes back by the columns

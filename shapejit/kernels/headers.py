@@ -37,6 +37,10 @@ GROUPS = 32  # dtypes of one batch
 PLAN = 2 + 2 * MAX_RANK  # where `plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 MOVERS = int(movers.ctypes.data)
+# Words of the key of a fast call: where the kinds of both arrays and the small plan begin;
+# the bytes that the source reaches around its first element, those of the result; the
+# address of the movers; then the positions of the loops.
+X_AT, OUT_AT, PLAN_AT, REACH_LOW, REACH_HIGH, NBYTES, MOVERS_AT, POSITION = range(8)
 AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
 
 
@@ -56,51 +60,53 @@ def small(x: int) -> int:
 
 
 @held_kernel
-def is_like(x: int, facts: Numbers, at: int, flags: int) -> bool:
-    """Whether `x` is an ndarray of the facts at `facts[at:]`: type, dtype, rank, shape, strides.
+def is_like(x: int, kind: Numbers, at: int, flags: int) -> bool:
+    """Whether `x` is an ndarray of this `kind` (from `at` on): see `kind_of`.
 
     Strides of size-1 dims may be any; `flags` must all be set.
     """
-    rank = facts[at + 2]
-    if word(x + TYPE) != facts[at] or word(x + DESCR) != facts[at + 1] or half(x + RANK) != rank:
+    rank = kind[at + 2]
+    if word(x + TYPE) != kind[at] or word(x + DESCR) != kind[at + 1] or half(x + RANK) != rank:
         return False
     shape, strides = word(x + SHAPE), word(x + STRIDES)
     for k in range(rank):
         size = word(shape + 8 * k)
-        if size != facts[at + 3 + k]:
+        if size != kind[at + 3 + k]:
             return False
-        if size != 1 and word(strides + 8 * k) != facts[at + 3 + rank + k]:
+        if size != 1 and word(strides + 8 * k) != kind[at + 3 + rank + k]:
             return False
     return bool(half(x + FLAGS) & flags == flags)
 
 
 @held_kernel
-def read_alike(items: int, count: int, facts: Numbers, flags: int, addresses: Numbers) -> int:
+def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
     """Write the addresses of the elements of a tuple of like ndarrays; return how many are.
 
     `items` is the tuple's own address.
     """
     for i in range(count):
         x = word(items + ITEMS + 8 * i)
-        if not is_like(x, facts, 0, flags):
+        if not is_like(x, kind, 0, flags):
             return i
         addresses[i] = word(x + DATA)
     return count
 
 
 @held_kernel
-def fill(x: int, out: int, card: Numbers) -> bool:
-    """Copy ndarray `x` into `out` if both are as the card says and lie apart.
+def fill(x: int, out: int, key: Numbers) -> bool:
+    """Copy ndarray `x` into `out` if both are of the kinds of the key and lie apart.
 
-    One array takes half the time of several to get here: see `card_of`.
+    One array takes half the time of several to get here: see `fast_call_key`.
     """
-    if not is_like(x, card, card[0], 0) or not is_like(out, card, card[1], CONTIGUOUS_WRITEABLE):
+    if not is_like(x, key, key[X_AT], 0) or not is_like(
+        out, key, key[OUT_AT], CONTIGUOUS_WRITEABLE
+    ):
         return False
     source, target = word(x + DATA), word(out + DATA)
-    if source + card[3] < target + card[5] and target < source + card[4]:
+    if source + key[REACH_LOW] < target + key[NBYTES] and target < source + key[REACH_HIGH]:
         return False
-    place = card.ctypes.data
-    put(source, target, place + 8 * card[2], place + 8 * 7, 0, 0, 0, card[6])
+    place = key.ctypes.data
+    put(source, target, place + 8 * key[PLAN_AT], place + 8 * POSITION, 0, 0, 0, key[MOVERS_AT])
     return True
 
 
@@ -140,17 +146,19 @@ def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
         copy_planned(table, MOVERS)
 
 
-def card_of(x: Numbers, out: Numbers, plan: Numbers, low: int, high: int, nbytes: int) -> Numbers:
-    """All that `fill` has to know.
+def fast_call_key(
+    x: Numbers, out: Numbers, plan: Numbers, low: int, high: int, nbytes: int
+) -> Numbers:
+    """All that `fill` has to know: its words, room for the positions of loops, and three tables.
 
-    `x` and `out` are their facts, [low, high) the bytes that `x` reaches around its
-    first element, `nbytes` those of the result. Room for the positions of the small
-    `plan`'s loops follows.
+    `x` and `out` are the kinds of both arrays, `plan` is a small plan, [low, high) are the
+    bytes that `x` reaches around its first element, `nbytes` those of the result.
     """
-    first = 7 + MAX_RANK + 8
-    starts = (first, first + len(x), first + len(x) + len(out))
-    numbers = (starts, (low, high, nbytes, MOVERS), np.zeros(MAX_RANK + 8, np.int64), x, out, plan)
-    return np.concatenate([np.asarray(part, np.int64) for part in numbers])
+    first = POSITION + MAX_RANK + 8
+    key = np.zeros(first, np.int64)
+    key[X_AT], key[OUT_AT], key[PLAN_AT] = first, first + len(x), first + len(x) + len(out)
+    key[REACH_LOW], key[REACH_HIGH], key[NBYTES], key[MOVERS_AT] = low, high, nbytes, MOVERS
+    return np.concatenate([key, x, out, plan])
 
 
 @held_kernel
@@ -320,6 +328,9 @@ def read_ints(rows: tuple[Any, ...]) -> tuple[Numbers, Numbers] | None:
     return tokens, starts
 
 
-def facts_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Numbers:
-    """What `is_like` compares an ndarray with; whoever uses it keeps `dtype` alive."""
+def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Numbers:
+    """Type, dtype, rank, shape and strides of an ndarray, for `is_like`.
+
+    Whoever uses it keeps `dtype` alive: it stands there by its address.
+    """
     return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)

@@ -89,7 +89,7 @@ def write_span(
 
 
 @held_kernel
-def settle(
+def resolve_all(
     items: int,
     groups: Numbers,
     itemsizes: Numbers,
@@ -163,7 +163,7 @@ def match(
     """Mark each of `outs` that is a plain ndarray fit for the result of its tensor.
 
     Both are tuples' addresses; an output has the dtype of its item, the dims that
-    `settle` found, no gaps, and may be written.
+    `resolve_all` found, no gaps, and may be written.
     """
     alike, to = len(starts) == 2, 0
     for i in range(len(fits)):

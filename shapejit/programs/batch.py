@@ -76,7 +76,7 @@ def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str)
 
 
 class _Batch:
-    """The tensors of one call, and what becomes of each: see `kernels.shapes.settle`."""
+    """The tensors of one call, and what becomes of each: see `kernels.shapes.resolve_all`."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class _Batch:
         itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
         shapes = load("shapes")
         return int(
-            shapes.settle(
+            shapes.resolve_all(
                 id(self.items),
                 self.groups,
                 np.array([*itemsizes, 0], np.int64),

@@ -39,8 +39,8 @@ class FastCalls:
         if kernels is None or special.small_plan is None:
             return False
         low, high = special.source.span
-        keys = [kernels.facts_of(a.dtype, a.shape, a.strides) for a in (x, out)]
-        key = kernels.card_of(*keys, special.small_plan, low // 8, high // 8, out.nbytes)
+        kinds = [kernels.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
+        key = kernels.fast_call_key(*kinds, special.small_plan, low // 8, high // 8, out.nbytes)
         made = FastCall(kernels.fill, key, (x.dtype, out.dtype))
         done = made.fill(id(x), id(out), key)
         if done:
