@@ -641,3 +641,17 @@ if child == 0:
 sys.exit(os.waitpid(child, 0)[1])
 """
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], timeout=300).returncode == 0
+
+
+def test_a_shape_is_read_once():
+    """What it says may be another thing the next time."""
+
+    class Growing(list):
+        def __iter__(self):
+            self.append(2)
+            return super().__iter__()
+
+    with pytest.raises(sj.ReshapeError, match=r"into \[2\]"):
+        sj.reshape_batch([np.arange(4)] * 3, [Growing()] * 3)
+    made = sj.reshape_batch([np.arange(4)] * 3, [Growing([2]) for _ in range(3)])
+    assert [x.shape for x in made] == [(2, 2)] * 3

@@ -37,11 +37,12 @@ class TargetShapes(NamedTuple):
     def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
         """The shapes for the named tensors, which are the values of a dict if `keyed`."""
         if not is_mapping(shapes) and _is_one(shapes):
-            tokens = _tokens((shapes,), None, "the target shape")
-            return TargetShapes((shapes,) * len(names), *tokens)
+            rows, *tokens = _tokens((shapes,), None, "the target shape")
+            return TargetShapes(rows * len(names), *tokens)
         rows = arranged(shapes, keyed, names, "shapes")
         same = len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1
-        return TargetShapes(rows, *_tokens(rows[:1] if same else rows, names, "the target shape"))
+        read, *tokens = _tokens(rows[:1] if same else rows, names, "the target shape")
+        return TargetShapes(read * len(rows) if same else read, *tokens)
 
     def request(self, index: int) -> Request:
         """A shape as the resolver understands it."""
@@ -84,12 +85,13 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         done = kernels.resolve_rows(sources, dims, request.cancel, targets)
     elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
-        sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
+        read, sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
         for i in np.flatnonzero(np.diff(starts) == 1).tolist():
             if isinstance(rows[i], int | np.integer):
                 raise DTypeError(
                     f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
                 )
+        rows = read
         targets = np.empty((len(rows), len(dims)), np.int64)
         done = kernels.resolve_ragged(sizes, starts, dims, request.cancel, targets)
     else:
@@ -135,23 +137,25 @@ def _is_one(shapes: Any) -> bool:
 
 def _tokens(
     rows: tuple[Any, ...], names: Sequence[Any] | None, what: str
-) -> tuple[Addresses, Addresses]:
-    """The ints of many shapes, one after the other, and where each begins.
+) -> tuple[tuple[Any, ...], Addresses, Addresses]:
+    """The shapes, as tuples where they were no plain ones, all their ints, and where each begins.
 
-    What int64 cannot hold, and no shape can mean, is INVALID. An error names the
-    row by its name, if it has one.
+    Each is read once: what it says may be another thing the next time. What int64
+    cannot hold, and no shape can mean, is INVALID. An error names the row by its name, if
+    it has one.
     """
     kernels = headers(len(rows))
     found: tuple[Addresses, Addresses] | None = None
     if kernels is not None:
         found = kernels.read_ints(rows)
     if found is not None:
-        return found
-    checked = []
+        return rows, *found
+    checked = list[tuple[int, ...]]()
     for i, row in enumerate(rows):
         shape = (row,) if isinstance(row, int | np.integer) else row
         with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
             ints = integers(shape, what, ASKED_BY)
-        checked.append([t if -1 <= t <= MAX_SIZE else INVALID for t in ints])
+        checked.append(tuple(ints))
     starts = np.cumsum([0, *map(len, checked)])
-    return np.array([*chain.from_iterable(checked)], np.int64), starts
+    tokens = [t if -1 <= t <= MAX_SIZE else INVALID for t in chain.from_iterable(checked)]
+    return (*checked,), np.array(tokens, np.int64), starts
