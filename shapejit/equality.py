@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from .dtypes import STRING
 from .errors import DTypeError
 from .operations import ascontiguous, dtype_of
 from .tensor import Bytes, Tensor, asarray
+
+Index = tuple[int | slice, ...]
 
 PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
 
@@ -68,8 +71,8 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
     order = sorted(range(x.ndim), key=lambda i: -abs(x.strides[i]))
     x, y = x.permute_dims(order), y.permute_dims(order)
     return all(
-        _same_bytes(ascontiguous(p), ascontiguous(q))
-        for p, q in zip(_pieces(x), _pieces(y), strict=True)
+        _same_bytes(ascontiguous(x[index]), ascontiguous(y[index]))
+        for index in blocks(x.shape, x.dtype.bits)
     )
 
 
@@ -77,20 +80,52 @@ def _in_order(t: Tensor) -> bool:
     return t.contiguous and t.offset % 8 == 0
 
 
-def _pieces(t: Tensor) -> Iterator[Tensor]:
-    """Slices of at most PIECE bytes along the outer dims, given by shape and dtype alone."""
-    if t.ndim == 0 or t.nbytes <= PIECE:
-        yield t
+def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
+    """Slices along the outer dims of elements of `bits` each, in order: 1 MiB each at most."""
+    size = prod(shape) * bits
+    if not shape or size <= 8 * PIECE:
+        yield ()
         return
-    row = t.size // t.shape[0] * t.dtype.bits
+    row = size // shape[0]
     if row > 8 * PIECE:
-        for i in range(t.shape[0]):
-            yield from _pieces(t[i])
+        for i in range(shape[0]):
+            for index in blocks(shape[1:], bits):
+                yield (i, *index)
         return
     rows = 8 * PIECE // row
     rows -= rows % 8 if rows > 8 else 0  # so that the next piece begins on a byte
-    for i in range(0, t.shape[0], rows):
-        yield t[i : i + rows]
+    for i in range(0, shape[0], rows):
+        yield (slice(i, min(i + rows, shape[0])),)
+
+
+def place(index: Index, shape: Sequence[int], at: int) -> tuple[int, ...]:
+    """The place in the whole of element `at` of a block, which has this shape."""
+    found = np.unravel_index(at, tuple(shape))
+    outer = tuple(i for i in index if isinstance(i, int))
+    first = next((i.start for i in index if isinstance(i, slice)), 0)
+    inner = [int(i) for i in found]
+    return (*outer, *(i + first * (k == 0) for k, i in enumerate(inner)))
+
+
+def first_difference(a: Tensor, b: Tensor) -> tuple[int, ...] | None:
+    """The index of the first element with other bits, in row-major order; None if all are equal.
+
+    `a` and `b` have the same dtype and shape, which is not `string`, and any strides.
+
+    >>> import numpy as np
+    >>> x = asarray(np.arange(6).reshape(2, 3))
+    >>> first_difference(x, asarray(np.array([[0, 1, 2], [3, 5, 4]])))
+    (1, 1)
+    """
+    if _same_bits(a, b):
+        return None
+    for index in blocks(a.shape, a.dtype.bits):
+        p, q = a[index], b[index]
+        if not _same_bytes(ascontiguous(p), ascontiguous(q)):
+            rows = [t.unpack().reshape(-1, 1).view(np.uint8) for t in (p, q)]
+            at = (rows[0] != rows[1]).any(axis=1).argmax()
+            return place(index, p.shape, int(at))
+    return None
 
 
 def _same_bytes(x: Tensor, y: Tensor) -> bool:

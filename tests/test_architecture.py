@@ -39,6 +39,7 @@ ROOMS = [
     ["repacking"],
     ["equality", "joining"],
     ["quantization"],
+    ["comparing"],
     ["programs"],
     ["program"],
     ["dialects"],

@@ -53,8 +53,11 @@ def test_one_bit_in_any_form(dtype, pieces):
     for bit in {0, dtype.bits - 1, bits // 2, bits - 1}:
         memory = t.buffer.copy()
         memory[bit // 8] ^= 1 << bit % 8
+        place = tuple(np.unravel_index(bit // dtype.bits, t.shape))
         for a in forms(sj.Tensor.frombuffer(memory, dtype, t.shape)):
             assert not sj.array_equal(a, t)
+            if isinstance(a, sj.Tensor):
+                assert equality.first_difference(a, t) == place
             assert not sj.array_equal(t.mT.ascontiguous().mT, a)
 
 

@@ -33,7 +33,8 @@ def test_commands(command, tmp_path):
         "layers.0.q_proj.weight": np.arange(4 * 16 * 64, dtype=np.float32).reshape(64, 64),
         "embed": np.arange(64, dtype=np.float32).reshape(4, 16),
     }
-    safetensors.save_file(tensors, tmp_path / "model.safetensors")
+    for name in ("model.safetensors", "out.safetensors"):
+        safetensors.save_file(tensors, tmp_path / name)
     words = [sys.executable, "-m", *shlex.split(command)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -7,12 +7,13 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import escaped
-from . import bench, convert, demo, dtypes, formats, inspect
+from . import bench, convert, demo, dtypes, formats, inspect, verify
 from .command import ArgumentError, Command
 
 COMMANDS = (
     convert.COMMAND,
     inspect.COMMAND,
+    verify.COMMAND,
     demo.COMMAND,
     dtypes.COMMAND,
     formats.COMMAND,

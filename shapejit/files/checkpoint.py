@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import FileFormatError, shape_text, shown
 from ..request import MAX_SIZE
 from ..tensor import Tensor
 from .stored import Stored
 
-__all__ = ["MAX_RANK", "Checkpoint", "is_text", "size_in_bits"]
+__all__ = ["MAX_RANK", "Checkpoint", "FileType", "Typed", "is_text", "size_in_bits"]
 
 MAX_RANK = 64  # NumPy's limit
 
@@ -40,6 +40,30 @@ class _Mapped(Mapping[str, Tensor]):
         return len(self._members)
 
 
+class FileType(NamedTuple):
+    """A file's own name of an element type."""
+
+    name: str
+
+
+class Typed(NamedTuple):
+    """A Tensor with the type that the file gives it, as a tensor of `gguf.GGUFReader` has it."""
+
+    data: Tensor
+    tensor_type: FileType
+
+
+class _Typed(_Mapped):
+    """The tensors of a file with types of its own."""
+
+    def __init__(self, path: str, members: Mapping[str, Stored], types: Mapping[str, str]) -> None:
+        super().__init__(path, members)
+        self._types = types
+
+    def __getitem__(self, name: str) -> Any:
+        return Typed(super().__getitem__(name), FileType(self._types[name]))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
     """What a file, or a folder of shards, holds; `members` are in the order of the file.
@@ -62,6 +86,13 @@ class Checkpoint:
     def tensors(self) -> Mapping[str, Tensor]:
         """Read-only Tensors over the file's memory map, which they keep alive."""
         return _Mapped(self.path, self.members)
+
+    @property
+    def typed(self) -> Mapping[str, Any]:
+        """The `tensors` as `schemes.detect` takes them: with the file's own types, if any."""
+        if not self.types:
+            return self.tensors
+        return _Typed(self.path, self.members, self.types)
 
     def stored(self, name: str) -> Stored:
         """A tensor to be read from the file, which raises an error if it has been truncated."""

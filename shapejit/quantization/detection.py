@@ -57,7 +57,8 @@ class _Fit(NamedTuple):
     """A scheme that a group of names fits, or why it does not."""
 
     row: Row
-    names: Mapping[str, str]  # of parts, by their keys in `Parts`
+    form: Form
+    names: Mapping[str, str]  # of parts, by their keys in `Parts`; the codes come first
     group: Group | None
     settings: Mapping[str, Any]
     reason: str
@@ -110,7 +111,16 @@ def _found(fit: _Fit, tensors: Mapping[str, Any]) -> Found:
     first = next(iter(fit.names))
     prefix = fit.names[first].removesuffix(first).removesuffix(".")
     parts = {key: asarray(_data(tensors[name])) for key, name in fit.names.items()}
-    return Found(prefix, fit.row.name, Parts(parts, fit.settings))
+    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, _weight(fit)))
+
+
+def _weight(fit: _Fit) -> str:
+    """The name of the weight where it is not quantised, as `x` of `x_blocks`, `p.weight` of any."""
+    key, name = next(iter(fit.names.items()))
+    if fit.row.file_type is not None:
+        return name
+    alias = next(n for n in fit.form.part(fit.form.codes.part).name.split("|") if key.endswith(n))
+    return name.removesuffix(key) + (key.removesuffix(alias).rstrip("_") or "weight")
 
 
 def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fit]:
@@ -121,7 +131,9 @@ def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fi
         for form in row.forms:
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
-                    yield _fit(row, form, {"weight": name}, tensors, said, name)
+                    base, (_, *others) = name.removesuffix("weight"), form.parts
+                    beside = {p.key: base + p.name for p in others if base + p.name in tensors}
+                    yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
                 continue
             named = _named(name, form, tensors, row.joints)
             if named is None or kind is not None:
@@ -163,10 +175,10 @@ def _fit(
     base = codes.rpartition(".")[0]
     beside = {f"{base}.{other}" for other in _TELLING} & tensors.keys() - set(names.values())
     if beside and row.file_type is None:
-        return _Fit(row, names, None, {}, f"has no {', '.join(sorted(beside))}")
+        return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
     others = said.layouts - set(row.layouts.split()) if row.layouts else None
     if others:
-        return _Fit(row, names, None, {}, f"is not stored as {', '.join(sorted(others))}")
+        return _Fit(row, form, names, None, {}, f"is not stored as {', '.join(sorted(others))}")
     reason = ""
     try:
         parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
@@ -176,10 +188,10 @@ def _fit(
             except ShapeJitError as fault:
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
-                return _Fit(row, names, group, settings, "")
+                return _Fit(row, form, names, group, settings, "")
     except ShapeJitError as fault:
         reason = str(fault)
-    return _Fit(row, names, None, {}, reason)
+    return _Fit(row, form, names, None, {}, reason)
 
 
 def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:

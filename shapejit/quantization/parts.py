@@ -9,16 +9,26 @@ from typing import Any, NamedTuple
 class Parts(dict[str, Any]):
     """The tensors of one weight by the last components of their names, and its settings.
 
-    `settings` are facts of a checkpoint's configuration: bits, group_size.
+    `settings` are facts of a checkpoint's configuration: bits, group_size. Of tensors that
+    come from a checkpoint, `names` are their whole names, by the keys of the parts, and
+    `weight` is the name of the weight where it is not quantised.
     """
 
-    def __init__(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        names: Mapping[str, str] | None = None,
+        weight: str = "",
+    ) -> None:
         super().__init__(parts)
         self.settings = dict(settings)
+        self.names = dict(names or {})
+        self.weight = weight
 
 
 class Found(NamedTuple):
-    """The tensors of one weight: `prefix` and a key of `parts` make the name of each."""
+    """The tensors of one weight; `parts.names` has the name of each."""
 
     prefix: str
     scheme: str

@@ -1,0 +1,215 @@
+"""Two checkpoints compared: bits where both store a weight alike, numbers where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import is_a
+from .casts import cast
+from .equality import blocks, first_difference, place
+from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from .quantization.parts import Found
+from .quantization.scheme import DECODED
+from .quantization.table import schemes
+from .tensor import Tensor, asarray
+
+__all__ = ["Difference", "Weights", "differences"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What is not equal: a name, why, and the index of the first element that differs.
+
+    `values` are the two elements as text, of A and of B.
+    """
+
+    name: str
+    reason: str
+    index: tuple[int, ...] | None = None
+    values: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        if self.values is None:
+            return f"{shown(self.name)}: {self.reason}"
+        values = " against ".join(self.values)
+        return f"{shown(self.name)}{list(self.index or ())}: {values}{self.reason}"
+
+
+class Weights(Mapping[str, "Tensor | Found"]):
+    """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
+
+    `tensors` and `config` are those of `schemes.detect`, `warnings` what it finds odd. What
+    fits no scheme stays as it is.
+
+    >>> import numpy as np
+    >>> codes = np.zeros((4, 8), np.float32)
+    >>> parts = schemes["fp8:channel"].encode(codes)
+    >>> weights = Weights({"norm": codes} | {f"fc.{key}": t for key, t in parts.items()})
+    >>> list(weights), weights["fc.weight"].scheme
+    (['norm', 'fc.weight'], 'fp8:channel')
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
+        self._tensors = tensors
+        self._groups = dict[str, Found]()
+        found = schemes.detect(tensors, config)
+        self.warnings = [*found.warnings, *map(str, found.unclear)]
+        used = {name for each in found for name in each.parts.names.values()}
+        self._plain = [name for name in tensors if name not in used]
+        plain = set(self._plain)
+        for each in found:
+            weight, codes = each.parts.weight, next(iter(each.parts.names.values()))
+            self._groups[codes if weight in plain or weight in self._groups else weight] = each
+
+    def __getitem__(self, name: str) -> Tensor | Found:
+        if name in self._groups:
+            return self._groups[name]
+        x = self._tensors[name]
+        return asarray(x.data if hasattr(x, "tensor_type") else x)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._plain
+        yield from self._groups
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._groups)
+
+
+def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Iterator[Difference]:
+    """Each name whose weights differ, in the order of `a`, with the first element that does.
+
+    Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of
+    one scheme with the same settings if all their tensors are. Where the schemes differ, or only
+    one side is quantised, the decoded numbers are compared: as the other side's dtype, or
+    as float32. Zeros of either sign are equal there, and so are NaNs.
+
+    `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
+    largest finite magnitude in the tensor of `a`; dtypes may then differ as well. One
+    tensor or group of each side is in memory at a time. Raises FormatError for what
+    cannot be decoded, and for a tolerance that is negative or NaN.
+
+    >>> import numpy as np
+    >>> a, b = ({"w": np.array([[1, 2], [3, x]], np.float32)} for x in (4, 4.5))
+    >>> print(*differences(Weights(a), Weights(b)))
+    w[1, 1]: 4.0 against 4.5
+    >>> list(differences(Weights(a), Weights(b), tolerance=0.125))
+    []
+    """
+    if tolerance is not None and not tolerance >= 0:
+        raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
+    for name in a:
+        if name in b:
+            with about(f"tensor {quoted(name)}"):
+                found = _difference(name, a[name], b[name], tolerance)
+            if found is not None:
+                yield found
+        else:
+            yield Difference(name, "only in A")
+    for name in b:
+        if name not in a:
+            yield Difference(name, "only in B")
+
+
+def _difference(name: str, p: Any, q: Any, tolerance: float | None) -> Difference | None:
+    """How two weights differ, None if they are equal."""
+    if is_a(p, Found) and is_a(q, Found) and _stored_alike(p, q):
+        each = ((p.parts.names[key], p.parts[key], q.parts[key]) for key in p.parts)
+        found = next(filter(None, (_bits(*three) for three in each)), None)
+        if found is None or tolerance is None:
+            return found
+    if is_a(p, Tensor) and is_a(q, Tensor):
+        found = _bits(name, p, q)
+        floats = p.shape == q.shape and p.dtype.kind == q.dtype.kind == "float"
+        if found is None or tolerance is None or not floats:
+            return found
+        return _numbers(name, p, q, tolerance)
+    kind = next((x.dtype.name for x in (p, q) if is_a(x, Tensor)), "float32")
+    if kind not in DECODED:
+        return Difference(name, f"{_words(p)} against {_words(q)}")
+    turned = is_a(p, Found) and is_a(q, Found) and _is_turned(p) != _is_turned(q)
+    x, y = (_decoded(each, kind) for each in (p, q))
+    if turned:
+        y = y.mT
+    if x.shape != y.shape:
+        return Difference(name, f"{_words(p, x.shape)} against {_words(q, y.shape)}")
+    return _numbers(name, x, y, tolerance or 0.0)
+
+
+def _stored_alike(p: Found, q: Found) -> bool:
+    """Whether the same tensors mean the same."""
+    alike = p.scheme == q.scheme and p.parts.settings == q.parts.settings
+    return alike and p.parts.keys() == q.parts.keys()
+
+
+def _is_turned(found: Found) -> bool:
+    """Whether the decoded weight has its inputs before its outputs."""
+    return schemes[found.scheme].row.forms[0].result == "K N"
+
+
+def _decoded(x: Tensor | Found, kind: str) -> Tensor:
+    return schemes[x.scheme].decode(x.parts, dtype=kind) if isinstance(x, Found) else x
+
+
+def _words(x: Any, shape: tuple[int, ...] | None = None) -> str:
+    """What a weight is, for a message."""
+    what, own = (x.scheme, ()) if is_a(x, Found) else (x.dtype.name, x.shape)
+    sizes = own if shape is None else shape
+    return f"{what} {shape_text(sizes)}" if sizes or not is_a(x, Found) else what
+
+
+def _bits(name: str, x: Tensor, y: Tensor) -> Difference | None:
+    if x.dtype is not y.dtype or x.shape != y.shape:
+        return Difference(name, f"{_words(x)} against {_words(y)}")
+    index = first_difference(x, y)
+    return None if index is None else _at(name, index, x, y)
+
+
+def _numbers(name: str, x: Tensor, y: Tensor, tolerance: float) -> Difference | None:
+    """The first floats of two tensors of one shape that are too far apart."""
+    if x.dtype is y.dtype and first_difference(x, y) is None:
+        return None
+    wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
+    bits = max(t.dtype.bits for t in (x, y))
+    indices = [*blocks(x.shape, bits)]
+    most = max((_most(_wide(x, index, wide)) for index in indices), default=0.0) if tolerance else 0
+    for index in indices:
+        u, v = _wide(x, index, wide), _wide(y, index, wide)
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = (u == v) | (np.isnan(u) & np.isnan(v))
+            if tolerance:
+                near |= np.abs(u - v) <= most * tolerance
+        if not near.all():
+            at = place(index, u.shape, int(near.argmin()))
+            how = f", the largest magnitude is {most:g}" if tolerance else ""
+            return replace(_at(name, at, x, y), reason=how)
+    return None
+
+
+def _wide(t: Tensor, index: Any, kind: str) -> NDArray[Any]:
+    return np.asarray(cast(t[index], kind).numpy())
+
+
+def _most(x: NDArray[Any]) -> float:
+    """The largest finite magnitude."""
+    return float(np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max(initial=0))
+
+
+def _at(name: str, index: tuple[int, ...], x: Tensor, y: Tensor) -> Difference:
+    """Two elements that differ, with their bits where their numbers look the same."""
+    one, other = x[index], y[index]
+    first, second = _text(one), _text(other)
+    if first == second:
+        first, second = (f"{first} (0x{t.tobytes()[::-1].hex()})" for t in (one, other))
+    return Difference(name, "", index, (first, second))
+
+
+def _text(x: Tensor) -> str:
+    with suppress(DTypeError):
+        return str(np.asarray(x)[()])
+    return str(x.unpack()[()])

@@ -1,0 +1,54 @@
+"""What a checkpoint's folder and its file say of how weights are stored."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ..errors import FileFormatError
+from .checkpoint import Checkpoint
+from .stored import OpenFile
+
+__all__ = ["configuration", "json_file"]
+
+_FILES = ("hf_quant_config.json", "config.json")  # the keys of the last one win
+_COMFY = "_quantization_metadata"
+_MAX_BYTES = 100_000_000  # as of a safetensors header
+
+
+def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The config for `schemes.detect`: that of the folder, and what the file's metadata tell.
+
+    Raises FileFormatError where a file is not a JSON object, or has more than 100 MB.
+    """
+    path, found = checkpoint.path, dict[str, Any]()
+    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    metadata = checkpoint.metadata or {}
+    if _COMFY in metadata:
+        found[_COMFY] = metadata[_COMFY]
+    for name in _FILES:
+        if os.path.exists(beside := os.path.join(folder, name)):
+            found |= json_file(beside)
+    return found
+
+
+def json_file(path: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile("w") as file:
+    ...     _ = file.write('{"bits": 4}'), file.flush()
+    ...     json_file(file.name)
+    {'bits': 4}
+    """
+    file = OpenFile(path)
+    if file.size > _MAX_BYTES:
+        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_BYTES}")
+    try:
+        value = json.loads(file.bytes(0, file.size))
+    except (ValueError, RecursionError) as fault:
+        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
+    if not isinstance(value, dict):
+        raise FileFormatError(path, None, "it is not a JSON object")
+    return value
