@@ -613,7 +613,7 @@ def test_inspect_collapses_names(tmp_path, capsys):
 
 def test_inspect_gguf(model, capsys):
     text = out(capsys, "inspect", model)
-    assert re.search(r"^q4 +Q4_0 +uint8 +\[4,36\] +144 ", text, re.MULTILINE)
+    assert re.search(r"^q4 +Q4_0 +gguf:q4_0 +uint8 +\[4,36\] +144 ", text, re.MULTILINE)
     assert "an.int: 7\n" in text
     assert "'t7', ...] (20 values)\n" in text
     found = json.loads(out(capsys, "inspect", model, "--json"))
@@ -627,6 +627,45 @@ def test_inspect_shards(shards, capsys):
     assert out(capsys, "inspect", shards).splitlines()[1].split() == ["c", "float32", "[6]", "24"]
     found = json.loads(out(capsys, "inspect", shards, "--json"))
     assert [row["shard"] for row in found["tensors"]] == ["2.safetensors"] + ["1.safetensors"] * 2
+
+
+def test_inspect_tells_schemes_and_what_is_odd(tmp_path, capsys):
+    scheme = sj.schemes["nvfp4:modelopt"]
+    given, places = {}, {}
+    for i in range(3):
+        parts = scheme.encode(np.full((2, 32), i + 1, np.float32))
+        parts["weight_scale_2"] = sj.asarray(np.float32(7))
+        given |= {f"layers.{i}.up.{key}": t for key, t in parts.items()}
+    given["layers.0.down.qzeros"] = np.ones((2, 2), np.int32)
+    for shard in ("1.safetensors", "2.safetensors"):
+        own = {name: t for name, t in given.items() if (shard[0] == "1") == name.endswith("_2")}
+        sj.save_file(own, tmp_path / shard)
+        places |= dict.fromkeys(own, shard)
+    index(tmp_path, places)
+    config = {"quantization_config": {"quant_method": "modelopt"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    lines = out(capsys, "inspect", tmp_path).splitlines()
+    assert ["layers.#.up.weight", "x", "3", "nvfp4:modelopt", "uint8", "[2,16]", "96"] in [
+        line.split() for line in lines
+    ]
+    assert "unclear: layers.#.down.qzeros: belongs to no codes" in lines
+    (warning,) = [line for line in lines if line.startswith("warning: ")]
+    assert warning.startswith("warning: layers.#.up: weight_scale_2 is 7, above 1")
+    assert warning.endswith(" x 3")
+    found = json.loads(out(capsys, "inspect", tmp_path, "--json"))
+    assert found["weights"][0] == {
+        "name": "layers.0.up.weight",
+        "scheme": "nvfp4:modelopt",
+        "tensors": [f"layers.0.up.{key}" for key in ("weight", "weight_scale", "weight_scale_2")],
+    }
+    assert len(found["weights"]) == len(found["warnings"]) == 3
+    assert found["unclear"][0]["names"] == ["layers.0.down.qzeros"]
+    assert {row.get("scheme") for row in found["tensors"]} == {"nvfp4:modelopt", None}
+
+
+def test_inspect_tells_the_schemes_of_gguf(model, capsys):
+    found = json.loads(out(capsys, "inspect", model, "--json"))
+    assert {"name": "q4", "scheme": "gguf:q4_0", "tensors": ["q4"]} in found["weights"]
 
 
 def test_without_the_package_gguf_the_error_says_what_to_install(model, monkeypatch, capsys):

@@ -1,23 +1,28 @@
-"""`shapejit inspect`: list the tensors of a checkpoint."""
+"""`shapejit inspect`: list the tensors of a checkpoint, and how they are quantised."""
 
 from __future__ import annotations
 
 import os
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import shown
+from ..errors import escaped, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import configuration
 from ..files.stored import OpenFile, Stored
+from ..quantization.detection import Detected
+from ..quantization.table import schemes
 from .command import DONE, Command
 from .output import Columns, print_json, print_table, shape
 
 _COLUMNS: Columns = {
     "name": lambda row: shown(row["name"]) + _times(row["count"]),
     "type": lambda row: row["type"],
+    "scheme": lambda row: row.get("scheme", "-"),
     "dtype": "{0[dtype]}",
     "shape": lambda row: shape(row["shape"]),
     "bytes": "{0[nbytes]}",
@@ -26,6 +31,8 @@ _COLUMNS: Columns = {
 }
 
 _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
+_OPTIONAL = ("type", "scheme")
+_KINDS = ("dtype", *_OPTIONAL)
 _SHOWN = 8  # values of an array in the metadata
 
 
@@ -59,37 +66,64 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows that differ in the numbers of their names alone, as one with `count` and all bytes."""
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = _NUMBER.sub("#", row["name"]), row["dtype"], row["shape"], row.get("type")
+        kinds = [row.get(word) for word in _KINDS]
+        key = _NUMBER.sub("#", row["name"]), row["shape"], *kinds
         found.setdefault(key, []).append(row)
     return [
         {
-            **{word: value for word, value in rows[0].items() if word in ("dtype", "type")},
+            **{word: value for word, value in rows[0].items() if word in _KINDS},
             "name": name if len(rows) > 1 else rows[0]["name"],
             "count": len(rows),
             "shape": sizes,
             "nbytes": sum(row["nbytes"] for row in rows),
             "offsets": rows[0].get("offsets", "--") if len(rows) == 1 else "--",
         }
-        for (name, _, sizes, _), rows in found.items()
+        for (name, sizes, *_), rows in found.items()
     ]
+
+
+def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, Any]]:
+    """The quantised weights as JSON has them; the rows of their tensors get the scheme."""
+    own = {name: each.scheme for each in found for name in each.parts.names.values()}
+    for row in rows:
+        if row["name"] in own:
+            row["scheme"] = own[row["name"]]
+    return [
+        {"name": e.parts.weight, "scheme": e.scheme, "tensors": [*e.parts.names.values()]}
+        for e in found
+    ]
+
+
+def _collapsed(texts: Iterable[str]) -> Iterator[str]:
+    """Lines that differ in the numbers of names alone, as one with their count."""
+    for text, count in Counter(_NUMBER.sub("#", text) for text in texts).items():
+        yield escaped(text) + _times(count)
 
 
 def _run(args: Namespace) -> int:
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
+    detected = schemes.detect(found.typed, configuration(found))
+    weights = _schemes(rows, detected)
     groups = _groups(rows)
     if args.json:
         head = {"file": args.file, "format": found.format, "nbytes": found.nbytes}
         for group in groups:
             del group["offsets"]
-        print_json({**head, "metadata": found.metadata, "tensors": rows, "groups": groups})
+        more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}
+        unclear = [each._asdict() for each in detected.unclear]
+        print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
         return DONE
-    absent = set() if found.types else {"type"}
+    absent = {word for word in _OPTIONAL if not any(word in group for group in groups)}
     if all(group["offsets"] == "--" for group in groups) and groups:
         absent |= {"begin", "end"}
     print_table({name: c for name, c in _COLUMNS.items() if name not in absent}, groups)
     for key, value in (found.metadata or {}).items():
         print(f"{shown(key)}: {_text(value)}")
+    for line in _collapsed(map(str, detected.unclear)):
+        print(f"unclear: {line}")
+    for line in _collapsed(detected.warnings):
+        print(f"warning: {line}")
     print(f"{len(rows)} tensors, {found.nbytes} bytes")
     return DONE
 

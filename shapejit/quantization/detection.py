@@ -25,6 +25,14 @@ _TELLING = {
     if part.key not in ("weight", "scale", "input_scale", "bias")
     for name in part.name.split("|")
 }
+# How names of codes end, row by row and form by form.
+_ENDS = [
+    [
+        tuple(joint + n for n in form.part(form.codes.part).name.split("|") for joint in row.joints)
+        for form in row.forms
+    ]
+    for row in ROWS
+]
 _METHODS = {word for row in ROWS for word in row.words}
 _WEIGHTS = ("int8", "uint8", "int32", "uint32")
 
@@ -126,17 +134,19 @@ def _weight(fit: _Fit) -> str:
 def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fit]:
     """The schemes whose codes `name` may be and whose other parts are there as well."""
     kind = getattr(tensors[name], "tensor_type", None)
-    for row in ROWS:
+    for row, ends in zip(ROWS, _ENDS, strict=True):
         reasons = list[_Fit]()
-        for form in row.forms:
+        for form, end in zip(row.forms, ends, strict=True):
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
                     beside = {p.key: base + p.name for p in others if base + p.name in tensors}
                     yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
                 continue
+            if kind is not None or not f".{name}".endswith(end):
+                continue
             named = _named(name, form, tensors, row.joints)
-            if named is None or kind is not None:
+            if named is None:
                 continue
             made = _fit(row, form, named, tensors, said, name)
             if made.group is not None:
@@ -149,17 +159,20 @@ def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fi
 
 def _named(name: str, form: Form, tensors: Mapping[str, Any], joints: str) -> dict[str, str] | None:
     """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
-    codes = next(part for part in form.parts if part.key == form.codes.part)
+    codes = form.part(form.codes.part)
+    needed = [part for part in form.parts if part is not codes]
     for alias in codes.name.split("|"):
         for joint in joints:
             if name != alias and not name.endswith(joint + alias):
                 continue
             base = name.removesuffix(alias)
-            found = {part.key: _there(base, part, tensors) for part in form.parts}
-            if any(found[part.key] is None and not part.optional for part in form.parts):
+            if any(not part.optional and _there(base, part, tensors) is None for part in needed):
                 continue
-            stem = base[: base.rfind(".") + 1]
-            return {full.removeprefix(stem): full for full in found.values() if full is not None}
+            stem, found = (
+                base[: base.rfind(".") + 1],
+                (_there(base, p, tensors) for p in form.parts),
+            )
+            return {full.removeprefix(stem): full for full in found if full is not None}
     return None
 
 
