@@ -479,7 +479,7 @@ def test_mutations_are_refused_or_read(name, tmp_path, model):
         ("a.bin", b"\x89HDF\r\n\x1a\n" + bytes(20), "HDF5"),
         ("a.safetensors", b"version https://git-lfs.github.com/spec/v1\n", "Git LFS"),
         ("a.npz", b"\x1f\x8b" + bytes(20), "gzip"),
-        ("a.onnx", b"\x08\x07\x12\x00", "an ONNX model"),
+        ("a.onnx", b"\x08\x07\x12\x00", "an ONNX model: it has no graph"),
         ("a.safetensors", b"<!DOCTYPE html>", "an HTML page"),
         ("a.txt", b"hello", r"neither its first bytes b'hello'"),
         ("a", b"", "neither its first bytes"),

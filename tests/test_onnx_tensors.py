@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from views import codes_of
 
 import shapejit as sj
-from shapejit.adapters import onnx_tensors
 from shapejit.adapters.onnx_tensors import IRTensor, from_tensorproto, to_tensorproto
+from shapejit.files.onnx import tensors
 
 FIXED = [d for d in sj.dtypes.all() if d.onnx and d.bits]
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (0,), (3, 0, 2)]
@@ -141,7 +141,7 @@ def test_raw_data_are_wrapped():
 def test_big_endian_machines(dtype, monkeypatch):
     """They see each component's bytes turned around; the file stays as it is."""
     little = from_tensorproto(to_tensorproto(tensor(dtype, (2, 4))))
-    monkeypatch.setattr(onnx_tensors, "SWAPPED", True)
+    monkeypatch.setattr(tensors, "SWAPPED", True)
     code, raw = little.dtype.onnx, little.tobytes()
     big = from_tensorproto(TensorProto(data_type=code, dims=[2, 4], raw_data=raw))
     if little.dtype.bits <= 8:
@@ -470,7 +470,8 @@ def test_what_onnx_ir_lacks():
 def test_without_the_third_party(module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     if module == "onnx":
-        monkeypatch.delitem(sys.modules, "shapejit.adapters.onnx_tensors")
+        for name in ("adapters.onnx_tensors", "files.onnx", "files.onnx.tensors"):
+            monkeypatch.delitem(sys.modules, f"shapejit.{name}", raising=False)
         with pytest.raises(ImportError, match=r"shapejit\[onnx\]"):
             __import__("shapejit.adapters.onnx_tensors")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +16,11 @@ from ..files.stored import OpenFile, Stored
 from ..quantization.detection import Detected
 from ..quantization.table import schemes
 from .command import DONE, Command
-from .output import Columns, print_json, print_table, shape
+from .inspect_nodes import NODES, print_nodes
+from .output import NUMBER, Columns, print_json, print_table, shape, times
 
 _COLUMNS: Columns = {
-    "name": lambda row: shown(row["name"]) + _times(row["count"]),
+    "name": lambda row: shown(row["name"]) + times(row["count"]),
     "type": lambda row: row["type"],
     "scheme": lambda row: row.get("scheme", "-"),
     "dtype": "{0[dtype]}",
@@ -30,14 +30,9 @@ _COLUMNS: Columns = {
     "end": lambda row: str(row["offsets"][1]),
 }
 
-_NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
 _OPTIONAL = ("type", "scheme")
 _KINDS = ("dtype", *_OPTIONAL)
 _SHOWN = 8  # values of an array in the metadata
-
-
-def _times(count: int) -> str:
-    return f" x {count}" if count > 1 else ""
 
 
 def _options(parser: ArgumentParser) -> None:
@@ -56,6 +51,8 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
         row["type"] = found.types[member.name]
     if found.format == "sharded":
         row["shard"] = os.path.basename(member.file.path)
+    elif member.file.path != found.path:
+        row["external"] = os.path.basename(member.file.path)
     elif isinstance(member.file, OpenFile):
         begin = member.begin - found.start
         row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8
@@ -67,7 +64,7 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
         kinds = [row.get(word) for word in _KINDS]
-        key = _NUMBER.sub("#", row["name"]), row["shape"], *kinds
+        key = NUMBER.sub("#", row["name"]), row["shape"], *kinds
         found.setdefault(key, []).append(row)
     return [
         {
@@ -96,8 +93,8 @@ def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, 
 
 def _collapsed(texts: Iterable[str]) -> Iterator[str]:
     """Lines that differ in the numbers of names alone, as one with their count."""
-    for text, count in Counter(_NUMBER.sub("#", text) for text in texts).items():
-        yield escaped(text) + _times(count)
+    for text, count in Counter(NUMBER.sub("#", text) for text in texts).items():
+        yield escaped(text) + times(count)
 
 
 def _run(args: Namespace) -> int:
@@ -106,11 +103,14 @@ def _run(args: Namespace) -> int:
     detected = schemes.detect(found.typed, configuration(found))
     weights = _schemes(rows, detected)
     groups = _groups(rows)
+    nodes = NODES.get(found.format, lambda _: [])(found)
     if args.json:
         head = {"file": args.file, "format": found.format, "nbytes": found.nbytes}
         for group in groups:
             del group["offsets"]
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}
+        if found.format in NODES:
+            more["nodes"] = nodes
         unclear = [each._asdict() for each in detected.unclear]
         print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
         return DONE
@@ -118,6 +118,7 @@ def _run(args: Namespace) -> int:
     if all(group["offsets"] == "--" for group in groups) and groups:
         absent |= {"begin", "end"}
     print_table({name: c for name, c in _COLUMNS.items() if name not in absent}, groups)
+    print_nodes(nodes)
     for key, value in (found.metadata or {}).items():
         print(f"{shown(key)}: {_text(value)}")
     for line in _collapsed(map(str, detected.unclear)):

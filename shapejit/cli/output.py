@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
 Columns = Mapping[str, str | Callable[[Any], str]]
 
 
@@ -37,13 +39,22 @@ def print_text(text: str) -> None:
     print(textwrap.fill(text, 90))
 
 
-def shape(sizes: Iterable[int]) -> str:
+def shape(sizes: Iterable[int | str]) -> str:
     """A shape without blanks.
 
     >>> shape((2, 3))
     '[2,3]'
     """
     return "[" + ",".join(map(str, sizes)) + "]"
+
+
+def times(count: int) -> str:
+    """How often what stands before it is there, if more than once.
+
+    >>> "layers.#.weight" + times(61)
+    'layers.#.weight x 61'
+    """
+    return f" x {count}" if count > 1 else ""
 
 
 def ratio(value: float | None) -> str:

@@ -24,13 +24,15 @@ __all__ = ["FORMATS", "FileFormat", "load_file", "read", "save_file", "write", "
 class FileFormat(NamedTuple):
     """A file format: how its files begin (their first 16 bytes) and end, and whether it is written.
 
-    `name` is the name of its module, too.
+    `name` is the name of its module, too. The `write` of a format that `keeps` what is not a
+    tensor (a graph) takes the Checkpoint of the source as well.
     """
 
     name: str
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
     writes: bool
+    keeps: bool = False
 
     @property
     def module(self) -> Any:
@@ -45,6 +47,7 @@ FORMATS = (
     FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
     FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
     FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), False),
+    FileFormat("onnx", (".onnx",), lambda _: False, True, keeps=True),
 )
 _SAFETENSORS = FORMATS[1]
 
@@ -60,7 +63,6 @@ class _Other(NamedTuple):
 _OTHERS = (
     _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
     _Other((), (".pt", ".pth", ".ckpt"), "a checkpoint of PyTorch"),
-    _Other((), (".onnx",), "an ONNX model (see shapejit.adapters.onnx_tensors)"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
     _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
@@ -84,14 +86,15 @@ def read(path: Path) -> Checkpoint:
 def load_file(path: Path) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
-    `path` is a safetensors, NPY, NPZ or GGUF file, or a folder of safetensors shards
-    with `model.safetensors.index.json`; the first bytes say which. An NPY file has one
-    tensor, `arr_0`. Compressed members of an NPZ file are decompressed when they are
-    asked for; pickles are never loaded. Quantised tensors of GGUF are uint8: rows of
-    raw blocks. The file must not be overwritten in place while Tensors of it are in use.
-    Raises OSError where it cannot be opened, FileFormatError (with the file and the
-    tensor) where it is not exactly what its format says, ImportError for GGUF without
-    the package gguf.
+    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder of safetensors shards
+    with `model.safetensors.index.json`; the first bytes say which, the suffix of ONNX. An
+    NPY file has one tensor, `arr_0`. Of an ONNX model the initialisers and the values of
+    Constant nodes are read, those of subgraphs too. Compressed members of an NPZ file are
+    decompressed when they are asked for; pickles are never loaded. Quantised tensors of
+    GGUF are uint8: rows of raw blocks. The file must not be overwritten in place while
+    Tensors of it are in use. Raises OSError where it cannot be opened, FileFormatError
+    (with the file and the tensor) where it is not exactly what its format says, ImportError
+    for GGUF and ONNX without the packages gguf and onnx.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -103,14 +106,20 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
 
 
 def save_file(
-    tensors: Mapping[str, Any], path: Path, *, metadata: Mapping[str, str] | None = None
+    tensors: Mapping[str, Any],
+    path: Path,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    source: Path | None = None,
 ) -> None:
     """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
 
     `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
     and `.npy` are NumPy's formats (not compressed; NPY takes one tensor and keeps no
     name), everything else is safetensors. Dtypes that NumPy lacks become records of one
-    field, which is named as the dtype and holds the codes, one per byte or more.
+    field, which is named as the dtype and holds the codes, one per byte or more. An ONNX
+    model is written with the graph of `source`, the path of a model with tensors of these
+    names; dtypes and shapes may be others where onnx's shape inference agrees.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
     `path` may be the file that the tensors are mapped from. Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
@@ -128,7 +137,8 @@ def save_file(
             raise FileFormatError(path, None, f"a name is a str, not {quoted(repr(name))}")
         with about(f"tensor {quoted(name)}"):
             new.append(New.of(name, asarray(given)))
-    write(path, new, None if metadata is None else dict(metadata))
+    kept = None if source is None else read(source)
+    write(path, new, None if metadata is None else dict(metadata), source=kept)
 
 
 def write(
@@ -136,12 +146,16 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    source: Checkpoint | None = None,
 ) -> int:
     """Write a file in the format of its suffix; return its size in bytes.
 
-    See `files.safetensors.write`.
+    `source` is where a format that `keeps` something gets it from. See
+    `files.safetensors.write`.
     """
-    size: int = writer(path).module.write(path, tensors, metadata, progress)
+    row = writer(path)
+    kept = {"source": source} if row.keeps else {}
+    size: int = row.module.write(path, tensors, metadata, progress, **kept)
     return size
 
 

@@ -80,6 +80,8 @@ class OpenFile:
 
     def mapped(self) -> Bytes:
         """The file's memory map, made at the first call."""
+        if self._memory is None and self.size == 0:
+            self._memory = np.frombuffer(b"", np.uint8)
         if self._memory is None:
             try:
                 memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)

@@ -3,6 +3,8 @@
 import json
 import tempfile
 import tracemalloc
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from math import prod
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 from views import dirt, shape_within
 
 import shapejit as sj
+from shapejit.__main__ import main
 from shapejit.files import safetensors
 
 from .hostile import LONGEST
@@ -46,9 +49,9 @@ def bounded(call, nbytes):
 
 
 def any_file(random):
-    """A file that NumPy or gguf wrote, or a folder of shards, with a few bytes changed."""
+    """A file that NumPy, gguf or onnx wrote, or a folder of shards, with a few bytes changed."""
     with tempfile.TemporaryDirectory() as folder:
-        make = random.choice([numpys, numpys, ggufs, shards])
+        make = random.choice([numpys, numpys, ggufs, shards, models])
         path, changed = make(random, Path(folder))
         content = bytearray(changed.read_bytes())
         for _ in range(random.randrange(4)):
@@ -56,7 +59,15 @@ def any_file(random):
         changed.write_bytes(content[: random.choice([None, random.randrange(len(content))])])
         # Zeros are compressed to a thousandth.
         nbytes = 1000 * len(content) if changed.name == "small.npz" else len(content)
-        bounded(lambda: {name: t.tobytes() for name, t in sj.load_file(path).items()}, nbytes)
+        found = bounded(
+            lambda: {name: t.tobytes() for name, t in sj.load_file(path).items()}, nbytes
+        )
+        if found is None:
+            return
+        # Commands read more of it.
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            assert main(["inspect", str(path)]) in (0, 2)
+            assert main(["verify", str(path), str(path)]) in (0, 2)
 
 
 def numpys(random, folder):
@@ -82,6 +93,30 @@ def ggufs(random, folder):
     writer.write_tensors_to_file()
     writer.close()
     return path, path
+
+
+def models(random, folder):
+    import onnx
+
+    raw = dirt(24, random.getrandbits(32))
+    weight = onnx.numpy_helper.from_array(raw, "w")
+    typed = onnx.helper.make_tensor("t", 1, [3], [1.0, 2.0, 3.0])
+    outside = onnx.numpy_helper.from_array(raw, "o")
+    onnx.external_data_helper.set_external_data(outside, "data", 0, raw.size)
+    outside.ClearField("raw_data")
+    (folder / "data").write_bytes(raw)
+    body = onnx.helper.make_graph([], "b", [], [], [weight])
+    nodes = [
+        onnx.helper.make_node("Constant", [], ["c"], value=typed),
+        onnx.helper.make_node("If", ["c"], ["i"], then_branch=body, else_branch=body),
+        onnx.helper.make_node("Reshape", ["w", "s"], ["r"]),
+        onnx.helper.make_node("Shape", ["r"], ["z"], start=-1),
+    ]
+    sizes = onnx.numpy_helper.from_array(np.array([2, -1]), "s")
+    graph = onnx.helper.make_graph(nodes, "g", [], [], [weight, typed, outside, sizes])
+    path = folder / "a.onnx"
+    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
+    return path, random.choice([path, path, path, folder / "data"])
 
 
 def shards(random, folder):

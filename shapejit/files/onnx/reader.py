@@ -1,0 +1,123 @@
+"""A model as tensors: raw and external data where they lie in files, others in memory."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto
+
+from ...dtypes import DType
+from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
+from ...layout import Layout
+from ...tensor import Bytes, Tensor
+from .. import checkpoint
+from ..paths import Path, file_name, inside
+from ..stored import OpenFile, Source, Stored
+from .graphs import Held, held
+from .tensors import described, external_place, from_tensorproto
+from .wire import Place, skeleton
+
+__all__ = ["Checkpoint", "read"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Checkpoint(checkpoint.Checkpoint):
+    """What a model holds: `model` with a `wire.Place` instead of raw data, and its `file`.
+
+    `external` are the names of the tensors in other files.
+    """
+
+    model: ModelProto
+    file: OpenFile
+    external: frozenset[str]
+
+
+class _Memory:
+    """Elements that a model has in typed fields, in memory."""
+
+    sequential = False
+
+    def __init__(self, path: str, memory: Bytes) -> None:
+        self.path, self.size = path, memory.size
+        self._memory = memory
+        self._memory.flags.writeable = False
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        memory[:] = self._memory.data[at : at + len(memory)]
+
+    def mapped(self) -> Bytes:
+        return self._memory
+
+
+def read(path: Path) -> Checkpoint:
+    """The initialisers and the values of Constant nodes, those of subgraphs and functions too.
+
+    A tensor of the graph has its own name, that of a subgraph the name of the subgraph before
+    it (see `graphs.held`). Raw and external data are not copied; elements in typed fields are
+    decoded. Tensors of strings are left out. Raises OSError where a file cannot be
+    opened, FileFormatError (with the file and the tensor) where one is not what
+    onnx.proto says, and for external data outside the model's folder.
+    """
+    name = file_name(path)
+    file = OpenFile(name)
+    try:
+        model = ModelProto.FromString(bytes(skeleton(file)))
+    except DecodeError:
+        raise FileFormatError(name, None, "it is not an ONNX model") from None
+    if not model.HasField("graph"):
+        raise FileFormatError(name, None, "it is not an ONNX model: it has no graph")
+    files: dict[str, OpenFile] = {}
+    members: dict[str, Stored] = {}
+    for each in held(model):
+        if each.proto.data_type == TensorProto.STRING:
+            continue
+        if not each.own:
+            raise FileFormatError(name, None, "a tensor of its graph has no name")
+        if each.name in members:
+            raise FileFormatError(name, each.name, "two tensors have this name")
+        try:
+            members[each.name] = _stored(each, file, files)
+        except (DTypeError, FormatError, ReshapeError) as fault:
+            reason = str(fault).removeprefix(f"tensor {each.proto.name!r}: ")
+            raise FileFormatError(name, each.name, reason) from None
+    nbytes = sum(member.nbytes for member in members.values())
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    return Checkpoint(
+        path=name,
+        format="onnx",
+        members=members,
+        metadata=metadata or None,
+        nbytes=nbytes,
+        model=model,
+        file=file,
+        external=frozenset(n for n, m in members.items() if m.file in (*files.values(),)),
+    )
+
+
+def _stored(each: Held, file: OpenFile, files: dict[str, OpenFile]) -> Stored:
+    kind, shape, field = described(each.proto)
+    nbytes = -(-checkpoint.size_in_bits(file.path, each.name, shape, kind.bits) // 8)
+    if field == "external_data":
+        folder, location, begin = external_place(each.proto, os.path.dirname(file.path), nbytes)
+        found = inside(os.fspath(folder), location, each.name)
+        if found not in files:
+            files[found] = OpenFile(found)
+        if begin + nbytes > files[found].size:
+            reason = f"its {nbytes} bytes from byte {begin} on end beyond the file's"
+            raise FileFormatError(found, each.name, f"{reason} {files[found].size}")
+        return _at(files[found], each.name, begin, kind, shape)
+    if field == "raw_data":
+        begin, found_bytes = Place.of(each.proto.raw_data)
+        if found_bytes != nbytes:
+            reason = f"its elements of {kind} are {nbytes} bytes, but its raw_data has"
+            raise FileFormatError(file.path, each.name, f"{reason} {found_bytes}")
+        return _at(file, each.name, begin, kind, shape)
+    tensor = from_tensorproto(each.proto)
+    assert isinstance(tensor, Tensor)
+    return _at(_Memory(file.path, tensor.buffer[:nbytes]), each.name, 0, kind, shape)
+
+
+def _at(file: Source, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
+    return Stored(file, name, begin, kind, Layout.row_major(shape, kind.bits))

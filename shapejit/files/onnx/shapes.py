@@ -1,0 +1,200 @@
+"""The Reshape and Shape nodes of a model: what they resolve to, and whom that depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
+
+from ...dialects import onednn, openvino
+from ...dialects import onnx as dialect
+from ...errors import ShapeJitError
+from ...request import Request
+from ...resolver import resolve
+from .graphs import ONNX, Graph, constant, nested, roots
+from .inference import inferred, with_small_data
+from .reader import Checkpoint
+from .tensors import from_tensorproto
+
+__all__ = ["DIALECTS", "ShapeNode", "nodes_of", "shape_nodes"]
+
+Dims = tuple[int | str | None, ...]  # None is an unknown size, a str a name for one
+
+# How each specification reads the shape of a Reshape: allowzero=1 is special_zero=false.
+DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
+    "onnx": lambda shape, zero, opset: dialect.request(shape, allowzero=zero, opset=opset),
+    "openvino": lambda shape, zero, _: openvino.request(shape, special_zero=not zero),
+    "onednn": lambda shape, zero, _: onednn.request(shape, special_zero=not zero),
+}
+
+
+@dataclass(frozen=True)
+class ShapeNode:
+    """A Reshape or a Shape: `version` is that in force, `source` the shape of its data.
+
+    `target` is the shape that a Reshape is given, if it is constant. `outcomes` are the
+    shapes, or the faults, by specification, where source and target are known; those of
+    Shape are its elements, as ONNX has them. `inferred` is what onnx infers of the output.
+    """
+
+    name: str
+    version: str
+    source: Dims | None
+    target: tuple[int, ...] | None
+    allowzero: int
+    outcomes: Mapping[str, tuple[int, ...] | str]
+    inferred: Dims | None
+
+    @property
+    def disagree(self) -> bool | None:
+        """Whether the outcomes differ (all faults are one); None if they are unknown."""
+        found = {None if isinstance(each, str) else each for each in self.outcomes.values()}
+        return len(found) > 1 if found else None
+
+    @property
+    def result(self) -> Dims | None:
+        """The shape, or the elements of Shape, in ONNX; what is inferred of a Reshape else."""
+        found = self.outcomes.get("onnx")
+        if isinstance(found, tuple):
+            return found
+        return self.inferred if found is None and "Reshape" in self.version else None
+
+    @property
+    def fault(self) -> str | None:
+        """Why ONNX does not allow it, if it does not."""
+        found = self.outcomes.get("onnx")
+        return found if isinstance(found, str) else None
+
+
+@dataclass
+class _Values:
+    """What is known of the values in a graph: dims, and the elements of constants."""
+
+    dims: dict[str, Dims | None]
+    constants: dict[str, TensorProto]
+
+
+def nodes_of(found: Checkpoint) -> list[ShapeNode]:
+    """The Reshape and Shape nodes of a model, with what onnx infers where it can.
+
+    >>> import tempfile, onnx
+    >>> from shapejit.files.onnx import read
+    >>> graph = "g (float[0,3] x) => (float[N,M] y) <int64[2] s = {0,-1}> { y = Reshape(x, s) }"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = onnx.helper.make_model(onnx.parser.parse_graph(graph))
+    ...     onnx.save_model(model, f"{folder}/a.onnx")
+    ...     (node,) = nodes_of(read(f"{folder}/a.onnx"))
+    >>> node.version, node.outcomes["openvino"], node.disagree
+    ('onnx.Reshape-25', (0, 3), True)
+    """
+    try:
+        model = inferred(found.model, found.file, strict=False)
+    except (InferenceError, ValidationError):
+        model = with_small_data(found.model, found.file)
+    return [*shape_nodes(model)]
+
+
+def shape_nodes(model: ModelProto) -> Iterator[ShapeNode]:
+    """The nodes of the graph, its subgraphs and the functions of a model with inferred shapes.
+
+    Constants that are shapes must have their data. Values of an outer graph are known in
+    its subgraphs.
+    """
+    for start, root, opset in roots(model):
+        known: dict[str, _Values] = {}
+        for prefix, graph in nested(start, root):
+            outer = max((p for p in known if prefix.startswith(p)), key=len, default=None)
+            values = known[prefix] = _values(graph, known[outer] if outer is not None else None)
+            for node in graph.node:
+                read = _OPERATORS.get(node.op_type)
+                if read is not None and node.domain in ONNX and opset is not None and node.output:
+                    yield read(prefix + node.output[0], node, opset, values)
+
+
+def _values(graph: Graph, outer: _Values | None) -> _Values:
+    made = _Values({}, {}) if outer is None else _Values({**outer.dims}, {**outer.constants})
+    if isinstance(graph, GraphProto):
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            made.dims[value.name] = _dims(value.type)
+        made.constants |= {proto.name: proto for proto in graph.initializer}
+    for node in graph.node:
+        for attribute in constant(node):
+            if attribute.name == "value":
+                made.constants[node.output[0]] = attribute.t
+            elif attribute.name == "value_ints":
+                proto = TensorProto(data_type=TensorProto.INT64, dims=[len(attribute.ints)])
+                proto.int64_data.extend(attribute.ints)
+                made.constants[node.output[0]] = proto
+    made.dims |= {name: tuple(proto.dims) for name, proto in made.constants.items()}
+    return made
+
+
+def _dims(kind: TypeProto) -> Dims | None:
+    if not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
+        return None
+    return tuple(
+        each.dim_value if each.HasField("dim_value") else each.dim_param or None
+        for each in kind.tensor_type.shape.dim
+    )
+
+
+def _reshape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
+    row, given = dialect.version("Reshape", opset), _attributes(node)
+    by_input = "shape" not in row.attributes
+    target = _constant(node, values) if by_input else tuple(given.get("shape", ()))
+    source, zero = _source(node, values), given.get("allowzero", 0)
+    readings = {
+        spec: lambda sizes, request=request: resolve(sizes, request(target, zero, opset))
+        for spec, request in (DIALECTS.items() if target is not None else ())
+    }
+    outcomes, inferred = _outcomes(source, readings), values.dims.get(node.output[0])
+    return ShapeNode(name, str(row), source, target, zero, outcomes, inferred)
+
+
+def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
+    source, given = _source(node, values), _attributes(node)
+    readings = {"onnx": lambda sizes: dialect.shape_of(sizes, opset=opset, **given).tolist()}
+    outcomes, inferred = _outcomes(source, readings), values.dims.get(node.output[0])
+    row = dialect.version("Shape", opset)
+    return ShapeNode(name, str(row), source, None, 0, outcomes, inferred)
+
+
+_OPERATORS = {"Reshape": _reshape, "Shape": _shape}
+
+
+def _outcomes(
+    source: Dims | None, readings: Mapping[str, Callable[[Sequence[int]], Sequence[int]]]
+) -> dict[str, tuple[int, ...] | str]:
+    """What each specification makes of a source shape; nothing where a size is unknown."""
+    made = dict[str, tuple[int, ...] | str]()
+    sizes = [size for size in source or () if isinstance(size, int) and size >= 0]
+    for spec, read in readings.items() if len(sizes) == len(source or (None,)) else ():
+        try:
+            made[spec] = tuple(read(sizes))
+        except ShapeJitError as fault:
+            made[spec] = str(fault)
+    return made
+
+
+def _attributes(node: NodeProto) -> dict[str, Any]:
+    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+
+
+def _source(node: NodeProto, values: _Values) -> Dims | None:
+    return values.dims.get(node.input[0]) if node.input else None
+
+
+def _constant(node: NodeProto, values: _Values) -> tuple[int, ...] | None:
+    """The shape that is the second input, where it is constant."""
+    proto = values.constants.get(node.input[1]) if len(node.input) > 1 else None
+    if proto is None:
+        return None
+    try:
+        return tuple(np.asarray(from_tensorproto(proto)).reshape(-1).tolist())
+    except ShapeJitError:  # its data are in another file, or are no integers
+        return None

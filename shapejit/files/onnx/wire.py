@@ -1,0 +1,214 @@
+"""Protocol buffers on the wire (protobuf.dev/programming-guides/encoding): raw data set apart.
+
+A model is read as its skeleton: the same message, in which each `raw_data` of a tensor is a
+Place of 16 bytes that says where the data are. protobuf parses and writes skeletons, which
+are small, while raw data stay in their files: a model may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from onnx import ModelProto, TensorProto
+
+from ...errors import FileFormatError
+from ..stored import CONTIGUOUS, OpenFile
+
+__all__ = ["MAX_MESSAGE", "Place", "expanded", "skeleton"]
+
+MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
+
+_MAX_NESTING = 100  # of messages; protobuf's own limit
+_VARINT, _BYTES = 0, 2
+_FIXED = {1: 8, 5: 4}  # bytes of the wire types of one width
+_TENSOR = TensorProto.DESCRIPTOR.full_name
+_RAW = TensorProto.RAW_DATA_FIELD_NUMBER
+_PLACE = struct.Struct("<qq")
+
+Take = Callable[[int, int], bytes | bytearray]  # the bytes of a message, from and how many
+
+
+class Place(NamedTuple):
+    """Where raw data are: from byte `begin` of the model's file; or, if negative, in new tensors.
+
+    >>> Place.of(Place(5, 12).encoded)
+    Place(begin=5, nbytes=12)
+    """
+
+    begin: int
+    nbytes: int
+
+    @staticmethod
+    def of(raw: bytes) -> Place:
+        """What `encoded` gave."""
+        return Place(*_PLACE.unpack(raw))
+
+    @property
+    def encoded(self) -> bytes:
+        """The place as the raw data of a skeleton."""
+        return _PLACE.pack(*self)
+
+
+def _holders() -> dict[str, dict[int, str]]:
+    """The fields of each message that hold tensors, at any depth, and what they are."""
+    known, todo = dict[str, Any](), [ModelProto.DESCRIPTOR]
+    while todo:
+        message = todo.pop()
+        if message.full_name not in known:
+            known[message.full_name] = message
+            todo += [field.message_type for field in message.fields if field.message_type]
+    holders = {_TENSOR}
+    while True:
+        more = {
+            name
+            for name, message in known.items()
+            if any(f.message_type and f.message_type.full_name in holders for f in message.fields)
+        }
+        if more <= holders:
+            break
+        holders |= more
+    return {
+        name: {
+            field.number: field.message_type.full_name
+            for field in known[name].fields
+            if field.message_type and field.message_type.full_name in holders
+        }
+        for name in holders
+    }
+
+
+_HOLDERS = _holders()
+
+
+class _Field(NamedTuple):
+    """A field of a message: its number, its wire type, and where it and its value are."""
+
+    number: int
+    wire: int
+    begin: int
+    value: int
+    end: int
+
+
+class _Fields:
+    """Walks messages, whose bytes `take` gives; `fault` makes an error."""
+
+    def __init__(self, take: Take, fault: Callable[[str], Exception]) -> None:
+        self.take, self.fault = take, fault
+
+    def of(self, begin: int, end: int, depth: int) -> Iterator[_Field]:
+        """The fields of the message in these bytes."""
+        if depth > _MAX_NESTING:
+            raise self.fault(f"messages are nested more than {_MAX_NESTING} times")
+        at = begin
+        while at < end:
+            key, value = self._varint(at, end)
+            number, wire = key >> 3, key & 7
+            if wire == _VARINT:
+                _, stop = self._varint(value, end)
+            elif wire == _BYTES:
+                size, value = self._varint(value, end)
+                stop = value + size
+            elif wire in _FIXED:
+                stop = value + _FIXED[wire]
+            else:
+                raise self.fault(f"the field at byte {at} has the wire type {wire}")
+            if stop > end or number == 0:
+                raise self.fault(f"the field at byte {at} does not end within its message")
+            yield _Field(number, wire, at, value, stop)
+            at = stop
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        """A number of 7 bits per byte, and the byte behind it."""
+        found = 0
+        for i, byte in enumerate(self.take(at, min(10, end - at))):
+            found |= (byte & 127) << 7 * i
+            if byte < 128:
+                return found, at + i + 1
+        raise self.fault(f"the number at byte {at} does not end")
+
+
+class _Window:
+    """The bytes of a file, which are asked for in order."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self._raw = bytearray()
+        self._start = 0
+
+    def take(self, at: int, count: int) -> bytearray:
+        if at + count > self._start + len(self._raw):
+            size = min(max(count, CONTIGUOUS), self._file.size - at)
+            self._raw, self._start = self._file.bytes(at, size), at
+        return self._raw[at - self._start : at - self._start + count]
+
+
+def skeleton(file: OpenFile) -> bytearray:
+    """The message in a file with Places for raw data; FileFormatError where it is none."""
+
+    def fault(reason: str) -> FileFormatError:
+        return FileFormatError(file.path, None, f"it is not an ONNX model: {reason}")
+
+    fields = _Fields(_Window(file).take, fault)
+
+    def copied(message: str, begin: int, end: int, depth: int) -> bytearray:
+        made, inner = bytearray(), _HOLDERS[message]
+        for field in fields.of(begin, end, depth):
+            if field.wire == _BYTES and message == _TENSOR and field.number == _RAW:
+                made += _lengthy(field.number, _PLACE.size)
+                made += Place(field.value, field.end - field.value).encoded
+            elif field.wire == _BYTES and field.number in inner:
+                body = copied(inner[field.number], field.value, field.end, depth + 1)
+                made += _lengthy(field.number, len(body)) + body
+            else:
+                made += fields.take(field.begin, field.end - field.begin)
+            if len(made) > MAX_MESSAGE:
+                raise fault(f"beside raw data it has more than {MAX_MESSAGE} bytes")
+        return made
+
+    return copied(ModelProto.DESCRIPTOR.full_name, 0, file.size, 0)
+
+
+def _lengthy(number: int, size: int) -> bytes:
+    """The bytes before the value of a field of `size` bytes."""
+    return _encoded(number << 3 | _BYTES) + _encoded(size)
+
+
+def _encoded(number: int) -> bytes:
+    """A number as the bytes of a varint.
+
+    >>> _encoded(300).hex()
+    'ac02'
+    """
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
+    """A skeleton as what it stands for: its bytes between the raw data, and all bytes together."""
+    fields = _Fields(lambda at, count: raw[at : at + count], AssertionError)
+
+    def pieces(message: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
+        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[message], begin
+        for field in fields.of(begin, end, depth):
+            more: list[bytes | Place]
+            if field.wire == _BYTES and message == _TENSOR and field.number == _RAW:
+                place = Place.of(raw[field.value : field.end])
+                more, nbytes = [place], place.nbytes
+            elif field.wire == _BYTES and field.number in inner:
+                more, nbytes = pieces(inner[field.number], field.value, field.end, depth + 1)
+            else:
+                continue
+            head = raw[last : field.begin] + _lengthy(field.number, nbytes)
+            made += [head, *more]
+            size += len(head) + nbytes
+            last = field.end
+        made.append(raw[last:end])
+        return made, size + end - last
+
+    return pieces(ModelProto.DESCRIPTOR.full_name, 0, len(raw), 0)

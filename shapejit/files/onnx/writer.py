@@ -1,0 +1,250 @@
+"""A model with other tensors: the graph stays, what it declares of the tensors follows."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+from onnx import GraphProto, ModelProto, TensorProto
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
+
+from ...errors import FileFormatError
+from .. import checkpoint
+from ..checkpoint import is_text
+from ..paths import Path, file_name
+from ..stored import CONTIGUOUS, OpenFile
+from ..temporary import replacing
+from ..writing import New, Progress, announced, reserve, write_all
+from .graphs import Held, graphs, held, protos
+from .inference import inferred
+from .reader import Checkpoint, read
+from .shapes import shape_nodes
+from .wire import MAX_MESSAGE, Place, expanded
+
+__all__ = ["write"]
+
+_ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
+LEAST_OUTSIDE = 1024  # bytes of a tensor that is worth a place outside a model that is too large
+_TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_DATA = (*_TYPED, "raw_data", "external_data", "data_location")
+
+
+def write(
+    path: Path,
+    tensors: Iterable[New],
+    metadata: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    source: checkpoint.Checkpoint | None = None,
+) -> int:
+    """Write the model `source` with new tensors as `files.safetensors.write` does.
+
+    `tensors` are all those that `read` finds, by the same names; dtypes and shapes may
+    be others where onnx's shape inference finds nothing that contradicts them: what the
+    graph declares of them and of intermediate results follows. Tensors that were external
+    data are so again, in one file beside the model, and all larger ones if the model
+    would have more than protobuf's 2 GiB. Returns the size of both files in bytes. Raises
+    FileFormatError, before anything is written, for a source that is not a model, for
+    tensors that are missing or unknown, and for what the graph does not allow.
+    """
+    name = file_name(path)
+    if not isinstance(source, Checkpoint):
+        raise FileFormatError(name, None, "an ONNX file needs the graph of a source that is one")
+    given = list(tensors)
+    model, known = _replaced(name, source, given)
+    if metadata is not None and dict(metadata) != (source.metadata or {}):
+        _set_metadata(name, model, metadata)
+    large = sum(new.nbytes for new in given) + model.ByteSize() > MAX_MESSAGE
+    least = LEAST_OUTSIDE if large else math.inf
+    outside = [new for new in given if new.name in source.external or new.nbytes >= least]
+    location = _location(name)
+    total = _refer_outside(known, outside, location)
+    parts, size = expanded(model.SerializeToString())
+    if size > MAX_MESSAGE:
+        raise FileFormatError(name, None, f"it would have {size} bytes, more than protobuf reads")
+    old = _locations(name)
+    with ExitStack() as stack:
+        if outside:
+            stack.enter_context(_outside(name, location, total, outside, progress))
+        with replacing(name) as descriptor:
+            reserve(descriptor, size)
+            for part in parts:
+                for piece in _bytes(name, part, source.file, given, progress):
+                    write_all(descriptor, piece)
+    _remove(name, old - {location})
+    return size + total
+
+
+def _replaced(
+    path: str, source: Checkpoint, given: Sequence[New]
+) -> tuple[ModelProto, dict[str, Held]]:
+    """The model with the dtypes, the shapes and the Places of new tensors, and its tensors."""
+    model = ModelProto()
+    model.CopyFrom(source.model)
+    known = {each.name: each for each in held(model) if each.name in source.members}
+    _check_names(path, [new.name for new in given], known)
+    changed = [_retyped(path, known[new.name], new) for new in given]
+    if any(changed):
+        _infer(path, model, source.file)
+    for i, new in enumerate(given):
+        proto = known[new.name].proto
+        _clear(proto)
+        proto.raw_data = Place(-1 - i, new.nbytes).encoded
+    for proto in protos(model):
+        if proto.data_location == TensorProto.EXTERNAL:
+            reason = "it is external, but no number of an initialiser or Constant: it is not kept"
+            raise FileFormatError(path, proto.name, reason)
+    return model, known
+
+
+def _check_names(path: str, names: Sequence[str], known: Mapping[str, Held]) -> None:
+    seen = set[str]()
+    for name in names:
+        if name in seen or name not in known:
+            fault = "stands twice" if name in seen else "is not in the graph of the source"
+            raise FileFormatError(path, name, fault)
+        seen.add(name)
+    for name in known:
+        if name not in seen:
+            raise FileFormatError(path, name, "is in the graph, but missing among the tensors")
+
+
+def _retyped(path: str, each: Held, new: New) -> bool:
+    """Give a tensor, and the input of which it is the default, a new dtype and shape, if they are.
+
+    Up to IR version 3 every initialiser is the default of an input.
+    """
+    proto, code = each.proto, new.dtype.onnx
+    if code is None:
+        raise FileFormatError(path, new.name, f"ONNX has no dtype for {new.dtype}")
+    if (code, new.shape) == (proto.data_type, tuple(proto.dims)):
+        return False
+    _clear(proto)
+    proto.data_type = code
+    proto.dims[:] = new.shape
+    for value in each.graph.input if isinstance(each.graph, GraphProto) else ():
+        if value.name == each.own:
+            value.type.tensor_type.elem_type = code
+            del value.type.tensor_type.shape.dim[:]
+            for size in new.shape:
+                value.type.tensor_type.shape.dim.add(dim_value=size)
+    return True
+
+
+def _clear(proto: TensorProto) -> None:
+    for field in _DATA:
+        proto.ClearField(field)
+
+
+def _infer(path: str, model: ModelProto, file: OpenFile) -> None:
+    """Check new dtypes and shapes, and declare what follows of intermediate results."""
+    had = {value.name for value in model.graph.value_info}
+    for _, graph in graphs(model):
+        del graph.value_info[:]
+    try:
+        made = inferred(model, file, strict=True)
+    except (InferenceError, ValidationError) as wrong:
+        fault: str | None = str(wrong)
+    else:
+        fault = next((node.fault for node in shape_nodes(made) if node.fault), None)
+    if fault is not None:
+        reason = f"the graph does not allow these dtypes and shapes: {fault}"
+        raise FileFormatError(path, None, reason)
+    model.graph.value_info.extend(v for v in made.graph.value_info if v.name in had)
+
+
+def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> None:
+    if not all(is_text(word) for pair in metadata.items() for word in pair):
+        raise FileFormatError(path, None, "metadata must be text")
+    del model.metadata_props[:]
+    for key, value in metadata.items():
+        model.metadata_props.add(key=key, value=value)
+
+
+def _location(path: str) -> str:
+    """A name for a file of external data that is not in the folder yet."""
+    folder, base = os.path.split(path)
+    if not os.path.lexists(os.path.join(folder, f"{base}.data")):
+        return f"{base}.data"
+    return f"{base}.{secrets.token_hex(4)}.data"
+
+
+def _refer_outside(known: Mapping[str, Held], outside: Sequence[New], location: str) -> int:
+    """Say of tensors where they are in the file of external data; its size."""
+    at = 0
+    for new in outside:
+        begin = -(-at // _ALIGNMENT) * _ALIGNMENT
+        proto, at = known[new.name].proto, begin + new.nbytes
+        proto.ClearField("raw_data")
+        proto.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", begin), ("length", new.nbytes)):
+            proto.external_data.add(key=key, value=str(value))
+    return at
+
+
+@contextmanager
+def _outside(
+    path: str, location: str, total: int, outside: Sequence[New], progress: Progress | None
+) -> Iterator[None]:
+    """Write the file of external data; it is removed if the model cannot be written."""
+    data_path = os.path.join(os.path.dirname(path), location)
+    with replacing(data_path) as descriptor:
+        reserve(descriptor, total)
+        for new in outside:
+            write_all(descriptor, memoryview(bytes(-os.lseek(descriptor, 0, 1) % _ALIGNMENT)))
+            for piece in _new_bytes(path, new, progress):
+                write_all(descriptor, piece)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(data_path)
+        raise
+
+
+def _bytes(
+    path: str, part: bytes | Place, file: OpenFile, given: Sequence[New], progress: Progress | None
+) -> Iterator[memoryview]:
+    """The bytes that a part of a model stands for."""
+    if not isinstance(part, Place):
+        yield memoryview(part)
+    elif part.begin < 0:
+        yield from _new_bytes(path, given[-1 - part.begin], progress)
+    else:
+        for at in range(0, part.nbytes, CONTIGUOUS):
+            count = min(CONTIGUOUS, part.nbytes - at)
+            yield memoryview(file.bytes(part.begin + at, count))
+
+
+def _new_bytes(path: str, new: New, progress: Progress | None) -> Iterator[memoryview]:
+    for piece in announced(path, new):
+        yield piece.data
+        if progress is not None:
+            progress(piece.size)
+
+
+def _locations(path: str) -> set[str]:
+    """The files of external data of the model that is at `path`, if one is."""
+    try:
+        model = read(path).model
+    except (OSError, FileFormatError):
+        return set()
+    return {
+        entry.value
+        for proto in protos(model)
+        for entry in proto.external_data
+        if entry.key == "location"
+    }
+
+
+def _remove(path: str, locations: Iterable[str]) -> None:
+    """Remove those files of a model that is replaced whose names are those that we give."""
+    folder, base = os.path.split(path)
+    ours = re.compile(re.escape(base) + r"(\.[0-9a-f]{8})?\.data")
+    for location in filter(ours.fullmatch, locations):
+        with suppress(OSError):
+            os.unlink(os.path.join(folder, location))
