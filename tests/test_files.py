@@ -523,7 +523,6 @@ X = np.zeros(3, np.float32)
         ("a.npy", {}, None, "one tensor, not 0"),
         ("a.safetensors", {"a": X.astype(np.complex128)}, None, "no dtype for complex128"),
         ("a.safetensors", {"__metadata__": X}, None, "cannot be a name"),
-        ("a.gguf", {"a": X}, None, "gguf. cannot be written"),
         ("a.pt", {"a": X}, None, "PyTorch. cannot be written"),
         ("m.safetensors.index.json", {"a": X}, None, "cannot be written"),
     ],

@@ -24,15 +24,16 @@ __all__ = ["FORMATS", "FileFormat", "load_file", "read", "save_file", "write", "
 class FileFormat(NamedTuple):
     """A file format: how its files begin (their first 16 bytes) and end, and whether it is written.
 
-    `name` is the name of its module, too. The `write` of a format that `keeps` what is not a
-    tensor (a graph) takes the Checkpoint of the source as well.
+    `name` is the name of its module, too. `more` are the arguments that its `write` takes
+    beside those of all: `source`, a Checkpoint of which it keeps what is not a tensor, and
+    `types`, the format's own names of element types.
     """
 
     name: str
     suffixes: tuple[str, ...]
     begins: Callable[[bytes], bool]
     writes: bool
-    keeps: bool = False
+    more: tuple[str, ...] = ()
 
     @property
     def module(self) -> Any:
@@ -46,8 +47,8 @@ FORMATS = (
     FileFormat("safetensors", (".safetensors",), lambda b: b[4:9] == b"\0\0\0\0{", True),
     FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
     FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
-    FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), False),
-    FileFormat("onnx", (".onnx",), lambda _: False, True, keeps=True),
+    FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), True, ("source", "types")),
+    FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
 )
 _SAFETENSORS = FORMATS[1]
 
@@ -109,17 +110,21 @@ def save_file(
     tensors: Mapping[str, Any],
     path: Path,
     *,
-    metadata: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     source: Path | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> None:
     """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
 
     `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
     and `.npy` are NumPy's formats (not compressed; NPY takes one tensor and keeps no
-    name), everything else is safetensors. Dtypes that NumPy lacks become records of one
-    field, which is named as the dtype and holds the codes, one per byte or more. An ONNX
-    model is written with the graph of `source`, the path of a model with tensors of these
-    names; dtypes and shapes may be others where onnx's shape inference agrees.
+    name), `.gguf` and `.onnx` are GGUF and ONNX, everything else is safetensors. In NumPy's,
+    dtypes that NumPy lacks become records of one field, which is named as the dtype and
+    holds the codes, one per byte or more. An ONNX model is written with the graph of `source`,
+    the path of a model with tensors of these names; dtypes and shapes may be others where
+    onnx's shape inference agrees. A GGUF file gets the metadata of `source`, unless others are
+    given; `types` has the type of each quantised tensor, rows of blocks as uint8, by name
+    (`{"w": "Q4_0"}`), unless `source` has.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
     `path` may be the file that the tensors are mapped from. Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
@@ -138,24 +143,30 @@ def save_file(
         with about(f"tensor {quoted(name)}"):
             new.append(New.of(name, asarray(given)))
     kept = None if source is None else read(source)
-    write(path, new, None if metadata is None else dict(metadata), source=kept)
+    write(path, new, None if metadata is None else dict(metadata), source=kept, types=types)
 
 
 def write(
     path: Path,
     tensors: Iterable[New],
-    metadata: Mapping[str, str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    *,
     source: Checkpoint | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> int:
     """Write a file in the format of its suffix; return its size in bytes.
 
-    `source` is where a format that `keeps` something gets it from. See
+    `source` is what ONNX keeps the graph of, and GGUF the metadata and the types; other
+    formats keep nothing. `types` names the types of GGUF's quantised tensors. See
     `files.safetensors.write`.
     """
     row = writer(path)
-    kept = {"source": source} if row.keeps else {}
-    size: int = row.module.write(path, tensors, metadata, progress, **kept)
+    if types and "types" not in row.more:
+        raise FileFormatError(path, None, f"{row.name} has no types of its own")
+    more = {"source": source, "types": types}
+    more = {name: more[name] for name in row.more}
+    size: int = row.module.write(path, tensors, metadata, progress, **more)
     return size
 
 

@@ -68,6 +68,11 @@ def any_file(random):
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             assert main(["inspect", str(path)]) in (0, 2)
             assert main(["verify", str(path), str(path)]) in (0, 2)
+        again = Path(folder) / f"again{path.suffix}"
+        if path.suffix in (".gguf", ".onnx"):
+            bounded(lambda: sj.save_file(sj.load_file(path), again, source=path), nbytes)
+        if again.exists():
+            assert {name: t.tobytes() for name, t in sj.load_file(again).items()} == found
 
 
 def numpys(random, folder):

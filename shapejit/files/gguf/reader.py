@@ -7,36 +7,41 @@ header is read here: a count in it is checked against the bytes that follow.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
-from ..dtypes import DType, dtype
-from ..errors import DTypeError, FileFormatError, quoted, shape_text
-from ..layout import Layout
-from .checkpoint import Checkpoint, size_in_bits
-from .paths import Path, file_name
-from .stored import CONTIGUOUS, OpenFile, Stored
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-try:
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-except ImportError as missing:
-    raise ImportError(
-        "GGUF files need gguf: pip install 'shapejit[gguf]'", name="gguf"
-    ) from missing
+from ...dtypes import DType, dtype
+from ...errors import DTypeError, FileFormatError, quoted, shape_text
+from ...layout import Layout
+from .. import checkpoint
+from ..paths import Path, file_name
+from ..stored import CONTIGUOUS, OpenFile, Stored
 
-__all__ = ["MAGIC", "read"]
+__all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 
 MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)
 _MAX_HEADER = 100_000_000  # bytes, as of a safetensors header
-_MAX_DIMS = 4  # GGML_MAX_DIMS
+MAX_DIMS = 4  # GGMLMAX_DIMS
 _MAX_NESTING = 4  # of arrays in the metadata
-_ALIGNMENT = "general.alignment"
+ALIGNMENT = "general.alignment"
 # gguf_metadata_value_type: the codes of struct, or the names of those of no fixed width.
-_VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "d")
+VALUES = ("B", "b", "H", "h", "I", "i", "f", "?", "string", "array", "Q", "q", "d")
 _LEAST = {"string": 8, "array": 12}  # bytes of the shortest one
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Checkpoint(checkpoint.Checkpoint):
+    """What a file holds; `pairs` are the bytes [begin, end) of each key and value in `file`."""
+
+    metadata: dict[str, Any]
+    pairs: dict[str, tuple[int, int]]
+    file: OpenFile
 
 
 class _Info(NamedTuple):
@@ -108,9 +113,9 @@ class _Cursor:
 
     def code(self) -> str:
         found: int = self.number("I")
-        if found >= len(_VALUES):
+        if found >= len(VALUES):
             raise self.fault(f"the type {found} of a value is unknown")
-        return _VALUES[found]
+        return VALUES[found]
 
 
 def read(path: Path) -> Checkpoint:
@@ -126,21 +131,38 @@ def read(path: Path) -> Checkpoint:
     cursor = _Cursor(OpenFile(name))
     tensors, pairs = _counts(cursor)
     metadata: dict[str, Any] = {}
+    places: dict[str, tuple[int, int]] = {}
     for _ in range(pairs):
-        key = cursor.text()
+        begin, key = cursor.at, cursor.text()
         if key in metadata:
             raise cursor.fault(f"{quoted(key)} stands twice in its metadata")
         metadata[key] = cursor.value(cursor.code())
+        places[key] = begin, cursor.at
     infos = [_info(cursor) for _ in range(tensors)]
-    alignment = metadata.get(_ALIGNMENT, 32)
-    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
-        raise cursor.fault(f"its {_ALIGNMENT} {quoted(repr(alignment))} is not a power of two")
+    alignment = alignment_of(name, metadata)
     start = -(-cursor.at // alignment) * alignment
     members = _members(cursor, infos, start, alignment)
     nbytes = sum(m.nbytes for m in members.values())
     return Checkpoint(
-        name, "gguf", members, metadata, nbytes, start, {i.name: i.type for i in infos}
+        path=name,
+        format="gguf",
+        members=members,
+        metadata=metadata,
+        nbytes=nbytes,
+        start=start,
+        types={info.name: info.type for info in infos},
+        pairs=places,
+        file=cursor.file,
     )
+
+
+def alignment_of(path: str, metadata: Mapping[str, Any]) -> int:
+    """The bytes of which each tensor's begin is a multiple."""
+    alignment = metadata.get(ALIGNMENT, 32)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        reason = f"its {ALIGNMENT} {quoted(repr(alignment))} is not a power of two"
+        raise FileFormatError(path, None, reason)
+    return alignment
 
 
 def _counts(cursor: _Cursor) -> tuple[int, int]:
@@ -157,8 +179,8 @@ def _counts(cursor: _Cursor) -> tuple[int, int]:
 def _info(cursor: _Cursor) -> _Info:
     name = cursor.text()
     rank = cursor.number("I")
-    if rank > _MAX_DIMS:
-        raise cursor.fault(f"it has {rank} dims, more than {_MAX_DIMS}", name)
+    if rank > MAX_DIMS:
+        raise cursor.fault(f"it has {rank} dims, more than {MAX_DIMS}", name)
     dims = [cursor.number("Q") for _ in range(rank)][::-1]
     code, offset = cursor.number("I"), cursor.number("Q")
     try:
@@ -184,7 +206,7 @@ def _members(
     """The tensors, in the order of the header; each in bytes of its own."""
     file, found = cursor.file, {}
     for name, _, kind, shape, offset in infos:
-        nbytes = size_in_bits(file.path, name, shape, kind.bits) // 8
+        nbytes = checkpoint.size_in_bits(file.path, name, shape, kind.bits) // 8
         if name in found:
             raise cursor.fault("two tensors have this name", name)
         if offset % alignment or start + offset + nbytes > max(file.size, start):

@@ -1,0 +1,188 @@
+"""Tensors to a GGUF file, with the metadata of another one or with new ones."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+from typing import Any
+
+import numpy as np
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+from ...dtypes import dtype
+from ...errors import DTypeError, FileFormatError, quoted, shape_text
+from .. import checkpoint
+from ..checkpoint import is_text
+from ..paths import Path, file_name
+from ..temporary import replacing
+from ..writing import New, Progress, announced, reserve, write_all
+from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
+
+__all__ = ["write"]
+
+_VERSION = 3
+_MAX_NAME = 64  # bytes of a tensor's name (gguf.md, gguf_tensor_info_t)
+_MAX_KEY = 65535  # bytes of a key (gguf.md, gguf_metadata_kv_t)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_INTS = (("I", 0, 2**32), ("i", -(2**31), 2**31), ("q", -(2**63), 2**63), ("Q", 0, 2**64))
+
+
+def write(
+    path: Path,
+    tensors: Iterable[New],
+    metadata: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    source: checkpoint.Checkpoint | None = None,
+    types: Mapping[str, str] | None = None,
+) -> int:
+    """Write a GGUF file as `files.safetensors.write` does; return its size in bytes.
+
+    Quantised tensors are uint8, rows of blocks; `types` has the type of each by name
+    (`Q4_0`), or else the `source`, if that is a GGUF file. Without `metadata` those of such a
+    source are copied. Values are str, bool, float (stored as float32, if it is not too
+    large), int (uint32 if it fits, else int32, int64 or uint64), NumPy scalars (stored as
+    they are), and lists of one of these. Raises FileFormatError, before anything is written,
+    for dtypes, names, and values that GGUF does not have.
+    """
+    name, given = file_name(path), list(tensors)
+    known = source if isinstance(source, Checkpoint) else None
+    if metadata is None:
+        metadata = {} if known is None else known.metadata
+    alignment = alignment_of(name, metadata)
+    told = dict(types or {})
+    _check_names(name, given, told)
+    had = {} if known is None else known.types
+    for new in given:
+        if new.dtype.name == "uint8" and new.name in had:
+            told.setdefault(new.name, had[new.name])
+    offsets = [0, *accumulate(-(-new.nbytes // alignment) * alignment for new in given)]
+    head = [MAGIC, struct.pack("<IQQ", _VERSION, len(given), len(metadata))]
+    head += [_pair(name, key, value, known) for key, value in metadata.items()]
+    for new, offset in zip(given, offsets, strict=False):
+        head.append(_info(name, new, told.get(new.name), offset))
+    first = b"".join(head)
+    first += bytes(-len(first) % alignment)
+    with replacing(name) as descriptor:
+        reserve(descriptor, len(first) + offsets[-1])
+        write_all(descriptor, memoryview(first))
+        for new in given:
+            for piece in announced(name, new):
+                write_all(descriptor, piece.data)
+                if progress is not None:
+                    progress(piece.size)
+            write_all(descriptor, memoryview(bytes(-new.nbytes % alignment)))
+    return len(first) + offsets[-1]
+
+
+def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:
+    names = set[str]()
+    for new in given:
+        if new.name in names or not is_text(new.name) or len(new.name.encode()) > _MAX_NAME:
+            long = f"cannot be a name in GGUF: text of at most {_MAX_NAME} bytes"
+            raise FileFormatError(path, new.name, "stands twice" if new.name in names else long)
+        names.add(new.name)
+    for name in types:
+        if name not in names:
+            raise FileFormatError(path, name, "has a type, but is not among the tensors")
+
+
+def _info(path: str, new: New, told: str | None, offset: int) -> bytes:
+    """The entry of a tensor in the header."""
+    shape, code = list(new.shape), _code(path, new, told)
+    block, size = GGML_QUANT_SIZES[code]
+    if new.dtype.name == "uint8":
+        if not shape or shape[-1] % size:
+            reason = f"rows of {code.name} are blocks of {size} bytes: shape "
+            raise FileFormatError(path, new.name, f"{reason}{shape_text(shape)} is none")
+        shape[-1] = shape[-1] // size * block
+    if len(shape) > MAX_DIMS:
+        raise FileFormatError(path, new.name, f"it has {len(shape)} dims, more than {MAX_DIMS}")
+    dims = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+    return _text(new.name) + dims + struct.pack("<IQ", code, offset)
+
+
+def _code(path: str, new: New, told: str | None) -> GGMLQuantizationType:
+    """The type of a tensor: what is told of it, else that of its dtype."""
+    told = told or new.dtype.gguf
+    if told is None:
+        hint = ": types= says which blocks it holds" if new.dtype.name == "uint8" else ""
+        raise FileFormatError(path, new.name, f"GGUF has no type for {new.dtype}{hint}")
+    try:
+        code = GGMLQuantizationType[told]
+    except KeyError:
+        raise FileFormatError(path, new.name, f"the type {quoted(told)} is unknown") from None
+    try:
+        plain = dtype(int(code), vocabulary="gguf")
+    except DTypeError:
+        plain = dtype("uint8")
+    if plain is not new.dtype:
+        raise FileFormatError(path, new.name, f"{code.name} is stored as {plain}, not {new.dtype}")
+    return code
+
+
+def _pair(path: str, key: str, value: Any, known: Checkpoint | None) -> bytes:
+    """A key and its value: the bytes of the source, or new ones."""
+    if known is not None and key in known.pairs and known.metadata[key] is value:
+        begin, end = known.pairs[key]
+        return bytes(known.file.bytes(begin, end - begin))
+    if not is_text(key) or len(key.encode()) > _MAX_KEY:
+        raise FileFormatError(path, None, f"{quoted(repr(key))} cannot be a key of metadata")
+    made = _value(value)
+    if made is None:
+        reason = f"GGUF has no type for {quoted(repr(value))}, the value of {quoted(key)}"
+        raise FileFormatError(path, None, reason)
+    code, raw = made
+    return _text(key) + struct.pack("<I", VALUES.index(code)) + raw
+
+
+def _value(value: Any) -> tuple[str, bytes] | None:
+    """The type of a value and its bytes; None if it has none."""
+    if is_text(value):
+        return "string", _text(value)
+    if isinstance(value, np.ndarray):
+        value = [*value]
+    if isinstance(value, list | tuple):
+        return _array(value)
+    code = _scalar(value)
+    return None if code is None else (code, struct.pack(f"<{code}", value))
+
+
+def _array(values: Sequence[Any]) -> tuple[str, bytes] | None:
+    """An array: of one type, integers of the first that holds all."""
+    if all(type(value) is int for value in values):
+        code = _integer(values)
+        made = [(code, struct.pack(f"<{code}", value)) for value in values if code is not None]
+    else:
+        made = [each for each in map(_value, values) if each is not None]
+    codes = {code for code, _ in made}
+    if len(made) < len(values) or len(codes) != 1:
+        return None
+    head = struct.pack("<IQ", VALUES.index(codes.pop()), len(made))
+    return "array", head + b"".join(raw for _, raw in made)
+
+
+def _integer(values: Sequence[int]) -> str | None:
+    """The first type that holds all of some integers."""
+    low, high = min(values, default=0), max(values, default=0)
+    return next((code for code, least, end in _INTS if least <= low and high < end), None)
+
+
+def _scalar(value: Any) -> str | None:
+    """The type of a number, by the letters of struct."""
+    if isinstance(value, bool | np.bool_):
+        return "?"
+    if isinstance(value, np.generic):
+        code = value.dtype.char.replace("l", "q").replace("L", "Q")
+        return code if code in VALUES else None
+    if isinstance(value, int):
+        return _integer([value])
+    if isinstance(value, float):
+        return "d" if _MAX_FLOAT32 < abs(value) < inf else "f"
+    return None
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
