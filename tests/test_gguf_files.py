@@ -188,3 +188,15 @@ def test_what_gguf_cannot_hold_is_refused_first(tensors, words, reason, tmp_path
 def test_other_formats_have_no_types(tmp_path):
     with pytest.raises(sj.FileFormatError, match="npz has no types of its own"):
         sj.save_file({"w": Q4}, tmp_path / "a.npz", types={"w": "Q4_0"})
+
+
+def test_the_scale_beside_blocks_of_nvfp4_belongs_to_them(tmp_path):
+    parts = sj.schemes["nvfp4:gguf"].encode(X)
+    tensors = {"blk.0.w.weight": parts["weight"], "blk.0.w.scale": np.array([4], np.float32)}
+    sj.save_file(tensors, tmp_path / "a.gguf", types={"blk.0.w.weight": "NVFP4"})
+    ((_, scheme, found),) = sj.schemes.detect(file_formats.read(tmp_path / "a.gguf").typed)
+    assert found.names == {"weight": "blk.0.w.weight", "scale": "blk.0.w.scale"}
+    theirs = read(tmp_path / "a.gguf")["blk.0.w.weight"]
+    wanted = 4 * gguf.quants.dequantize(theirs.data, theirs.tensor_type)
+    decoded = sj.schemes[scheme].decode(found, dtype="float32").numpy()
+    np.testing.assert_array_equal(decoded, wanted)

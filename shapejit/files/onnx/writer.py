@@ -192,13 +192,14 @@ def _outside(
 ) -> Iterator[None]:
     """Write the file of external data; it is removed if the model cannot be written."""
     data_path = os.path.join(os.path.dirname(path), location)
-    with replacing(data_path) as descriptor:
-        reserve(descriptor, total)
-        for new in outside:
-            write_all(descriptor, memoryview(bytes(-os.lseek(descriptor, 0, 1) % _ALIGNMENT)))
-            for piece in _new_bytes(path, new, progress):
-                write_all(descriptor, piece)
     try:
+        with replacing(data_path) as descriptor:
+            reserve(descriptor, total)
+            for new in outside:
+                at = os.lseek(descriptor, 0, os.SEEK_CUR)
+                write_all(descriptor, memoryview(bytes(-at % _ALIGNMENT)))
+                for piece in _new_bytes(path, new, progress):
+                    write_all(descriptor, piece)
         yield
     except BaseException:
         with suppress(OSError):
