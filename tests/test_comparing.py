@@ -1,6 +1,7 @@
 """Checkpoints compared: across files, shards, layouts, packings and schemes."""
 
 import json
+import os
 
 import ml_dtypes
 import numpy as np
@@ -111,6 +112,16 @@ def test_zero_points_count_from_what_the_config_says():
     assert found((fixture.checkpoint(), fixture.config), (fixture.checkpoint(), v2))
 
 
+def test_decoded_zeros_and_nans_are_compared_as_numbers():
+    codes = np.array([[0x80, 0x00, 0x7F, 0x38]] * 2, np.uint8).view(ml_dtypes.float8_e4m3fn)
+    weights = {"x.weight": codes, "x.weight_scale": np.ones((2, 1), np.float32)}
+    assert [each.scheme for each in Weights(weights).values()] == ["fp8:channel"]
+    nan = with_bit(np.full(1, np.nan, np.float32), 0)[0]
+    assert found(weights, {"x.weight": np.array([[0, -0.0, nan, 1]] * 2, np.float32)}) == []
+    for wrong in ([1, 0, nan, 1], [0, 0, 0, 1], [0, 0, nan, nan]):
+        assert len(found(weights, {"x.weight": np.array([wrong] * 2, np.float32)})) == 1
+
+
 def test_tolerance():
     near = X.astype(ml_dtypes.bfloat16)
     rough = X + np.float32(0.25)
@@ -186,6 +197,24 @@ def test_a_folder_against_a_file(model, tmp_path, capsys):
     assert told["differences"][1]["reason"] == "only in B"
     code, done = run(capsys, tmp_path / "a.npz", tmp_path / "b.safetensors", "--tolerance", "0.01")
     assert (code, done.out) == (1, "more: only in B\n1 of 2 weights differ\n")
+
+
+def test_the_config_of_a_part_of_the_model(model, tmp_path, capsys):
+    fixture = named("awq-gemm")
+    x = fixture.expected["float32"].astype(np.float16)
+    sj.save_file({f"{fixture.prefix}.weight": x}, tmp_path / "a.npz")
+    (model / "config.json").write_text(json.dumps({"quantization_config": {"version": "marlin"}}))
+    assert run(capsys, model, tmp_path / "a.npz")[0] == 1
+    (model / "config.json").write_text(json.dumps({"text_config": fixture.config}))
+    assert run(capsys, model, tmp_path / "a.npz")[0] == 0
+    (model / "hf_quant_config.json").write_text(json.dumps({"version": "marlin"}))
+    assert run(capsys, model, tmp_path / "a.npz")[0] == 1
+    (model / "hf_quant_config.json").unlink()
+    os.rename(model / "config.json", tmp_path / "out.json")
+    os.symlink(tmp_path / "out.json", model / "config.json")
+    code, done = run(capsys, model, tmp_path / "a.npz")
+    assert code == 2
+    assert "leads out of the model's folder" in done.err
 
 
 def test_bad_input(model, tmp_path, capsys):

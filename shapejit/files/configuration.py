@@ -8,11 +8,14 @@ from typing import Any
 
 from ..errors import FileFormatError
 from .checkpoint import Checkpoint
+from .paths import inside
 from .stored import OpenFile
 
 __all__ = ["configuration", "json_file"]
 
 _FILES = ("hf_quant_config.json", "config.json")  # the keys of the last one win
+_KEYS = ("quantization_config", "compression_config", "quantization")
+_NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _COMFY = "_quantization_metadata"
 _MAX_BYTES = 100_000_000  # as of a safetensors header
 
@@ -20,16 +23,21 @@ _MAX_BYTES = 100_000_000  # as of a safetensors header
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """The config for `schemes.detect`: that of the folder, and what the file's metadata tell.
 
-    Raises FileFormatError where a file is not a JSON object, or has more than 100 MB.
+    What config.json says of the weights may stand in the config of a part, its `text_config`.
+    Raises FileFormatError where a file is not a JSON object, has more than 100 MB, or is a
+    link out of the folder.
     """
-    path, found = checkpoint.path, dict[str, Any]()
+    path, metadata, found = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
     folder = path if os.path.isdir(path) else os.path.dirname(path)
-    metadata = checkpoint.metadata or {}
     if _COMFY in metadata:
         found[_COMFY] = metadata[_COMFY]
     for name in _FILES:
-        if os.path.exists(beside := os.path.join(folder, name)):
-            found |= json_file(beside)
+        if os.path.exists(os.path.join(folder, name)):
+            found |= json_file(inside(folder, name, None))
+    for name in _NESTED:
+        room = found.get(name)
+        if isinstance(room, dict) and found.keys().isdisjoint(_KEYS):
+            found |= {key: room[key] for key in _KEYS if key in room}
     return found
 
 
