@@ -666,6 +666,17 @@ def test_inspect_tells_schemes_and_what_is_odd(tmp_path, capsys):
     assert {row.get("scheme") for row in found["tensors"]} == {"nvfp4:modelopt", None}
 
 
+def test_inspect_reads_no_data_of_plain_tensors(tmp_path, capsys):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **{"fc.weight": np.random.default_rng(0).normal(size=500)})
+    raw = bytearray(path.read_bytes())
+    raw[1000:1100] = bytes(100)
+    path.write_bytes(raw)
+    assert out(capsys, "inspect", path).endswith("1 tensors, 4000 bytes\n")
+    with pytest.raises(sj.FileFormatError, match="cannot be decompressed"):
+        sj.load_file(path)["fc.weight"]
+
+
 def test_inspect_tells_the_schemes_of_gguf(model, capsys):
     found = json.loads(out(capsys, "inspect", model, "--json"))
     assert {"name": "q4", "scheme": "gguf:q4_0", "tensors": ["q4"]} in found["weights"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
+from ..dtypes import DType
 from ..errors import FileFormatError, shape_text, shown
 from ..request import MAX_SIZE
 from ..tensor import Tensor
@@ -46,22 +47,45 @@ class FileType(NamedTuple):
     name: str
 
 
-class Typed(NamedTuple):
-    """A Tensor with the type that the file gives it, as a tensor of `gguf.GGUFReader` has it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Typed:
+    """A tensor that is not mapped yet, and the type that the file gives it, if it names any.
 
-    data: Tensor
-    tensor_type: FileType
+    It has the attributes of a tensor of `gguf.GGUFReader` that `schemes.detect` reads.
+    """
+
+    stored: Stored
+    tensor_type: FileType | None
+
+    @property
+    def dtype(self) -> DType:
+        """What the elements are."""
+        return self.stored.dtype
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor, mapped."""
+        return self.stored.mapped()
 
 
-class _Typed(_Mapped):
-    """The tensors of a file with types of its own."""
+class _Typed(Mapping[str, Typed]):
+    """The tensors of a checkpoint with their types."""
 
-    def __init__(self, path: str, members: Mapping[str, Stored], types: Mapping[str, str]) -> None:
-        super().__init__(path, members)
-        self._types = types
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
 
-    def __getitem__(self, name: str) -> Any:
-        return Typed(super().__getitem__(name), FileType(self._types[name]))
+    def __getitem__(self, name: str) -> Typed:
+        kind = self._checkpoint.types.get(name)
+        return Typed(self._checkpoint.members[name], None if kind is None else FileType(kind))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checkpoint.members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._checkpoint.members
+
+    def __len__(self) -> int:
+        return len(self._checkpoint.members)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +112,9 @@ class Checkpoint:
         return _Mapped(self.path, self.members)
 
     @property
-    def typed(self) -> Mapping[str, Any]:
-        """The `tensors` as `schemes.detect` takes them: with the file's own types, if any."""
-        if not self.types:
-            return self.tensors
-        return _Typed(self.path, self.members, self.types)
+    def typed(self) -> Mapping[str, Typed]:
+        """The tensors as `schemes.detect` takes them: those of no scheme are never mapped."""
+        return _Typed(self)
 
     def stored(self, name: str) -> Stored:
         """A tensor to be read from the file, which raises an error if it has been truncated."""
