@@ -240,14 +240,15 @@ def run_cast(
     by = plan.tiles or plan
     places = np.array([sources, targets], np.int64)
     places += [[by.offset], [by.target_offset]]
-    entry = load("conversions").entry(conversion)
+    streamed = plan.streaming and not fresh
+    # What is packed is made on the stage first.
+    entry = load("conversions").entry(conversion, streamed and plan.unit >= 8)
     launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
     if not launch.bits:
         places >>= 3
     units = by.count * places.shape[1]
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     shares = moved * places.shape[1] // SHARE if plan.parallel else 1
-    streamed = plan.streaming and not fresh
     _run(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
 
 
@@ -267,10 +268,9 @@ def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
         fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
     movers = load("small").movers.ctypes.data
-    nbits = plan.run_length * plan.unit
     common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, movers
     scales = operands[0], plan.scale_step, operands[1], plan.zero_step
-    run = plan.run_length, plan.block, nbits, *scales
+    run = plan.run_length, plan.block, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)

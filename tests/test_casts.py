@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import cast_oracle as oracle
+import loops
 import ml_dtypes
 import numpy as np
 import pytest
@@ -492,6 +493,29 @@ def test_transposed_sources(source, target, kernels):
             assert out.tobytes() == sj.cast(view.copy(), target).tobytes()
             assert (memory[:65] == 0xAB).all()
             assert (memory[-65:] == 0xAB).all()
+
+
+@pytest.mark.parametrize("kind", ["serial", "streamed by one thread"])
+def test_blocks_into_outputs_at_any_address(kind):
+    """Vectors begin with a line of the output, anywhere in a block."""
+    rows, numbers = 3, np.random.default_rng(0)
+    with loops.used(kind):
+        for block in (16, 24, 32, 80, 128):
+            x = numbers.integers(0, 256, (rows, 15 * block), np.uint8)
+            scale = numbers.standard_normal((rows, 15)).astype(np.float32)
+            zero = numbers.integers(0, 256, scale.shape, np.uint8)
+            wide, zeros = (np.repeat(y, block, 1).astype(np.float32) for y in (scale, zero))
+            wanted = ((x - zeros) * wide).astype(ml_dtypes.bfloat16).tobytes()
+            for at in (0, 1, 16, 34, 62):
+                memory = np.full(len(wanted) + 256, 0xAB, np.uint8)
+                begin = -memory.ctypes.data % 64 + at
+                end = begin + len(wanted)
+                out = memory[begin:end].view(ml_dtypes.bfloat16).reshape(x.shape)
+                blocks = {"zero_point": zero, "block_shape": (1, block)}
+                sj.dequantize(x, scale, **blocks, dtype="bfloat16", out=out)
+                assert out.tobytes() == wanted, (block, at)
+                assert (memory[:begin] == 0xAB).all()
+                assert (memory[end:] == 0xAB).all()
 
 
 def test_outputs_that_overlap_the_source():

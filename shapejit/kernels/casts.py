@@ -41,7 +41,6 @@ from .constants import (
     ZEROS,
 )
 from .conversions import convert
-from .copies import stream
 from .jit import Numbers, Table, inlined, kernel
 from .shares import take
 from .small import put
@@ -142,14 +141,13 @@ def cast_boxes(
     movers: int,
     count: int,
     block: int,
-    nbits: int,
     scales: int,
     scale_step: int,
     zeros: int,
     zero_step: int,
 ) -> None:
-    """Convert elements of whole bytes; a run is `count` elements, `nbits` in the target."""
-    place, streamed = span.ctypes.data + 8 * SPAN, work[STREAMED] != 0
+    """Convert elements of whole bytes, in runs of `count`; `entry` streams what is to be."""
+    place = span.ctypes.data + 8 * SPAN
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
@@ -160,11 +158,8 @@ def cast_boxes(
             )
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
-                made = stage + spots[CONVERTED] if streamed else into
                 steps = block, scale, scale_step, zero, zero_step
-                convert_run(entry, begin + runs[r, RUN_SOURCE], made, count, runs, r, steps)
-                if streamed:
-                    stream(into, made, nbits >> 3)
+                convert_run(entry, begin + runs[r, RUN_SOURCE], into, count, runs, r, steps)
 
 
 @kernel
@@ -182,7 +177,6 @@ def cast_packed(
     movers: int,
     count: int,
     block: int,
-    nbits: int,
     scales: int,
     scale_step: int,
     zeros: int,
@@ -193,14 +187,15 @@ def cast_packed(
     fetches: int,
     unpacks: int,
     packs: int,
+    nbits: int,
 ) -> None:
     """`cast_boxes` where source or target have several elements per byte.
 
     `fetches` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
     loops, or 0: as bytes. `unpacks` is called for that, and `packs` for what is packed,
-    unless it is 0.
+    unless it is 0: then a run has `nbits` in the target.
     """
-    position, streamed = span[SPAN:], work[STREAMED] != 0
+    position = span[SPAN:]
     place = span.ctypes.data + 8 * SPAN
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
@@ -220,11 +215,9 @@ def cast_packed(
                     codes = stage + spots[FETCHED]
                     call(unpacks, (codes, source + s + runs[r, RUN_SOURCE], count, end))
                 into = target + t + runs[r, RUN_TARGET]
-                made = stage + spots[CONVERTED] if streamed or packs != 0 else into >> 3
+                made = stage + spots[CONVERTED] if packs != 0 else into >> 3
                 steps = block, scale, scale_step, zero, zero_step
                 convert_run(entry, codes, made, count, runs, r, steps)
                 if packs != 0:
                     call(packs, (stage + spots[PACKED], made, count))
-                    move_bits(into, 8 * (stage + spots[PACKED]), nbits, streamed)
-                elif streamed:
-                    stream(into >> 3, made, nbits >> 3)
+                    move_bits(into, 8 * (stage + spots[PACKED]), nbits, work[STREAMED] != 0)

@@ -11,7 +11,8 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -27,15 +28,19 @@ from .numbers import Conversion
 
 LANES = 16  # elements of the narrower loop; the wide one takes as many more as `WIDE`
 WIDE = 4
+TRUE = ir.Constant(ir.IntType(1), 1)
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
 
-def entry(conversion: Conversion) -> int:
-    """What `convert` calls: the address of the compiled function."""
+def entry(conversion: Conversion, streamed: bool = False) -> int:
+    """What `convert` calls: the address of the compiled function.
+
+    `streamed`: whole lines of the target go past the caches.
+    """
     if not COMPILED:
         return reference.entry(conversion)
-    return machine_code(NAME, SIGNATURE, _function, conversion)
+    return machine_code(NAME, SIGNATURE, _function, (conversion, streamed))
 
 
 _compiled: dict[tuple[str, Any], tuple[int, Any]] = {}  # addresses, and what owns the code
@@ -67,32 +72,9 @@ NAME = "shapejit_convert"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 
-def _function(function: Any, conversion: Conversion) -> None:
+def _function(function: Any, what: tuple[Conversion, bool]) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    source, target, count, block, scale, scale_step, zero, zero_step, shift = function.args
-    loops = _Loops(builder, conversion, shift)
-    one = ir.Constant(llvm.I64, 1)
-    if conversion.scales != "blocks":
-        loops.run(source, target, count, scale, zero)
-    else:
-        done = loops.groups(source, target, count, block, (scale, scale_step), (zero, zero_step))
-        before = builder.udiv(done, block)
-        blocks = builder.sub(builder.udiv(count, block), before)
-        with Counted(builder, blocks, one) as k:
-            k = builder.add(k, before)
-            done = builder.mul(k, block)
-            operands = [
-                builder.add(begin, builder.mul(k, step))
-                for begin, step in ((scale, scale_step), (zero, zero_step))
-            ]
-            where = [
-                builder.add(begin, builder.mul(done, ir.Constant(llvm.I64, nbytes)))
-                for begin, nbytes in (
-                    (source, conversion.source.nbytes),
-                    (target, conversion.target.nbytes),
-                )
-            ]
-            loops.run(where[0], where[1], block, operands[0], operands[1])
+    _Loops(builder, *what, function.args).write()
     builder.ret_void()
 
 
@@ -125,112 +107,181 @@ class Counted:
 
 
 class _Loops:
-    """The loops over one run: wide vectors, vectors of which the last reaches back, elements."""
+    """The loops over one run: wide vectors, vectors of which the last reaches back, elements.
 
-    def __init__(self, builder: Any, conversion: Conversion, shift: Any) -> None:
-        self.builder = builder
-        self.conversion = conversion
-        self.shift = shift
+    Where results are streamed, wide vectors begin with a line of the target.
+    """
 
-    def run(self, source: Any, target: Any, count: Any, scale: Any, zero: Any) -> None:
-        """Convert `count` elements; scales and zero points are one, or as many."""
-        builder, lanes = self.builder, ir.Constant(llvm.I64, LANES)
-
-        def convert(index: Any, width: int) -> None:
-            self._elements(source, target, scale, zero, index, width)
-
-        with builder.if_else(builder.icmp_signed("<", count, lanes)) as (few, many):
-            with few, Counted(builder, count, ir.Constant(llvm.I64, 1)) as index:
-                convert(index, 1)
-            with many:
-                wide = ir.Constant(llvm.I64, LANES * WIDE)
-                whole = builder.and_(count, ir.Constant(llvm.I64, -LANES * WIDE))
-                with Counted(builder, whole, wide) as index:
-                    convert(index, LANES * WIDE)
-                rest = builder.sub(count, whole)
-                last = builder.sub(count, lanes)
-                with Counted(builder, rest, lanes) as index:
-                    at = builder.add(whole, index)
-                    short = builder.icmp_signed(">", at, last)
-                    convert(builder.select(short, last, at), LANES)
-
-    def groups(
-        self,
-        source: Any,
-        target: Any,
-        count: Any,
-        block: Any,
-        scale: tuple[Any, Any],
-        zero: tuple[Any, Any],
-    ) -> Any:
-        """Convert by wide vectors that hold several blocks; return how many elements are done.
-
-        Scales and zero points are (address, step).
-        """
-        builder, wide = self.builder, LANES * WIDE
-        place = builder.alloca(llvm.I64)
-        builder.store(ir.Constant(llvm.I64, 0), place)
-        size = ir.Constant(llvm.I64, self.conversion.arithmetic // 8)
-        even = builder.icmp_signed("==", scale[1], size)
-        if self.conversion.zeros:
-            even = builder.and_(even, builder.icmp_signed("==", zero[1], size))
-        for group in GROUPS:
-            fits = builder.icmp_signed("==", block, ir.Constant(llvm.I64, group))
-            with builder.if_then(builder.and_(even, fits)):
-                whole = builder.and_(count, ir.Constant(llvm.I64, -wide))
-                with Counted(builder, whole, ir.Constant(llvm.I64, wide)) as index:
-                    self._elements(source, target, scale[0], zero[0], index, wide, group)
-                builder.store(whole, place)
-        return builder.load(place)
-
-    def _elements(
-        self,
-        source: Any,
-        target: Any,
-        scale: Any,
-        zero: Any,
-        index: Any,
-        lanes: int,
-        group: int = 0,
+    def __init__(
+        self, builder: Any, conversion: Conversion, streamed: bool, arguments: Sequence[Any]
     ) -> None:
+        self.builder, self.conversion, self.streamed = builder, conversion, streamed
+        self.source, self.target, self.count, self.block, *operands, self.shift = arguments
+        several = bool(conversion.scales) + bool(conversion.zeros)
+        self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
+
+    def write(self) -> None:
+        """Convert all elements."""
+        builder, count = self.builder, self.count
+        with builder.if_else(builder.icmp_signed("<", count, llvm.number(LANES))) as (few, many):
+            with few, Counted(builder, count, llvm.number(1)) as index:
+                self._elements(index, 1)
+            with many:
+                head = llvm.number(0)
+                if self.streamed:
+                    head = self._head()
+                    self._vectors(llvm.number(0), head)
+                rest = builder.sub(count, head)
+                whole = builder.and_(rest, llvm.number(-LANES * WIDE))
+                self._wide(head, whole)
+                self._vectors(builder.add(head, whole), builder.sub(rest, whole))
+
+    def _head(self) -> Any:
+        """The elements before the first line of the target: all where none begins with one."""
+        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
+        before = builder.and_(builder.neg(self.target), llvm.number(LINE - 1))
+        even = builder.icmp_unsigned("==", builder.urem(before, nbytes), llvm.number(0))
+        found = builder.select(even, builder.udiv(before, nbytes), self.count)
+        few = builder.icmp_signed("<", found, self.count)
+        return builder.select(few, found, self.count)
+
+    def _vectors(self, begin: Any, count: Any) -> None:
+        """Convert `count` elements, and some behind them, which must follow or be done."""
+        builder = self.builder
+        last = builder.sub(self.count, llvm.number(LANES))
+        with Counted(builder, count, llvm.number(LANES)) as index:
+            at = builder.add(begin, index)
+            short = builder.icmp_signed(">", at, last)
+            self._elements(builder.select(short, last, at), LANES)
+
+    def _wide(self, begin: Any, count: Any) -> None:
+        """Convert `count` elements by wide vectors."""
+        builder, wide, other = self.builder, llvm.number(LANES * WIDE), []
+        for group in GROUPS if self.conversion.scales == "blocks" else ():
+            fits = [builder.icmp_signed("==", self.block, llvm.number(group))]
+            size = llvm.number(self.conversion.arithmetic // 8)
+            fits += [builder.icmp_signed("==", step, size) for _, step in self.operands]
+            grouped = reduce(builder.and_, fits)
+            other.append(builder.not_(grouped))
+            with builder.if_then(grouped):
+                ahead = builder.and_(begin, llvm.number(group - 1))
+                with Counted(builder, count, wide) as index:
+                    at = builder.add(begin, index)
+                    self._grouped(Vector(builder, LANES * WIDE), at, group, ahead)
+        rest = builder.select(reduce(builder.and_, other, TRUE), count, llvm.number(0))
+        with Counted(builder, rest, wide) as index:
+            self._elements(builder.add(begin, index), LANES * WIDE)
+
+    def _grouped(self, vector: Vector, index: Any, group: int, ahead: Any) -> None:
+        """Convert a vector of blocks of `group` elements, `ahead` of whose first come before it."""
+        builder, lanes = self.builder, vector.lanes
+        apart, kind = (
+            llvm.number(self.conversion.arithmetic // 8),
+            vector.float_type(self.conversion.arithmetic),
+        )
+        bits = builder.sub(
+            builder.shl(llvm.number(1), builder.sub(llvm.number(group), ahead)), llvm.number(1)
+        )
+        each = sum(1 << k for k in range(0, lanes, group))
+        first = builder.bitcast(builder.mul(bits, llvm.number(each)), vector.ints(1))
+        over = builder.icmp_signed("!=", ahead, llvm.number(0))
+        before = builder.udiv(index, llvm.number(group))
+        operands = []
+        for begin, _ in self.operands:
+            ends = []
+            for block in (before, builder.add(before, builder.zext(over, llvm.I64))):
+                place = builder.add(begin, builder.mul(block, apart))
+                found = llvm.load(builder, place, ir.VectorType(kind, lanes // group))
+                ends.append(llvm.shuffle(builder, found, found, [k // group for k in range(lanes)]))
+            operands.append(builder.select(first, *ends))
+        self._converted(vector, index, operands)
+
+    def _elements(self, index: Any, lanes: int) -> None:
+        """Convert a vector of elements."""
         made, builder = self.conversion, self.builder
         vector = Vector(builder, lanes)
+        if made.scales != "blocks":
+            self._converted(vector, index, [self._each(vector, o, index) for o, _ in self.operands])
+            return
+        before = builder.udiv(index, self.block)
+        if lanes == 1:
+            self._converted(vector, index, self._one(vector, before))
+            return
+        left = builder.sub(builder.mul(builder.add(before, llvm.number(1)), self.block), index)
+        if lanes == LANES:
+            self._converted(vector, index, self._several(vector, before, left))
+            return
+        within = builder.icmp_signed(">=", left, llvm.number(lanes))
+        with builder.if_else(within) as (one_block, blocks):
+            with one_block:
+                self._converted(vector, index, self._one(vector, before))
+            with blocks:
+                self._converted(vector, index, self._several(vector, before, left))
+
+    def _converted(self, vector: Vector, index: Any, operands: list[Any]) -> None:
+        made, builder, lanes = self.conversion, self.builder, vector.lanes
 
         def at(begin: Any, nbytes: int) -> Any:
-            return builder.add(begin, builder.mul(index, ir.Constant(llvm.I64, nbytes)))
+            return builder.add(begin, builder.mul(index, llvm.number(nbytes)))
 
-        kind = vector.ints(8 * made.source.nbytes)
-        begin = at(source, made.source.nbytes)
-        codes = llvm.load(builder, begin, kind)
+        begin = at(self.source, made.source.nbytes)
+        codes = llvm.load(builder, begin, vector.ints(8 * made.source.nbytes))
         if lanes > LANES:
             for line in range(0, lanes * made.source.nbytes, LINE):
-                llvm.ask(builder, builder.add(begin, ir.Constant(llvm.I64, AHEAD + line)))
+                llvm.ask(builder, builder.add(begin, llvm.number(AHEAD + line)))
         codes = vector.unshifted(codes, made.source, self.shift)
         if not made.arithmetic:
             value = vector.resized(codes, made)
         else:
             value = vector.decoded(codes, made)
             if made.scales:
-                places = (scale, zero) if made.zeros else (scale,)
-                scale, zero = (*(self._operand(vector, p, index, group) for p in places), None)[:2]
+                scale, zero = (*operands, None)[:2]
                 value = vector.scaled(value, made, scale, zero)
             value = vector.encoded(value, made)
-        llvm.store(builder, value, at(target, made.target.nbytes))
+        stored = llvm.store(builder, value, at(self.target, made.target.nbytes))
+        if self.streamed and lanes > LANES:
+            llvm.once(builder, stored, LINE)
 
-    def _operand(self, vector: Vector, begin: Any, index: Any, group: int) -> Any:
-        """The scales or zero points of a vector: one, one per `group`, or one per element."""
-        made, builder = self.conversion, self.builder
-        kind, nbytes = vector.float_type(made.arithmetic), made.arithmetic // 8
-        if made.scales == "each":
-            group = 1
-        if group == 0:
-            return llvm.splat(builder, llvm.load(builder, begin, kind), vector.lanes)
-        at = builder.mul(builder.udiv(index, llvm.number(group)), llvm.number(nbytes))
-        several = ir.VectorType(kind, vector.lanes // group)
-        found = llvm.load(builder, builder.add(begin, at), several)
-        if group == 1:
-            return found
-        return llvm.shuffle(builder, found, found, [k // group for k in range(vector.lanes)])
+    def _one(self, vector: Vector, block: Any) -> list[Any]:
+        """The operands of elements of one block."""
+        builder = self.builder
+        places = [builder.add(o, builder.mul(block, step)) for o, step in self.operands]
+        return [self._splat(vector, place) for place in places]
+
+    def _splat(self, vector: Vector, place: Any) -> Any:
+        """A vector of the scale or zero point at an address."""
+        kind = vector.float_type(self.conversion.arithmetic)
+        return llvm.splat(self.builder, llvm.load(self.builder, place, kind), vector.lanes)
+
+    def _each(self, vector: Vector, begin: Any, index: Any) -> Any:
+        """Scales or zero points that lie one per element."""
+        builder, bits = self.builder, self.conversion.arithmetic
+        place = builder.add(begin, builder.mul(index, llvm.number(bits // 8)))
+        return llvm.load(builder, place, vector.floats(bits))
+
+    def _several(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+        """Operands of elements the first `left` of which are of the block `before`.
+
+        Blocks have at least `LANES` elements.
+        """
+        builder, lanes, part = self.builder, llvm.number(LANES), Vector(self.builder, LANES)
+        none, parts = llvm.number(0), list[list[Any]]()
+        places = [builder.add(o, builder.mul(before, step)) for o, step in self.operands]
+        for _ in range(vector.lanes // LANES):
+            over = builder.icmp_signed("<", left, lanes)
+            bits = builder.shl(llvm.number(1), builder.select(over, left, lanes))
+            mask = builder.trunc(builder.sub(bits, llvm.number(1)), ir.IntType(LANES))
+            first, found = builder.bitcast(mask, part.ints(1)), []
+            left = builder.sub(left, lanes)
+            done = builder.icmp_signed("<=", left, none)
+            left = builder.add(left, builder.select(done, self.block, none))
+            for k, (_, step) in enumerate(self.operands):
+                after = builder.add(places[k], builder.select(over, step, none))
+                ends = (self._splat(part, place) for place in (places[k], after))
+                found.append(builder.select(first, *ends))
+                places[k] = builder.add(places[k], builder.select(done, step, none))
+            parts.append(found)
+        return [llvm.joined(builder, [*found]) for found in zip(*parts, strict=True)]
 
 
 @emits()

@@ -20,7 +20,6 @@ from .constants import (
     HIGH,
     LINE,
     LOW,
-    MADE_AT,
     PIECE,
     PITCH,
     ROWS,
@@ -114,27 +113,27 @@ def convert_tile(
     own: int,
     low: int,
     some: int,
+    size: int,
     entry: int,
     streamed: bool,
 ) -> None:
     """`drain_tile` of `some` rows from `low` on, which are converted."""
-    made, unit = stage + tile[STAGED, MADE_AT], tile[ROWS, UNIT]
-    limit = tile[ROWS, COUNT] * unit
-    end = min((own + tile[ROWS, BLOCK]) * unit, limit)
+    unit, limit = tile[ROWS, UNIT], tile[ROWS, COUNT]
     if tile[STAGED, DENSE] == 1:
-        dst += offsets[columns]
-        into = made if streamed else dst
-        convert(entry, stage, into, count * tile[ROWS, COUNT], 1, 0, 0, 0, 0, 0)
-        if streamed:
-            stream(dst, made, count * limit)
+        convert(entry, stage, dst + offsets[columns], count * limit, 1, 0, 0, 0, 0, 0)
         return
     for q in range(count):
         staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
+        first, end = low, low + some
         if streamed:
-            convert(entry, staged, made, some, 1, 0, 0, 0, 0, 0)
-            drain(into, made - low * unit, own * unit, end, limit)
-        else:
-            convert(entry, staged, into + low * unit, some, 1, 0, 0, 0, 0, 0)
+            # The lines that start in the tile's own rows, and what is before the first one.
+            end = min(own + tile[ROWS, BLOCK], limit)
+            end = min(end + (-(into + end * unit) & (LINE - 1)) // unit, limit)
+            first = own
+            if own > 0:
+                first += (-(into + own * unit) & (LINE - 1)) // unit
+        staged += (first - low) * size
+        convert(entry, staged, into + first * unit, end - first, 1, 0, 0, 0, 0, 0)
 
 
 @kernel
@@ -250,7 +249,7 @@ def tiles(
                     transpose_rows(src, first, to, where, some, ahead, offsets, then, width, pieces)
             if entry != 0:
                 convert_tile(
-                    dst, stage, tile, offsets, columns, some, own, low, count, entry, streamed
+                    dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed
                 )
             elif stage != 0:
                 drain_tile(dst, stage, tile, offsets, columns, some, own, low, size)

@@ -104,7 +104,8 @@ class CastPlan:
         fetches = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
         unpacks = coders(self.source_bits)[0] if fetches else 0
         packs = coders(self.unit)[1] if self.unit < 8 else 0
-        return inner, self.reach, self.source_bits, fetches, unpacks, packs
+        nbits = self.run_length * self.unit
+        return inner, self.reach, self.source_bits, fetches, unpacks, packs, nbits
 
     @property
     def weight(self) -> int:
@@ -114,15 +115,16 @@ class CastPlan:
     @cached_property
     def spots(self) -> NDArray[np.int64]:
         """Where things stand on the stage, and its bytes: see `kernels.casts`."""
-        width, unit = max(8, self.source_bits) // 8, max(8, self.unit) // 8
+        width = max(8, self.source_bits) // 8
         codes = self.run_length if self.fetch == "codes" else self.elements
         floats = self.elements * self.float_bytes if self.scales == "repeated" else 0
+        packed = self.run_length if self.unit < 8 else 0
         needed = (
             0 if self.fetch == "direct" else codes * width,
             floats,
             floats if self.has_zero else 0,
-            self.run_length * unit,
-            self.run_length,
+            packed,
+            packed,
         )
         # Vectors of codes are read and written beyond the last one.
         return np.cumsum([0, *((n + 3 * LINE) // LINE * LINE for n in needed)])

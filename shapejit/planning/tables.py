@@ -107,7 +107,7 @@ def scattered_sides(rows: Dims, columns: Dims, width: int) -> Sides:
 
 def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit: int = 0) -> Sides:
     """The tables of a tile whose blocks are `limits` bytes long; see `byte_sides`."""
-    converts, unit = unit != 0, unit or width
+    unit = unit or width
     margin = 3 * LINE // min(width, unit) + 2
     row_block, column_block = (-(-nbytes // width) for nbytes in limits)
     by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
@@ -123,13 +123,10 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     start = len(by_row.offsets) + len(by_column.offsets)
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
-    made = buffer + LINE * (by_column.block * width + LINE)
     steps = unit, step
-    tile = _tile(by_row, by_column, steps, (int(dense), start, pitch, int(bounced), buffer, made))
+    tile = _tile(by_row, by_column, steps, (int(dense), start, pitch, int(bounced), buffer, 0))
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
-    # What is converted on the way: a row of the stage, or all of them.
-    converted = (pitch // width + LINE) * unit * (by_column.block if dense else 1)
-    return Sides(tile, offsets, made + (converted if converts else 0))
+    return Sides(tile, offsets, buffer + LINE * (by_column.block * width + LINE))
 
 
 def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
