@@ -518,6 +518,13 @@ def test_blocks_into_outputs_at_any_address(kind):
                 assert (memory[end:] == 0xAB).all()
 
 
+def test_few_subnormal_numbers_and_nans_among_others():
+    """Vectors that hold one go another way than the rest."""
+    codes = np.full(5000, 0x3F808000, np.uint32)
+    codes[77::130] = np.resize([1, 0x80008000, 0x007FFFFF, 0x7F800001, 0xFFFFFFFF, 0xFF800000], 38)
+    check_cast(codes, "float32", "bfloat16")
+
+
 def test_outputs_that_overlap_the_source():
     """Refused, with nothing written, or exact."""
     memory = np.arange(4000, dtype=np.float32).view(np.uint8)

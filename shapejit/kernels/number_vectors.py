@@ -9,8 +9,13 @@ from typing import Any
 
 from llvmlite import ir
 
+from .memory import FEATURES, VECTOR
 from .number_decoding import HALVES, Decoding
 from .numbers import Conversion, Number
+
+# Two vectors of float32 are rounded to one of bfloat16 by an instruction.
+BRAIN = VECTOR == 64 and "avx512bf16" in FEATURES
+PAIR = 32  # elements of the two
 
 
 class Vector(Decoding):
@@ -103,6 +108,32 @@ class Vector(Decoding):
 
     def _cut(self, value: Any, bits: Any, made: Conversion) -> Any:
         """Codes of floats with the exponent of float32: rounded, if `made` is not exact."""
+        number = made.target
+        if not made.exact and BRAIN and number.bits == 16 and self.lanes % PAIR == 0:
+            return self._brain(value, bits, made)
+        return self._cut_by_steps(value, bits, made)
+
+    def _brain(self, value: Any, bits: Any, made: Conversion) -> Any:
+        """The codes of bfloat16 by the instruction, which knows no subnormal numbers or payloads.
+
+        A vector with such a number, or a NaN, goes the long way.
+        """
+        builder = self.builder
+        unusual = self.any_unusual(value)
+        with builder.if_else(unusual) as (some, none):
+            with some:
+                by_steps = self.narrowed(self._cut_by_steps(value, bits, made), 16)
+                after_steps = builder.block
+            with none:
+                at_once = self.brain_codes(value)
+                after_instruction = builder.block
+        codes = builder.phi(self.ints(16))
+        codes.add_incoming(by_steps, after_steps)
+        codes.add_incoming(at_once, after_instruction)
+        return codes
+
+    def _cut_by_steps(self, value: Any, bits: Any, made: Conversion) -> Any:
+        """`_cut` by instructions that every processor has."""
         builder, number = self.builder, made.target
         down = self.whole(23 - number.mantissa, 32)
         codes = builder.lshr(bits, down)

@@ -6,6 +6,24 @@ from typing import Any
 
 from llvmlite import ir
 
+from . import llvm
+
+HALF = 16  # float32 in a vector of AVX-512
+UNUSUAL = 0x01 | 0x20 | 0x80  # what `fpclass` calls quiet NaNs, subnormal numbers, other NaNs
+
+
+class Brain(ir.Type):  # type: ignore[misc]  # llvmlite has no types
+    """LLVM's type of bfloat16, which llvmlite does not know."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Brain)
+
+    def __hash__(self) -> int:
+        return hash(Brain)
+
 
 class Steps:
     """Steps of a conversion on vectors of so many elements."""
@@ -61,3 +79,37 @@ class Steps:
         if function is None:
             function = ir.Function(module, ir.FunctionType(kind, [kind]), full)
         return self.builder.call(function, [value])
+
+    def parts(self, value: Any) -> list[Any]:
+        """A vector as vectors of `HALF` elements."""
+        starts = range(0, self.lanes, HALF)
+        return [llvm.shuffle(self.builder, value, value, [*range(k, k + HALF)]) for k in starts]
+
+    def any_unusual(self, value: Any) -> Any:
+        """Whether a float32 is NaN or subnormal, by an instruction of AVX-512."""
+        builder, kind = self.builder, ir.VectorType(ir.FloatType(), HALF)
+        flags = ir.VectorType(ir.IntType(1), HALF)
+        function = self._declared("llvm.x86.avx512.fpclass.ps.512", flags, [kind, llvm.I32])
+        classes = ir.Constant(llvm.I32, UNUSUAL)
+        found = [builder.call(function, [part, classes]) for part in self.parts(value)]
+        some = found[0]
+        for more in found[1:]:
+            some = builder.or_(some, more)
+        whole = builder.bitcast(some, ir.IntType(HALF))
+        return builder.icmp_unsigned("!=", whole, ir.Constant(ir.IntType(HALF), 0))
+
+    def brain_codes(self, value: Any) -> Any:
+        """The bfloat16 codes of float32, by an instruction of AVX-512."""
+        builder, kind = self.builder, ir.VectorType(ir.FloatType(), HALF)
+        codes, pair = ir.VectorType(Brain(), 2 * HALF), ir.VectorType(ir.IntType(16), 2 * HALF)
+        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        function, parts = self._declared(name, codes, [kind, kind]), self.parts(value)
+        pairs = zip(parts[1::2], parts[::2], strict=True)  # the second one becomes the low half
+        made = [builder.bitcast(builder.call(function, [*both]), pair) for both in pairs]
+        return llvm.joined(builder, made)
+
+    def _declared(self, name: str, returns: ir.Type, takes: list[ir.Type]) -> Any:
+        """A function of LLVM by its whole name."""
+        module = self.builder.module
+        known = module.globals.get(name)
+        return known or ir.Function(module, ir.FunctionType(returns, takes), name)
