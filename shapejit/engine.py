@@ -241,8 +241,7 @@ def run_cast(
     places = np.array([sources, targets], np.int64)
     places += [[by.offset], [by.target_offset]]
     streamed = plan.streaming and not fresh
-    # What is packed is made on the stage first.
-    entry = load("conversions").entry(conversion, streamed and plan.unit >= 8)
+    entry = load("conversions").entry(conversion, plan.streams if streamed else 0)
     launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
     if not launch.bits:
         places >>= 3

@@ -90,6 +90,7 @@ BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
 BACK = 4
 RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
 FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)
+STREAMED_PARTS = 4  # of a run, read and streamed in turn: float32 to bfloat16 1.4 -> 1.1 x memcpy
 RUN_BY_RUN, ONE_BY_ONE = 1, 2  # how packed elements become codes, unless they are bytes
 
 

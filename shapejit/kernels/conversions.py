@@ -33,14 +33,15 @@ GROUPS = 16, 32  # elements with one scale, several of which are in a wide vecto
 AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
 
-def entry(conversion: Conversion, streamed: bool = False) -> int:
+def entry(conversion: Conversion, streams: int = 0) -> int:
     """What `convert` calls: the address of the compiled function.
 
-    `streamed`: whole lines of the target go past the caches.
+    Unless `streams` is 0, whole lines of the target go past the caches: `STREAMED_PARTS` parts of
+    a run in turn where the source comes from memory, 1 where it lies in a cache.
     """
     if not COMPILED:
         return reference.entry(conversion)
-    return machine_code(NAME, SIGNATURE, _function, (conversion, streamed))
+    return machine_code(NAME, SIGNATURE, _function, (conversion, streams))
 
 
 _compiled: dict[tuple[str, Any], tuple[int, Any]] = {}  # addresses, and what owns the code
@@ -72,7 +73,7 @@ NAME = "shapejit_convert"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 
-def _function(function: Any, what: tuple[Conversion, bool]) -> None:
+def _function(function: Any, what: tuple[Conversion, int]) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     _Loops(builder, *what, function.args).write()
     builder.ret_void()
@@ -113,12 +114,16 @@ class _Loops:
     """
 
     def __init__(
-        self, builder: Any, conversion: Conversion, streamed: bool, arguments: Sequence[Any]
+        self, builder: Any, conversion: Conversion, streams: int, arguments: Sequence[Any]
     ) -> None:
-        self.builder, self.conversion, self.streamed = builder, conversion, streamed
+        self.builder, self.conversion, self.streams = builder, conversion, streams
         self.source, self.target, self.count, self.block, *operands, self.shift = arguments
         several = bool(conversion.scales) + bool(conversion.zeros)
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
+        self.ahead = llvm.number(AHEAD)
+        self.own: tuple[Any, ...] = ()  # the places of the target that a vector may fill
+        room = builder.alloca(ir.ArrayType(llvm.I64, LANES))
+        self.beside = builder.ptrtoint(room, llvm.I64)  # where it stands before
 
     def write(self) -> None:
         """Convert all elements."""
@@ -128,7 +133,7 @@ class _Loops:
                 self._elements(index, 1)
             with many:
                 head = llvm.number(0)
-                if self.streamed:
+                if self.streams:
                     head = self._head()
                     self._vectors(llvm.number(0), head)
                 rest = builder.sub(count, head)
@@ -146,12 +151,17 @@ class _Loops:
         return builder.select(few, found, self.count)
 
     def _vectors(self, begin: Any, count: Any) -> None:
-        """Convert `count` elements, and some behind them, which must follow or be done."""
-        builder = self.builder
+        """Convert `count` elements, and some beside them, which must follow or be done.
+
+        What is streamed beside them is not touched: its lines would be fetched again.
+        """
+        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
         last = builder.sub(self.count, llvm.number(LANES))
         with Counted(builder, count, llvm.number(LANES)) as index:
             at = builder.add(begin, index)
             short = builder.icmp_signed(">", at, last)
+            ends = (builder.mul(end, nbytes) for end in (at, builder.add(begin, count)))
+            self.own = tuple(builder.add(self.target, end) for end in ends)
             self._elements(builder.select(short, last, at), LANES)
 
     def _wide(self, begin: Any, count: Any) -> None:
@@ -169,6 +179,15 @@ class _Loops:
                     at = builder.add(begin, index)
                     self._grouped(Vector(builder, LANES * WIDE), at, group, ahead)
         rest = builder.select(reduce(builder.and_, other, TRUE), count, llvm.number(0))
+        if self.streams > 1:
+            each = builder.udiv(rest, llvm.number(self.streams))
+            part = builder.and_(each, llvm.number(-LANES * WIDE))
+            done = builder.mul(part, llvm.number(self.streams))
+            self.ahead = builder.mul(done, llvm.number(self.conversion.source.nbytes))
+            with Counted(builder, part, wide) as index, Counted(builder, done, part) as stream:
+                at = builder.add(begin, builder.add(stream, index))
+                self._elements(at, LANES * WIDE)
+            begin, rest = builder.add(begin, done), builder.sub(rest, done)
         with Counted(builder, rest, wide) as index:
             self._elements(builder.add(begin, index), LANES * WIDE)
 
@@ -226,9 +245,9 @@ class _Loops:
 
         begin = at(self.source, made.source.nbytes)
         codes = llvm.load(builder, begin, vector.ints(8 * made.source.nbytes))
-        if lanes > LANES:
+        if lanes > LANES and self.streams != 1:
             for line in range(0, lanes * made.source.nbytes, LINE):
-                llvm.ask(builder, builder.add(begin, llvm.number(AHEAD + line)))
+                llvm.ask(builder, llvm.at(builder, builder.add(begin, self.ahead), line))
         codes = vector.unshifted(codes, made.source, self.shift)
         if not made.arithmetic:
             value = vector.resized(codes, made)
@@ -238,9 +257,25 @@ class _Loops:
                 scale, zero = (*operands, None)[:2]
                 value = vector.scaled(value, made, scale, zero)
             value = vector.encoded(value, made)
-        stored = llvm.store(builder, value, at(self.target, made.target.nbytes))
-        if self.streamed and lanes > LANES:
-            llvm.once(builder, stored, LINE)
+        self._store(value, at(self.target, made.target.nbytes))
+
+    def _store(self, value: Any, place: Any) -> None:
+        """Store a vector of results at a place of the target."""
+        builder, lanes = self.builder, value.type.count
+        if not self.streams or lanes == 1:
+            llvm.store(builder, value, place)
+        elif lanes > LANES:
+            llvm.once(builder, llvm.store(builder, value, place), LINE)
+        else:
+            llvm.store(builder, value, self.beside)
+            begin, end = self.own
+            shift = builder.sub(begin, place)
+            found = builder.add(self.beside, shift)
+            most = llvm.number(LANES * self.conversion.target.nbytes)
+            over = builder.sub(end, begin)
+            reach = builder.sub(most, shift)
+            fewer = builder.icmp_signed("<", over, reach)
+            llvm.copy(builder, begin, found, builder.select(fewer, over, reach))
 
     def _one(self, vector: Vector, block: Any) -> list[Any]:
         """The operands of elements of one block."""

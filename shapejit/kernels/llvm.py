@@ -105,6 +105,13 @@ def store(builder: Any, value: Any, address: Any) -> Any:
     return stored
 
 
+def copy(builder: Builder, dst: Value, src: Value, nbytes: Value) -> None:
+    """memcpy."""
+    memcpy = builder.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
+    pointers = [builder.inttoptr(address, POINTER) for address in (dst, src)]
+    builder.call(memcpy, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
+
+
 def ask(builder: Builder, address: Value, writes: bool = False) -> None:
     """Ask for the line at an address, which need not exist, to read it or to write it."""
     kind = ir.FunctionType(ir.VoidType(), [POINTER, I32, I32, I32])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llvmlite import binding, ir
+from llvmlite import binding
 from numba import config, types
 
 from . import llvm
@@ -63,10 +63,7 @@ def stream_line(builder: Builder, dst: Value, src: Value) -> None:
 @emits()
 def copy(builder: Builder, dst: Value, src: Value, nbytes: Value) -> None:
     """memcpy."""
-    kinds = [llvm.POINTER, llvm.POINTER, llvm.I64]
-    memcpy = builder.module.declare_intrinsic("llvm.memcpy", kinds)
-    pointers = [builder.inttoptr(address, llvm.POINTER) for address in (dst, src)]
-    builder.call(memcpy, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
+    llvm.copy(builder, dst, src, nbytes)
 
 
 @emits()

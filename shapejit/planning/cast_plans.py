@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, coders
+from ..kernels.constants import LINE, ONE_BY_ONE, RUN_BY_RUN, STREAMED_PARTS, coders
 from ..layout import Layout
 from ..lazy import cached_property
 from .plans import Plan
@@ -91,6 +91,13 @@ class CastPlan:
     def lie(self) -> str:
         """How the scales of a run lie, as a Conversion says it."""
         return self.scales if self.scales in ("", "blocks") else "each"
+
+    @property
+    def streams(self) -> int:
+        """How runs are streamed, see `kernels.conversions`: 0 where they are packed first."""
+        if self.unit < 8:
+            return 0
+        return STREAMED_PARTS if self.fetch == "direct" and self.tiles is None else 1
 
     @property
     def packed(self) -> bool:

@@ -23,7 +23,7 @@ from .plans import Plan
 from .strategies import Strategy
 from .tiles import tile_of
 
-RUN = 4096  # elements of a run at most: it stays in an L1 cache between its steps
+RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
 SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
