@@ -43,7 +43,7 @@ from .constants import (
 from .conversions import convert
 from .jit import Numbers, Table, inlined, kernel
 from .shares import take
-from .small import put
+from .small import NEAR, NEAR_BYTES, put
 
 
 @kernel
@@ -89,7 +89,13 @@ def fetched(
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
         to = stage + spots[FETCHED]
         plan = fetch.ctypes.data + 0  # an int64: for another type `put` would be compiled again
-        put(begin, to, plan, position, 0, 0, ahead - begin, movers)
+        apart = ahead - begin
+        ahead += fetch[NEAR]
+        end = ahead
+        if fetch[NEAR_BYTES] > 0 and apart != 0:
+            end += spots[SCALES] - spots[FETCHED]
+            apart = 0
+        put(begin, to, plan, position, ahead, end, apart, movers)
         begin = stage + spots[FETCHED]
     return begin
 

@@ -145,7 +145,9 @@ def _parts(dims: Sequence[Dim], bits: int, unit: int) -> list[int]:
     if dims[last].source == bits and all(part == 1 for part in parts[:-1]):
         parts[last] = dims[last].size
     elif parts[last] < dims[last].size:
-        parts[last] = _uneven(dims[last].size, parts[last], width)
+        room = BOX_ELEMENTS // prod(parts)
+        longest = min(dims[last].size, RUN, parts[last] * max(1, room))
+        parts[last] = _uneven(dims[last].size, max(parts[last], longest), width)
     if parts[last] > RUN:
         steps = -(-dims[last].size // RUN)
         parts[last] = min(RUN, -(-dims[last].size // steps // LINE) * LINE)
