@@ -43,7 +43,8 @@ class CastCase(PackedCase):
     @property
     def moved(self) -> int:
         """Half the bytes that are read and written: so many does a memcpy of as many copy."""
-        return (self.source_nbytes + 4 * prod(self._counts) + self.nbytes) // 2
+        numbers = 2 * prod(self._counts) if self.blocks else 0  # scales and zero points
+        return (self.source_nbytes + 4 * numbers + self.nbytes) // 2
 
     @property
     def _counts(self) -> tuple[int, ...]:
