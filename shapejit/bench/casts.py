@@ -44,7 +44,7 @@ class CastCase(PackedCase):
     def moved(self) -> int:
         """Half the bytes that are read and written: so many does a memcpy of as many copy."""
         numbers = 2 * prod(self._counts) if self.blocks else 0  # scales and zero points
-        return (self.source_nbytes + 4 * numbers + self.nbytes) // 2
+        return (self.source_nbytes + 4 * numbers + self.nbytes + 1) // 2
 
     @property
     def _counts(self) -> tuple[int, ...]:
