@@ -61,10 +61,8 @@ def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
             kind = group.tensors[part.key].dtype.name
             if kind != first:
                 made.append(f"{found.prefix}: {part.key} holds {first}, stored as {kind}")
-    if "qzeros" in group.tensors and group.scheme == "gptq" and not said.words:
-        made.append(
-            f"{found.prefix}: no config tells how zero points are stored: less one (v1) is taken"
-        )
+    if group.form.unsaid and not said.words:
+        made.append(f"{found.prefix}: no config tells {group.form.unsaid}")
     swizzled = group.form.scales[0].format == "nvfp4:scale-swizzle"
     if swizzled and "comfy_quant" not in group.tensors and "comfyui" not in said.words:
         made.append(

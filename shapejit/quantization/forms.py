@@ -69,7 +69,8 @@ class Form:
     reads settings from parts. `rounds` says what the reference rounds to the type of the
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
-    `writes` makes the parts that say how a weight is stored.
+    `writes` makes the parts that say how a weight is stored. `unsaid` is what only a config.json
+    tells, and what is taken without one.
     """
 
     parts: tuple[Part, ...]
@@ -86,6 +87,7 @@ class Form:
     multiple: int = 1
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    unsaid: str = ""
 
     def part(self, key: str) -> Part:
         """The part that Numbers call `key`."""

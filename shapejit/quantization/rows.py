@@ -133,7 +133,9 @@ ROWS = (
              Numbers("qweight", "N K", "uint{b}", "gptq:qweight"), (Numbers("scales", "K/g N"),),
              Numbers("qzeros", "N K/g", "uint{b}", "gptq:qzeros@v{v}"), usual={"v": 1},
              tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
-             writes=computed.groups_of_inputs),), layouts="gptq gptq_v2"),
+             writes=computed.groups_of_inputs,
+             unsaid="how zero points are stored: less one (v1) is taken"),),
+        layouts="gptq gptq_v2"),
     Row("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
         Form((Part("qweight", _WORDS, "K N*b/32"), Part("qzeros", _WORDS, "K/g N*b/32"),
               Part("scales", _HALVES, "K/g N")),
