@@ -1,4 +1,4 @@
-"""Neighbouring dims as one: the only place that merges them.
+"""Neighbouring dims as one: the only place that merges them; and dims split alike.
 
 `merge` is in the subset of Python that numba compiles: small plans run the same
 function, compiled.
@@ -7,6 +7,8 @@ function, compiled.
 from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
+from itertools import pairwise
+from math import prod
 
 
 def merge(sizes: MutableSequence[int], sides: Sequence[MutableSequence[int]], rank: int) -> int:
@@ -42,3 +44,19 @@ def merged(sizes: Sequence[int], *sides: Sequence[int]) -> list[tuple[int, ...]]
     columns = [list(sizes), *map(list, sides)]
     kept = merge(columns[0], columns[1:], len(columns[0]))
     return list(zip(*(column[:kept] for column in columns), strict=True))
+
+
+def common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
+    """The sizes of the factors of both; None where they cut a tensor at odd places.
+
+    >>> common((4, 6), (2, 12)), common((4, 6), (8, 3)), common((2, 3), (3, 2))
+    ([2, 2, 6], [4, 2, 3], None)
+    """
+    cuts = {prod(sizes[k:]) for sizes in (first, second) for k in range(len(sizes) + 1)}
+    ordered = sorted(cuts)
+    sizes = list[int]()
+    for inner, outer in pairwise(ordered):
+        if outer % inner:
+            return None
+        sizes.insert(0, outer // inner)
+    return sizes

@@ -27,6 +27,7 @@ from .kernels.constants import (
 from .kernels.numbers import Conversion
 from .planning import planner
 from .planning.cast_plans import CastPlan
+from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 
 _stages = threading.local()
@@ -274,6 +275,20 @@ def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
     return _launch(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
+
+
+def run_decode(plan: DecodePlan, target: int) -> None:
+    """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
+    joins, converts = load("joins"), load("conversions")
+    entries = [joins.entry(step.lie.units.unit) if step.lie.units else 0 for step in plan.steps]
+    table, stage = plan.table(entries, [converts.entry(step.conversion) for step in plan.steps])
+    size = plan.steps[-1].conversion.target.nbytes
+    arguments = table, plan.total, plan.length, size
+    launch = _launch("decodes.decode_runs", arguments, stage, staged=True)
+    places, nbytes = np.array([[0], [target]], np.int64), plan.total * size
+    units = -(-plan.total // plan.length)
+    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
+    _run(launch, nbytes >= planner.STREAM_FROM, places, units, units, shares, 0)
 
 
 def _repeating(plan: CastPlan) -> Addresses:

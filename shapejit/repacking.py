@@ -9,7 +9,6 @@ codes, one byte each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from . import engine, operations, outputs
 from .buffers import Bytes
 from .converting import launch
+from .dims import common
 from .dtypes import DType, fixed_width
 from .dtypes import dtype as dtype_named
 from .engine import address_of
@@ -125,7 +125,7 @@ def _views(src: Stored, dst: Stored) -> tuple[Layout, Layout] | None:
     seen, into = src.layout, dst.layout
     if seen is None or into is None or src.bits != dst.bits or not seen.size:
         return None
-    shape = _common(seen.shape, into.shape)
+    shape = common(seen.shape, into.shape)
     if shape is None:
         return None
     seen, into = seen.reshape(shape), into.reshape(shape)
@@ -140,22 +140,6 @@ def _forwards(seen: Layout, into: Layout) -> tuple[Layout, Layout]:
     seen, into = seen.flip(back), into.flip(back)
     order = sorted(range(into.ndim), key=lambda axis: -into.strides[axis])
     return seen.permute(order), into.permute(order)
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """The sizes of the factors of both; None where they cut a tensor at odd places.
-
-    >>> _common((4, 6), (2, 12)), _common((4, 6), (8, 3)), _common((2, 3), (3, 2))
-    ([2, 2, 6], [4, 2, 3], None)
-    """
-    cuts = {prod(sizes[k:]) for sizes in (first, second) for k in range(len(sizes) + 1)}
-    ordered = sorted(cuts)
-    sizes = list[int]()
-    for inner, outer in pairwise(ordered):
-        if outer % inner:
-            return None
-        sizes.insert(0, outer // inner)
-    return sizes
 
 
 def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:

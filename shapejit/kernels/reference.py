@@ -13,6 +13,8 @@ from .constants import LINE, PIECE, per_byte
 from .networks import Network, runner
 from .numbers import Conversion
 from .plain_conversions import plain
+from .planes import Unit
+from .planes import runner as unit_runner
 
 
 def size_of(tag: Any) -> int:
@@ -252,4 +254,15 @@ def network_entry(network: Network) -> int:
 
 def shuffle(entry: int, *arguments: int) -> None:
     """Permute blocks from address to address."""
+    call(entry, arguments)
+
+
+@cache
+def unit_entry(unit: Unit) -> int:
+    """What stands for the function of a unit."""
+    return entry_of(unit_runner(unit))
+
+
+def join(entry: int, *arguments: int) -> None:
+    """Join the codes of units from address to address."""
     call(entry, arguments)

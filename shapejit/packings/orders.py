@@ -9,7 +9,8 @@ The size of a factor is the number behind its name; `e` are the elements of one 
 (of as few units as hold whole elements), `s` those of a block; the rest of a dim goes to
 the factor without a number. On the right
 
-- `-e` runs backwards, `c*18` takes 18 bytes per step, `@2` skips 2 bytes at the start;
+- `-e` runs backwards, `c*18` takes 18 bytes per step, `h*4.2` 4 bytes and 2 bits, `@2` skips 2
+  bytes at the start;
 - `_` rounds up to a whole unit;
 - what is in parentheses is one dim of the stored array, counted in units;
 - what is in square brackets is within a unit. Where it takes several, these lie apart: as
@@ -27,7 +28,9 @@ from ..errors import FormatError, shape_text
 
 _GROUP = re.compile(r"\([^)]*\)|[a-z]\w*")
 _FACTOR = re.compile(r"([a-z])(\d*)")
-_TOKEN = re.compile(r"(?P<back>-?)(?P<name>[a-z])(?:\*(?P<step>\d+))?|@(?P<skip>\d+)|[()\[\]_1]")
+_TOKEN = re.compile(
+    r"(?P<back>-?)(?P<name>[a-z])(?:\*(?P<step>[\d.]+))?|@(?P<skip>[\d.]+)|[()\[\]_1]"
+)
 
 Factor = tuple[int, int]  # size, stride (bits)
 
@@ -122,9 +125,9 @@ class _Walk:
             case "1":
                 self.stored.insert(0, 1)
             case _ if token["skip"]:
-                self.offset += 8 * int(token["skip"])
+                self.offset += _bits(token["skip"])
             case _:
-                self._factor(token["name"], int(token["step"] or 0), bool(token["back"]))
+                self._factor(token["name"], _bits(token["step"] or "0"), bool(token["back"]))
 
     def _round_up(self) -> None:
         whole = -(-self.pitch // self.unit) * self.unit
@@ -134,7 +137,7 @@ class _Walk:
     def _factor(self, name: str, step: int, back: bool) -> None:
         size = self.sizes[name]
         if step:
-            self.pitch = 8 * step
+            self.pitch = step
         stride = self.begin(size)
         if back:
             self.offset += max(0, size - 1) * stride
@@ -142,3 +145,9 @@ class _Walk:
         self.strides[name] = stride
         if not self.group:
             self.stored.insert(0, size)
+
+
+def _bits(text: str) -> int:
+    """Bytes, or bytes and bits, in bits: 34 for `4.2`."""
+    whole, _, rest = text.partition(".")
+    return 8 * int(whole) + int(rest or 0)

@@ -81,35 +81,6 @@ def nested_absmax(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
     return asarray(made.reshape(-1)[: codes.size]), "n"
 
 
-_SIX, _FOUR, _TWO = np.uint32(0x3F3F3F3F), np.uint32(0x0F0F0F0F), np.uint32(0x30303030)
-
-
-def six_bit_scales(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
-    """The eight scales of each block of Q4_K and Q5_K."""
-    low, _, both = _words(group)
-    return _eight(low & _SIX, both & _FOUR | low >> np.uint32(2) & _TWO)
-
-
-def six_bit_minima(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
-    """The eight minima of each block of Q4_K and Q5_K."""
-    _, low, both = _words(group)
-    return _eight(low & _SIX, both >> np.uint32(4) & _FOUR | low >> np.uint32(2) & _TWO)
-
-
-def _words(group: Group) -> Any:
-    """The 12 bytes of scales and minima of each block, as three little-endian words."""
-    weight = group.tensors["weight"].numpy()
-    blocks = weight.reshape(*weight.shape[:-1], group.known["K"] // 256, -1)
-    return np.moveaxis(np.ascontiguousarray(blocks[..., 4:16]).view("<u4"), -1, 0)
-
-
-def _eight(first: Any, last: Any) -> tuple[Tensor, str]:
-    """Two words of four numbers each, as bytes along the axis K."""
-    made = np.stack([first, last], axis=-1).view(np.uint8)
-    made = made.reshape(*made.shape[:-2], -1)
-    return asarray(made), "*" * (made.ndim - 2) + "NK"
-
-
 def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
     """What decodes a type by the gguf package, to float32."""
 

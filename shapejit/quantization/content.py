@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ..tensor import Tensor
 from . import sizes
-from .decoding import multiplied, zero_points
 from .forms import Form, Numbers
 from .groups import Axes, Group, fault
+from .operands import multiplied, zero_points
 
 Array = NDArray[Any]
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import outputs
-from ..casts import cast, dequantize, quantize
+from ..casts import cast
 from ..converting import Operands, convert, number_of
-from ..dtypes import DType, dtype
+from ..dtypes import DType
 from ..layout import Layout
 from ..packings.packing import Packing
 from ..scaling import dequantize_operands
 from ..tensor import Tensor, asarray
 from . import sizes
-from .forms import Numbers
-from .groups import Axes, Group, fault
-
-FLOAT32 = dtype("float32")
-
+from .groups import Axes, Group
+from .operands import aligned, multiplied, zero_points
+from .runs import decoded_in_runs
 
 BAND = 1 << 22  # codes that stay in a cache until they are scaled
 DENSE = 64  # codes side by side that are worth a loop of their own
@@ -32,6 +29,8 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
     shape = group.shape
     target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
+    if (between is None or not group.form.rounds) and decoded_in_runs(group, into):
+        return target
     for part, rows in _bands(group, into):
         _decoded(part, rows, between)
     return target
@@ -120,83 +119,7 @@ def _spread(
     if not isinstance(numbers, Axes):
         return numbers, None
     step = {size[0]: sizes.block(size, group.known) for size in dims.split()}
-    return _aligned(group, codes, numbers, step)
-
-
-def _aligned(
-    group: Group, codes: Axes, numbers: Axes, step: Mapping[str, int]
-) -> tuple[Tensor, tuple[int, ...]]:
-    """`_spread` where each number is that of `step` codes along each axis."""
-    found = numbers.permuted("".join(dict.fromkeys(codes.axes)))
-    shape, blocks = list[int](), list[int]()
-    for axis in dict.fromkeys(codes.axes):
-        by = _blocks(group, codes.sizes(axis), step.get(axis, 1))
-        blocks += by
-        shape += [-(-n // size) for n, size in zip(codes.sizes(axis), by, strict=True)]
-    return found.tensor.reshape(shape), tuple(blocks)
-
-
-def _blocks(group: Group, factors: Sequence[int], step: int) -> list[int]:
-    """How `step` elements of an axis cover its factors, the last ones first."""
-    made = list[int]()
-    for k in reversed(range(len(factors))):
-        size = factors[k]
-        if k and step >= size:
-            if step % size:
-                raise fault(group.scheme, f"{step} elements per scale do not fit its blocks")
-            made.insert(0, size)
-            step //= size
-        else:
-            if k and size % step:
-                raise fault(group.scheme, f"{step} elements per scale do not fit its blocks")
-            made.insert(0, step)
-            step = 1
-    return made
-
-
-def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = None) -> Axes:
-    """Scales, or offsets, as the parts give them, or their products in float32.
-
-    Every one of them, and each product, is rounded to `kind` if that is given.
-    """
-    first, *others = numbers
-    made = group.numbers(first)
-    if kind is not None:
-        made = Axes(cast(made.tensor, kind), made.axes)
-    per = {size[0]: sizes.block(size, group.known) for size in first.dims.split()}
-    for other in others:
-        if not group.has(other):
-            continue
-        found = group.numbers(other)
-        if kind is not None:
-            found = Axes(cast(found.tensor, kind), found.axes)
-        if other.step == "-":
-            found = Axes(asarray(-found.tensor.numpy()), found.axes)
-        step = {size[0]: sizes.block(size, group.known) for size in other.dims.split()}
-        step = {axis: step[axis] // per[axis] if step else prod(made.sizes(axis)) for axis in per}
-        if found.tensor.size == 1:
-            step["*"] = prod(group.batch)
-        factor, blocks = _aligned(group, made, found, step)
-        scaled: Any = quantize if other.step == "/" else dequantize
-        given = {"block_shape": [max(1, n) for n in blocks], "dtype": kind or FLOAT32}
-        made = Axes(scaled(made.tensor, factor, **given), made.axes)
-    return made
-
-
-def zero_points(group: Group) -> Any:
-    """Zero points as Axes, the one number of all codes, or None."""
-    form = group.form
-    if form.zeros is None or not group.has(form.zeros):
-        return 1 << (group.bits(form.codes) - 1) if form.zero == "half" else form.zero
-    if group.tensors[form.zeros.part].dtype.kind == "float":
-        return group.numbers(form.zeros._replace(dtype="", format=None))
-    found = group.numbers(form.zeros)
-    bias = group.packing(form.zeros).bias
-    if not bias:
-        return found
-    top = np.uint8((1 << group.bits(form.codes)) - 1)
-    raw = cast(found.tensor, "uint8").numpy()
-    return Axes(asarray((raw - np.uint8(bias % 256)) & top), found.axes)
+    return aligned(group, codes, numbers, step)
 
 
 def _by_input(group: Group, numbers: Any) -> Any:

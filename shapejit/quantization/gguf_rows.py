@@ -7,7 +7,7 @@ from typing import Any
 
 from ..packings.packing import Packing, Plane
 from . import rules
-from .computed import one, read_by_gguf, six_bit_minima, six_bit_scales
+from .computed import one, read_by_gguf
 from .forms import Form, Numbers, Part, Row, packing
 
 _E8M0, _E4M3, _E2M1 = "float8_e8m0fnu", "float8_e4m3fn", "float4_e2m1fn"
@@ -36,8 +36,14 @@ def _beside(step: int, skip: int, kind: str = "float16", size: int = 32) -> Numb
 
 def _six_bits(step: int) -> dict[str, Any]:
     """Q4_K and Q5_K: a float16 for eight scales of 6 bits, another for eight minima."""
-    scale = Numbers("weight", "N K/32", read=six_bit_scales)
-    least = Numbers("weight", "N K/32", read=six_bit_minima)
+
+    def eight(*planes: Plane) -> Numbers:
+        return Numbers("weight", "N K/32", "uint8", packing(*planes, bits=8))
+
+    scale = eight(Plane(f"(c h2 j4) -> (c*{step} h*8 j*1) @4", 4, 0),
+                  Plane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @4.4", 2, 4))  # fmt: skip
+    least = eight(Plane(f"(c h2 j4) -> (c*{step} h*4.4 j*1) @8", 4, 0),
+                  Plane(f"(c h2 j4) -> (c*{step} h*0.2 j*1) @8.4", 2, 4))  # fmt: skip
     return {
         "scales": (scale, _beside(step, 0, size=256)),
         "offset": (least, _beside(step, 2, size=256)._replace(step="-")),

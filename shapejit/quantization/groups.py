@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ..dtypes import DType, dtype
 from ..errors import FormatError
-from ..packings.packing import Packing
+from ..layout import Layout
+from ..packings.packing import Packing, Part, Stored
 from ..packings.rows import formats
 from ..repacking import codes_of
 from ..tensor import Tensor, asarray
@@ -37,6 +38,20 @@ class Axes(NamedTuple):
         """The sizes of the dims of an axis."""
         dims = zip(self.axes, self.tensor.shape, strict=True)
         return [size for name, size in dims if name == axis]
+
+
+class Plane(NamedTuple):
+    """Some bits of numbers, from `low` on: where they lie in `data`, and the axis of each dim."""
+
+    data: Any
+    layout: Layout
+    low: int
+    axes: str
+
+    def permuted(self, order: str) -> Layout:
+        """The Layout with the axes in another order, the dims of each as they are."""
+        at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
+        return self.layout.permute(at)
 
 
 def axes_of(dims: str) -> str:
@@ -122,21 +137,51 @@ class Group:
             if t.size == 1:
                 return Axes(t.reshape((1,) * len(shape)), names)
             return Axes(_begin(t, shape).reshape(shape), names)
-        t, row = t.T if numbers.swapped else t, self.packing(numbers)
         if self.bits(numbers) != kind.bits:
+            t = t.T if numbers.swapped else t
             return Axes(asarray(_stream(memory(t), shape, self.bits(numbers))), names)
-        stored = row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
-        data = row.memory(memory(_begin(t, stored.shape) if t.dtype.bits > 8 else t).data, stored)
+        data, stored = self._stored(numbers, kind)
         if stored.layout is None:
             codes = np.ascontiguousarray(codes_of(data, stored, shape))
             read = kind if kind.bits == 8 else CODES
             return Axes(Tensor.frombuffer(codes, read, shape), names)
-        view = Tensor(data, kind, stored.layout)
-        if row.flat:
-            return Axes(view, names * view.ndim)
-        dims = zip(stored.parts[0].dims, shape, names, strict=True)
+        return Axes(Tensor(data, kind, stored.layout), self._axes(numbers, stored.parts[0]))
+
+    def planes(self, numbers: Numbers) -> list[Plane] | None:
+        """The planes of numbers where they lie; None for those that are computed, or padded."""
+        if numbers.read is not None:
+            return None
+        kind = self.kind(numbers)
+        if numbers.format is None:
+            t, axes = self.numbers(numbers)
+            return [Plane(t.buffer, t.layout, 0, axes)]
+        data, stored = self._stored(numbers, kind)
+        made = list[Plane]()
+        for part in stored.parts:
+            layout = part.layout(stored.logical)
+            if layout is None or stored.words:
+                return None
+            made.append(Plane(data, layout, part.low, self._axes(numbers, part)))
+        return made
+
+    def _stored(self, numbers: Numbers, kind: DType) -> tuple[Any, Stored]:
+        """The bytes of packed numbers, and how they are stored."""
+        t, row = self.tensors[numbers.part], self.packing(numbers)
+        t = t.T if numbers.swapped else t
+        shape, bits = self.sizes(numbers.dims), self.bits(numbers)
+        kind = kind if kind.bits == bits else replace(kind, bits=bits)
+        stored = row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
+        wide = t.dtype.bits > 8
+        return row.memory(memory(_begin(t, stored.shape) if wide else t).data, stored), stored
+
+    def _axes(self, numbers: Numbers, part: Part) -> str:
+        """The axis of each factor of a part."""
+        shape, names = self.sizes(numbers.dims), "*" * len(self.batch) + axes_of(numbers.dims)
+        if self.packing(numbers).flat:
+            return names * len(part.dims[0])
+        dims = zip(part.dims, shape, names, strict=True)
         each = (name * (len(dim) if prod(n for n, _ in dim) == n_ else 1) for dim, n_, name in dims)
-        return Axes(view, "".join(each))
+        return "".join(each)
 
     def packing(self, numbers: Numbers) -> Packing:
         """The format of packed numbers."""

@@ -35,7 +35,8 @@ def written(
 
 
 def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Parts:
-    if any(numbers.read is not None for numbers in (*form.scales, *form.offset)):
+    read = any(numbers.read is not None for numbers in (*form.scales, *form.offset))
+    if read or len(form.offset) > 1:
         raise fault(scheme, "is only decoded")
     rank = 1 if form.result == "n" else 2
     if len(content.blocks) != rank:

@@ -1,0 +1,144 @@
+"""Codes joined from their planes: see `planes`. A unit becomes one function of machine code."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from llvmlite import ir
+
+from . import llvm, reference
+from .constants import LINE
+from .conversions import Counted, machine_code
+from .jit import COMPILED
+from .llvm import Builder, Value, emits
+from .planes import Plane, Unit
+
+NAME = "shapejit_join"
+SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step
+
+
+def entry(unit: Unit) -> int:
+    """What `join` calls: the address of the compiled function."""
+    if not COMPILED:
+        return reference.unit_entry(unit)
+    return machine_code(NAME, SIGNATURE, _write, unit)
+
+
+def _write(function: Any, unit: Unit) -> None:
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    source, target, count, step = function.args
+    lanes = gcd(unit.size, LINE)
+    with Counted(builder, count, llvm.number(1)) as k:
+        begin = builder.add(source, builder.mul(k, step))
+        into = builder.add(target, builder.mul(k, llvm.number(unit.size)))
+        for first in range(0, unit.size, lanes):
+            parts = [
+                _plane(builder, begin, plane._replace(places=plane.places[first : first + lanes]))
+                for plane in unit.planes
+            ]
+            value = parts[0]
+            for part in parts[1:]:
+                value = builder.or_(value, part)
+            llvm.store(builder, value, llvm.at(builder, into, first))
+    builder.ret_void()
+
+
+def _plane(builder: Any, begin: Any, plane: Plane) -> Any:
+    """The bits of a plane, a byte for each element, where the codes have them."""
+    bits, low, places = plane
+    lanes, shifts = len(places), [place & 7 for place in places]
+    if max(shifts) + bits > 8:
+        return _crossing(builder, begin, plane)
+    value = _bytes(builder, begin, [place >> 3 for place in places])
+    kind = value.type
+    if bits == 8:
+        return value
+    if bits == 1:
+        masks = ir.Constant(kind, [1 << shift for shift in shifts])
+        zero = llvm.constant(0, kind)
+        there = builder.icmp_unsigned("!=", builder.and_(value, masks), zero)
+        return builder.select(there, llvm.constant(1 << low, kind), zero)
+    made, done = None, list[int]()
+    for shift in sorted(set(shifts)):
+        moved = _shifted(builder, value, shift - low)
+        if made is None:
+            made = moved
+        else:
+            kept = [k if shifts[k] in done else lanes + k for k in range(lanes)]
+            made = llvm.shuffle(builder, made, moved, kept)
+        done.append(shift)
+    return builder.and_(made, llvm.constant(((1 << bits) - 1) << low, kind))
+
+
+def _shifted(builder: Any, value: Any, right: int) -> Any:
+    """Bytes shifted right, or left if that is negative; bits of neighbours come in."""
+    if right == 0:
+        return value
+    kind = value.type
+    wide = ir.VectorType(ir.IntType(16), kind.count // 2) if kind.count > 1 else kind
+    words, by = builder.bitcast(value, wide), llvm.constant(abs(right), wide)
+    return builder.bitcast((builder.lshr if right > 0 else builder.shl)(words, by), kind)
+
+
+def _crossing(builder: Any, begin: Any, plane: Plane) -> Any:
+    """`_plane` where elements begin in one byte and end in the next."""
+    bits, low, places = plane
+    firsts = [place >> 3 for place in places]
+    lasts = [(place + bits - 1) >> 3 for place in places]
+    both = [at for pair in zip(firsts, lasts, strict=True) for at in pair]
+    wide = ir.VectorType(ir.IntType(16), len(places))
+    words = builder.bitcast(_bytes(builder, begin, both), wide)
+    words = builder.lshr(words, ir.Constant(wide, [place & 7 for place in places]))
+    words = builder.and_(words, llvm.constant((1 << bits) - 1, wide))
+    words = builder.shl(words, llvm.constant(low, wide))
+    return builder.trunc(words, ir.VectorType(llvm.I8, len(places)))
+
+
+def _bytes(builder: Any, begin: Any, order: list[int]) -> Any:
+    """The bytes at some offsets, as a vector; no others are read."""
+    pieces = list[tuple[Any, list[int]]]()
+    for first, count in _runs(sorted(set(order))):
+        loaded = llvm.load(builder, llvm.at(builder, begin, first), ir.VectorType(llvm.I8, count))
+        pieces.append((loaded, list(range(first, first + count))))
+    while len(pieces) > 1:
+        rest = pieces[len(pieces) & -2 :]
+        pairs = zip(pieces[::2], pieces[1::2], strict=False)
+        pieces = [_side_by_side(builder, *pair) for pair in pairs] + rest
+    value, offsets = pieces[0]
+    where = [offsets.index(at) for at in order]
+    if where == list(range(len(offsets))):
+        return value
+    return llvm.shuffle(builder, value, value, where)
+
+
+def _runs(offsets: list[int]) -> list[tuple[int, int]]:
+    """Offsets in ascending order as runs (first, count), of powers of two, at most a line."""
+    made, k = list[tuple[int, int]](), 0
+    while k < len(offsets):
+        count = 1
+        while count < LINE and offsets[k : k + 2 * count][-1] == offsets[k] + 2 * count - 1:
+            count *= 2
+        made.append((offsets[k], count))
+        k += count
+    return made
+
+
+def _side_by_side(builder: Any, one: tuple[Any, list[int]], other: tuple[Any, list[int]]) -> Any:
+    """Two vectors as one, with what their lanes hold: -1 for nothing."""
+    size = max(len(one[1]), len(other[1]))
+    vectors, held = list[Any](), list[int]()
+    for value, offsets in (one, other):
+        spare = size - len(offsets)
+        if spare:
+            value = llvm.shuffle(builder, value, value, [*range(len(offsets)), *[0] * spare])
+        vectors.append(value)
+        held += [*offsets, *[-1] * spare]
+    return llvm.joined(builder, vectors), held
+
+
+@emits()
+def join(builder: Builder, entry: Value, src: Value, dst: Value, count: Value, step: Value) -> None:
+    """Write the codes of `count` units, `step` bytes apart, by the function at `entry`."""
+    function = builder.inttoptr(entry, SIGNATURE.as_pointer())
+    builder.call(function, [src, dst, count, step])

@@ -1,0 +1,50 @@
+"""Units: some elements whose bits lie in one or several planes, at known places.
+
+Blocks of GGUF are units, words of any format, bytes: what repeats at even distances.
+
+Importing this module does not import numba; `joins` makes code of units.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Plane(NamedTuple):
+    """`bits` bits of each element, from its bit `low` on: the bit `places` where they begin."""
+
+    bits: int
+    low: int
+    places: tuple[int, ...]
+
+
+class Unit(NamedTuple):
+    """The planes of some elements of at most 8 bits; places count from the unit's first byte."""
+
+    planes: tuple[Plane, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return len(self.planes[0].places)
+
+
+def runner(unit: Unit) -> Callable[..., None]:
+    """The function that `joins.join` calls, by NumPy."""
+    reach = max(max(plane.places) + plane.bits for plane in unit.planes)
+
+    def run(source: int, target: int, count: int, step: int) -> None:
+        for k in range(count):
+            memory = ctypes.string_at(source + k * step, -(-reach // 8))
+            stream = np.unpackbits(np.frombuffer(memory, np.uint8), bitorder="little")
+            made = np.zeros((unit.size, 8), np.uint8)
+            for bits, low, places in unit.planes:
+                made[:, low : low + bits] = stream[np.array(places)[:, None] + np.arange(bits)]
+            codes = np.packbits(made, axis=1, bitorder="little").tobytes()
+            ctypes.memmove(target + k * unit.size, codes, unit.size)
+
+    return run

@@ -1,0 +1,112 @@
+"""Plans of weights that are decoded run by run: see `kernels.decodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.constants import LINE, STEP_COLUMNS, STEP_ON_STAGE
+from ..kernels.numbers import Conversion, Number
+from .units import Units
+
+MOST = 4096  # elements of a run at most: it stays in an L1 cache between its steps
+
+
+class Lie(NamedTuple):
+    """Numbers in the order of the result, one for each `per` of its elements.
+
+    `address` is that of the first one, or what the places of `units` count from; without
+    units they lie side by side.
+    """
+
+    number: Number
+    address: int
+    units: Units | None
+    per: int
+
+    @property
+    def each(self) -> int:
+        """The numbers of a unit."""
+        return self.units.unit.size // self.number.nbytes if self.units else 1
+
+
+class Operand(NamedTuple):
+    """Scales or zero points in float32, one for each `per` elements of the result.
+
+    `place` is an address, or the number of the step that makes them; `apart` the bytes from one
+    to the next, 0 if each run begins anew.
+    """
+
+    place: int
+    apart: int
+    per: int
+    staged: bool = False
+
+
+class Step(NamedTuple):
+    """Numbers that are converted, scaled or not."""
+
+    lie: Lie
+    conversion: Conversion
+    scale: Operand | None = None
+    zero: Operand | None = None
+
+
+@dataclass(frozen=True)
+class DecodePlan:
+    """The steps of a run of `length` elements, of `total`, the last of which makes the result."""
+
+    steps: tuple[Step, ...]
+    total: int
+    length: int
+
+    def table(self, joins: Sequence[int], converts: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+        """The steps as the kernel takes them, given the functions they call; the stage's bytes."""
+        rows, stage = list[list[int]](), 0
+        places = list[int]()
+        for step in self.steps:
+            lie, count = step.lie, -(-self.length // step.lie.per)
+            codes = stage
+            stage += _room(count * lie.number.nbytes) if lie.units else 0
+            places.append(stage)
+            stage += _room(count * step.conversion.target.nbytes)
+            operands = list[int]()
+            flags = 0
+            for flag, operand in zip(STEP_ON_STAGE, (step.scale, step.zero), strict=True):
+                if operand is None:
+                    operands += [0, 0]
+                    continue
+                flags |= flag * operand.staged
+                place = places[operand.place] if operand.staged else operand.place
+                operands += [place, operand.apart]
+            block = step.scale.per // lie.per if step.scale else 1
+            begin = lie.address + (lie.units.first if lie.units else 0)
+            apart = lie.units.step if lie.units else 0
+            rows.append([
+                joins[len(rows)], begin, apart, lie.each, lie.number.nbytes, lie.per,
+                converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
+            ])  # fmt: skip
+        return np.array(rows, np.int64).reshape(-1, STEP_COLUMNS), stage
+
+
+def _room(nbytes: int) -> int:
+    """The bytes of the stage for so many: vectors are read and written beyond the last one."""
+    return (nbytes + 3 * LINE) // LINE * LINE
+
+
+def decode_plan(steps: Sequence[Step], total: int) -> DecodePlan | None:
+    """The plan of steps for `total` elements; None if no run is whole for all of them."""
+    pers = [step.lie.per * step.lie.each for step in steps]
+    pers += [step.scale.per for step in steps if step.scale is not None]
+    base = lcm(*(per for per in pers if per <= MOST))
+    long = [per for per in pers if MOST < per < total]
+    whole = gcd(*long)
+    if base > MOST or whole % base or total % base:
+        return None
+    length = next(n for n in range(MOST // base * base, 0, -base) if whole % n == 0)
+    return DecodePlan(tuple(steps), total, length)

@@ -1,0 +1,70 @@
+"""Planes of elements -> Units: what repeats at even distances, and is joined in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+from ..dims import common, merged
+from ..kernels.constants import LINE
+from ..kernels.planes import Plane, Unit
+from ..layout import Layout
+
+MOST = 512  # elements of a unit
+WORTH = 8  # bytes of a unit that are worth a vector
+
+
+class Units(NamedTuple):
+    """A unit, the byte where the first one begins, and the bytes from one to the next."""
+
+    unit: Unit
+    first: int
+    step: int
+
+
+def units_of(planes: Sequence[tuple[Layout, int]]) -> Units | None:
+    """The units of elements in row-major order, given the Layout of each plane and its lowest bit.
+
+    None where they are no such units.
+    """
+    shape: Sequence[int] | None = planes[0][0].shape
+    for layout, _ in planes[1:]:
+        shape = shape and common(shape, layout.shape)
+    views = [shape and layout.reshape(shape) for layout, _ in planes]
+    if not all(views) or not shape or prod(shape) < 1:
+        return None
+    dims = merged(shape, *(view.strides for view in views if view)) or [(1, *(8,) * len(planes))]
+    (count, *steps), inner = dims[0], dims[1:]
+    size = prod(dim[0] for dim in inner)
+    taken = 1
+    widths = [size * layout.bits for layout, _ in planes]
+    few = steps[0] % 8 or steps[0] in widths or max(widths) >= 8 * WORTH
+    while count % (2 * taken) == 0 and 2 * taken * size <= LINE and few:
+        taken *= 2
+    step = steps[0] * taken
+    if step % 8 or step < 0 or any(other != steps[0] for other in steps) or size * taken > MOST:
+        return None
+    inner = [(taken, *steps), *inner]
+    first = min(layout.offset for layout, _ in planes) // 8
+    made = []
+    for k, (layout, low) in enumerate(planes):
+        places = _places(inner, k + 1, layout.offset - 8 * first)
+        made.append((layout.bits, low, places))
+    back = min(0, *(min(places) // 8 for _, _, places in made))
+    unit = Unit(
+        tuple(
+            Plane(bits, low, tuple(place - 8 * back for place in places))
+            for bits, low, places in made
+        )
+    )
+    return Units(unit, first + back, step // 8)
+
+
+def _places(dims: Sequence[tuple[int, ...]], side: int, first: int) -> list[int]:
+    """Where the elements of some dims begin (bits)."""
+    return [
+        first + sum(at * dim[side] for at, dim in zip(index, dims, strict=True))
+        for index in product(*(range(dim[0]) for dim in dims))
+    ]

@@ -1,0 +1,186 @@
+"""Weights whose codes lie in units, in the order of the result: decoded in one pass.
+
+Runs of the result are decoded one by one. Their scales are fetched from where they lie,
+multiplied and converted on a stage in the cache, then their codes: see `kernels.decodes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import engine
+from ..casts import cast
+from ..converting import FEW, number_of
+from ..dtypes import dtype
+from ..kernels.numbers import Conversion
+from ..layout import Layout
+from ..places import place_of
+from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
+from ..planning.units import units_of
+from ..tensor import Tensor
+from . import sizes
+from .forms import Numbers
+from .groups import Axes, Group
+from .operands import multiplied, zero_points
+
+FLOAT32 = dtype("float32")
+_NUMBER = number_of(FLOAT32)
+
+
+class UnfitError(Exception):
+    """Numbers that do not lie in the order of the result."""
+
+
+def decoded_in_runs(group: Group, target: Tensor) -> bool:
+    """Decode a weight into a Tensor, row-major; False, with nothing done, where it is not fit."""
+    if group.form.result == "K N" or group.order is not None or target.size <= FEW:
+        return False
+    program = _Program(group, target)
+    try:
+        plan = program.plan()
+    except UnfitError:
+        return False
+    if plan is not None:
+        engine.run_decode(plan, place_of(target)[0] // 8)
+    return plan is not None
+
+
+class _Program:
+    """The steps that decode a weight, and the arrays that they read."""
+
+    def __init__(self, group: Group, target: Tensor) -> None:
+        self.group, self.total = group, target.size
+        self.result = number_of(target.dtype)
+        self.order = "*n" if group.form.result == "n" else "*NK"
+        self.steps: list[Step] = []
+        self.kept: list[Any] = []
+
+    def plan(self) -> DecodePlan | None:
+        """The plan of all steps."""
+        form = self.group.form
+        codes = self._lie(form.codes)
+        if codes.units is None or codes.per != 1:
+            raise UnfitError
+        if form.codes.table:
+            number = codes.number._replace(kind="table", table=form.codes.table)
+            codes = codes._replace(number=number)
+        scale = self._product(form.scales)
+        zero, kind = self._zero(scale)
+        if form.offset:
+            zero, kind = self._product(form.offset), "offset"
+        if zero is not None and zero.per != scale.per:
+            raise UnfitError
+        made = Conversion(codes.number, self.result, 32, "dequantize", "blocks", kind)
+        self.steps.append(Step(codes, made, scale, zero))
+        return decode_plan(self.steps, self.total)
+
+    def _product(self, numbers: Sequence[Numbers]) -> Operand:
+        """Numbers multiplied up, as `multiplied` does it."""
+        first, *others = (each for each in numbers if each is numbers[0] or self.group.has(each))
+        try:
+            lie = self._lie(first)
+        except UnfitError:
+            return self._array(multiplied(self.group, numbers), first)
+        if len(others) > 1:
+            raise UnfitError
+        return self._scaled(lie, others[0]) if others else self._floats(lie)
+
+    def _scaled(self, lie: Lie, other: Numbers) -> Operand:
+        """Numbers times others, their negatives, or divided by them."""
+        negative, over = other.step == "-", other.step == "/"
+        factors = self._lie(other)
+        if over and not _divides(self.group.numbers(other).tensor):
+            raise UnfitError
+        minus = self._constant(-1.0, self.total, 1) if negative else None
+        factor = self._floats(factors, minus)
+        return self._taken(lie, "quantize" if over else "dequantize", factor)
+
+    def _floats(self, lie: Lie, factor: Operand | None = None) -> Operand:
+        """Numbers in float32, times a factor if there is any."""
+        if factor is not None:
+            return self._taken(lie, "dequantize", factor)
+        if lie.units is None and lie.number == _NUMBER:
+            return Operand(lie.address, 4, lie.per)
+        return self._taken(lie, "cast", None)
+
+    def _taken(self, lie: Lie, step: str, factor: Operand | None) -> Operand:
+        """The result of one more step, on the stage."""
+        lies = "blocks" if factor else ""
+        made = Conversion(lie.number, _NUMBER, 32, step, lies)
+        self.steps.append(Step(lie, made, factor))
+        return Operand(len(self.steps) - 1, 0, lie.per, True)
+
+    def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
+        """Zero points, and their kind in a Conversion."""
+        zero = zero_points(self.group)
+        if zero is None:
+            return None, ""
+        if not isinstance(zero, Axes):
+            return self._constant(float(zero), scale.per, MOST // min(scale.per, MOST)), "float"
+        assert self.group.form.zeros is not None
+        return self._array(zero, self.group.form.zeros), "float"
+
+    def _constant(self, value: float, per: int, count: int) -> Operand:
+        """One number for all."""
+        made = np.full(count, value, np.float32)
+        self.kept.append(made)
+        return Operand(engine.address_of(made), 0, per)
+
+    def _array(self, found: Axes, numbers: Numbers) -> Operand:
+        """Numbers that were computed, as an array in the order of the result."""
+        t = found.permuted(self.order).tensor
+        made: NDArray[Any] = np.ascontiguousarray(cast(t.ascontiguous(), FLOAT32).numpy())
+        self.kept.append(made)
+        return Operand(engine.address_of(made), 4, self._per(numbers, made.size))
+
+    def _lie(self, numbers: Numbers) -> Lie:
+        """Where numbers lie."""
+        planes, kind = self.group.planes(numbers), self.group.kind(numbers)
+        if planes is None:
+            raise UnfitError
+        self.kept.append(planes)
+        layouts = [(plane.permuted(self.order), plane.low) for plane in planes]
+        (first, _), *others = layouts
+        per, number = self._per(numbers, first.size), number_of(kind)
+        address = engine.address_of(planes[0].data)
+        if not others and first.contiguous and kind.bits >= 8 and first.offset % 8 == 0:
+            return Lie(number, address + first.offset // 8, None, per)
+        units = units_of([(_in_bytes(layout), low) for layout, low in layouts])
+        if units is None or units.unit.size % number.nbytes:
+            raise UnfitError
+        return Lie(number, address, units, per)
+
+    def _per(self, numbers: Numbers, count: int) -> int:
+        """The elements of the result for each of `count` numbers."""
+        known, per, several = self.group.known, 1, False
+        steps = {size[0]: sizes.block(size, known) for size in numbers.dims.split()}
+        for axis in reversed(self.order[1:]):
+            size = known[axis]
+            step = min(steps.get(axis, size), size)
+            if size % step or (several and step > 1):
+                raise UnfitError
+            several = several or step < size
+            per *= step
+        if count == 1:
+            return self.total
+        if per * count != self.total:
+            raise UnfitError
+        return per
+
+
+def _divides(t: Tensor) -> bool:
+    """Whether numbers are fit to divide by."""
+    values = np.asarray(t.numpy())
+    return bool(np.isfinite(values).all() and (values != 0).all())
+
+
+def _in_bytes(layout: Layout) -> Layout:
+    """The bytes of elements of several."""
+    if layout.bits <= 8:
+        return layout
+    sizes_, strides = (*layout.shape, layout.bits // 8), (*layout.strides, 8)
+    return Layout.of(sizes_, strides, layout.offset, 8)
