@@ -27,6 +27,7 @@ from .kernels.constants import (
 from .kernels.numbers import Conversion
 from .planning import planner
 from .planning.cast_plans import CastPlan
+from .planning.decode_boxes import BoxPlan
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 
@@ -289,6 +290,32 @@ def run_decode(plan: DecodePlan, target: int) -> None:
     units = -(-plan.total // plan.length)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
     _run(launch, nbytes >= planner.STREAM_FROM, places, units, units, shares, 0)
+
+
+def run_boxes(plan: BoxPlan, source: int, target: int, skipped: int) -> None:
+    """Decode a weight, row-major, from one address to another, by scales behind some others."""
+    made, calls = plan.shuffle, load("joins").entry(plan.units.unit)
+    count, apart, far = made.loops[-1]
+    entry = load("shuffles").entry(made.network)
+    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
+    scales, zeros = (
+        (operand.place + skipped * operand.apart, operand.apart > 0) if operand else (0, False)
+        for operand in (plan.scale, plan.zero)
+    )
+    arguments = (
+        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
+        np.array([entry, count, apart, far], np.int64), np.array(spots, np.int64),
+        plan.rows, plan.run, plan.columns, plan.pitch, calls, plan.units.unit.size,
+        plan.units.step, load("conversions").entry(plan.conversion), *plan.block,
+        scales[0], *map(int, zeros), size,
+    )  # fmt: skip
+    launch = _launch("decodes.decode_boxes", arguments, stage, staged=True)
+    units = int(plan.table[:, 0].prod())
+    nbytes = units * plan.rows * plan.run * size
+    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
+    places = np.array([[source + plan.offset], [target]], np.int64)
+    depth = len(plan.table) + len(plan.inner)
+    _run(launch, nbytes >= planner.STREAM_FROM, places, units, units, shares, depth)
 
 
 def _repeating(plan: CastPlan) -> Addresses:

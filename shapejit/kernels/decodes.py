@@ -11,6 +11,7 @@ from .constants import (
     HIGH,
     LOW,
     SCALE_STAGED,
+    SPAN,
     STEP_APART,
     STEP_BLOCK,
     STEP_CODES,
@@ -34,7 +35,9 @@ from .conversions import convert
 from .copies import stream
 from .jit import Numbers, Table, kernel
 from .joins import join
+from .odometer import seek, step
 from .shares import take
+from .shuffles import shuffle
 
 
 @kernel
@@ -84,3 +87,69 @@ def decode_runs(
                 stream(into, made, count * nbytes)
             else:
                 decode_step(steps, last, begin, count, stage, into)
+
+
+@kernel
+def fill_box(
+    source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, calls: Numbers
+) -> None:
+    """Permute the codes of a box onto the stage; those of the next calls are asked for."""
+    entry, count, apart, far = calls
+    ahead = loops[len(loops) - 1, 1]
+    table, calls_left = offsets.ctypes.data, loops[:, 0].prod()
+    s, t = seek(loops, at, 0)
+    for _ in range(calls_left):
+        shuffle(entry, source + s, stage + t, table, count, apart, far, ahead, 0)
+        s, t = step(loops, at, s, t)
+
+
+@kernel
+def decode_boxes(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    boxes: Table,
+    loops: Table,
+    offsets: Numbers,
+    calls: Numbers,
+    spots: Numbers,
+    rows: int,
+    run: int,
+    columns: int,
+    pitch: int,
+    unpack: int,
+    unit: int,
+    apart: int,
+    convert_entry: int,
+    tall: int,
+    wide: int,
+    scales: int,
+    zeros: int,
+    zero_moves: int,
+    nbytes: int,
+) -> None:
+    """Decode boxes of `rows` by `run` elements, in rows of `columns`, of `nbytes` bytes.
+
+    `calls` says how the function of a network fills the stage: what it is, how often each
+    call repeats it, and the steps between. Rows are `pitch` bytes apart there.
+    """
+    position = span[SPAN:]
+    at, inner = position[: len(boxes)], position[len(boxes) :]
+    codes, made = stage + spots[0], stage + spots[1]
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        s, t = seek(boxes, at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            fill_box(source + s, stage, loops, inner, offsets, calls)
+            row, column = t // columns, t % columns
+            for r in range(rows):
+                join(unpack, stage + r * pitch, codes, run // unit, apart)
+                place = 4 * ((row + r) // tall * (columns // wide) + column // wide)
+                scale, zero = scales + place, zeros + place * zero_moves
+                into = target + (t + r * columns) * nbytes
+                to = made if work[STREAMED] != 0 else into
+                convert(convert_entry, codes, to, run, min(wide, run), scale, 4, zero, 4, 0)
+                if work[STREAMED] != 0:
+                    stream(into, made, run * nbytes)
+            s, t = step(boxes, at, s, t)

@@ -54,8 +54,13 @@ class _Bit(NamedTuple):
     target: int
 
 
-def shuffle_of(loops: Sequence[Loop], width: int, bias: int = 0) -> Shuffle | None:
-    """The blocks of loops (in bits, targets ascending) that a network permutes, if one can."""
+def shuffle_of(
+    loops: Sequence[Loop], width: int, bias: int = 0, boxes: bool = True
+) -> Shuffle | None:
+    """The blocks of loops (in bits, targets ascending) that a network permutes, if one can.
+
+    There are no `boxes` on the way to a target that is in a cache itself.
+    """
     if 8 % width or any(loop.source == 0 for loop in loops):
         return None
     bits = [
@@ -76,7 +81,8 @@ def shuffle_of(loops: Sequence[Loop], width: int, bias: int = 0) -> Shuffle | No
         if width << len(block) <= 8 * VECTOR * MOST_VECTORS:
             nbytes = min(VECTOR, (width << len(block)) // 8)
             sizes = nbytes, read, written
-            return _shuffle(loops, width, bias, sizes, block, here[:near], there[:far])
+            made = _shuffle(loops, width, bias, sizes, block, here[:near], there[:far])
+            return _boxed(made) if made and boxes else made
     return None
 
 
@@ -114,11 +120,17 @@ def _shuffle(
     targets = _offsets([bit.target for bit in more[1]])
     shift = sum(bit.source for bit in block if bit.source < 0)
     inner = [Loop(size, s // 8, t // 8) for size, s, t in around] or [Loop(1, 0, 0)]
+    return Shuffle(network, sources, targets, tuple(inner), False, shift)
+
+
+def _boxed(made: Shuffle) -> Shuffle:
+    """Blocks that pass through boxes, unless those side by side in the target are so in both."""
+    inner = list(made.loops)
     near = min(inner, key=lambda loop: abs(loop.source))
-    boxes = near is not inner[-1]
-    if boxes:
-        inner = _boxes(inner, near, sizes[2], len(targets))
-    return Shuffle(network, sources, targets, tuple(inner), boxes, shift)
+    if near is inner[-1]:
+        return made
+    loops = _boxes(inner, near, made.network.written, len(made.targets))
+    return made._replace(loops=tuple(loops), boxes=True)
 
 
 def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loop]:

@@ -53,6 +53,14 @@ class Plane(NamedTuple):
         at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
         return self.layout.permute(at)
 
+    def side(self, axis: str) -> Layout:
+        """The dims of one axis."""
+        at = [k for k, name in enumerate(self.axes) if name == axis]
+        lie = self.layout
+        return Layout.of(
+            [lie.shape[k] for k in at], [lie.strides[k] for k in at], lie.offset, lie.bits
+        )
+
 
 def axes_of(dims: str) -> str:
     """The axes of dims: `"NK"` for `"N K/g"`."""

@@ -6,7 +6,9 @@ multiplied and converted on a stage in the cache, then their codes: see `kernels
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from ..dtypes import dtype
 from ..kernels.numbers import Conversion
 from ..layout import Layout
 from ..places import place_of
+from ..planning.decode_boxes import box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
 from ..tensor import Tensor
@@ -37,15 +40,16 @@ class UnfitError(Exception):
 
 def decoded_in_runs(group: Group, target: Tensor) -> bool:
     """Decode a weight into a Tensor, row-major; False, with nothing done, where it is not fit."""
-    if group.form.result == "K N" or group.order is not None or target.size <= FEW:
+    few = target.size <= FEW and "numba" not in sys.modules
+    if few or group.order is not None:
         return False
-    program = _Program(group, target)
+    program, place = _Program(group, target), place_of(target)[0] // 8
     try:
         plan = program.plan()
     except UnfitError:
-        return False
+        return program.in_boxes(place)
     if plan is not None:
-        engine.run_decode(plan, place_of(target)[0] // 8)
+        engine.run_decode(plan, place)
     return plan is not None
 
 
@@ -55,7 +59,7 @@ class _Program:
     def __init__(self, group: Group, target: Tensor) -> None:
         self.group, self.total = group, target.size
         self.result = number_of(target.dtype)
-        self.order = "*n" if group.form.result == "n" else "*NK"
+        self.order = "*" + "".join(size[0] for size in group.form.result.split())
         self.steps: list[Step] = []
         self.kept: list[Any] = []
 
@@ -77,6 +81,40 @@ class _Program:
         made = Conversion(codes.number, self.result, 32, "dequantize", "blocks", kind)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
+
+    def in_boxes(self, place: int) -> bool:
+        """Decode codes that are to be transposed, to an address; False where they are not fit."""
+        group, form = self.group, self.group.form
+        planes, found = group.planes(form.codes), zero_points(group)
+        if planes is None or len(planes) > 1 or form.codes.table or form.offset:
+            return False
+        kind, known = group.kind(form.codes), group.known
+        blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
+        block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
+        scale, zero = self._floats_of(multiplied(group, form.scales)), None
+        if isinstance(found, Axes):
+            zero = self._floats_of(found)
+        elif found is not None:
+            zero = self._constant(float(found), scale.per, MOST)
+        if any(
+            operand and operand.apart and operand.per != prod(block) for operand in (scale, zero)
+        ):
+            return False
+        lies = "each" if block[1] == 1 else "blocks"
+        made = Conversion(
+            number_of(kind), self.result, 32, "dequantize", lies, "float" if zero else ""
+        )
+        sides = [planes[0].side(axis) for axis in self.order]
+        plan = box_plan(sides[1], sides[2], made, (block[0], block[1]), scale, zero)
+        if plan is None or any(stride % 8 for stride in sides[0].strides):
+            return False
+        each = prod(group.sizes(form.result)[len(group.batch) :])
+        for k, index in enumerate(np.ndindex(*group.batch)):
+            first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
+            begin = engine.address_of(planes[0].data) + first
+            into = place + k * each * self.result.nbytes
+            engine.run_boxes(plan, begin, into, k * each // prod(block))
+        return True
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
         """Numbers multiplied up, as `multiplied` does it."""
@@ -120,7 +158,7 @@ class _Program:
         if zero is None:
             return None, ""
         if not isinstance(zero, Axes):
-            return self._constant(float(zero), scale.per, MOST // min(scale.per, MOST)), "float"
+            return self._constant(float(zero), scale.per, MOST), "float"
         assert self.group.form.zeros is not None
         return self._array(zero, self.group.form.zeros), "float"
 
@@ -132,10 +170,15 @@ class _Program:
 
     def _array(self, found: Axes, numbers: Numbers) -> Operand:
         """Numbers that were computed, as an array in the order of the result."""
+        made = self._floats_of(found)
+        return made._replace(per=self._per(numbers, self.total // made.per))
+
+    def _floats_of(self, found: Axes) -> Operand:
+        """Numbers in float32 in the order of the result, a new array."""
         t = found.permuted(self.order).tensor
         made: NDArray[Any] = np.ascontiguousarray(cast(t.ascontiguous(), FLOAT32).numpy())
         self.kept.append(made)
-        return Operand(engine.address_of(made), 4, self._per(numbers, made.size))
+        return Operand(engine.address_of(made), 4, self.total // made.size)
 
     def _lie(self, numbers: Numbers) -> Lie:
         """Where numbers lie."""

@@ -1,0 +1,129 @@
+"""Plans of weights whose codes are transposed, box by box, before they are decoded.
+
+A box is some rows of the result by some columns, in a cache as packed codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dims import merged
+from ..kernels.constants import LINE
+from ..kernels.numbers import Conversion
+from ..layout import Layout
+from .decode_plans import Operand
+from .loops import Loop
+from .planner import SHUFFLES_FROM
+from .shuffles import Shuffle, shuffle_of
+from .units import Units, units_of
+
+SIDE = 1024  # elements of a side at most: few pages are met at a time, half an L2 cache is filled
+LEAST = 64  # elements of a side
+
+
+@dataclass(frozen=True)
+class BoxPlan:
+    """Boxes of `rows` by `run` elements of a result with so many `columns`.
+
+    `boxes` are the loops over them (bytes in the source, elements in the result); `shuffle`
+    permutes the codes of one into rows that are `pitch` bytes apart, `units` unpack one.
+    Each scale is for `block` (rows, columns), each zero point as well, or all have one.
+    """
+
+    boxes: tuple[Loop, ...]
+    shuffle: Shuffle
+    units: Units
+    rows: int
+    run: int
+    columns: int
+    pitch: int
+    conversion: Conversion
+    block: tuple[int, int]
+    scale: Operand
+    zero: Operand | None
+    offset: int
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """The loops over boxes."""
+        return np.array(self.boxes or [(1, 0, 0)], np.int64)
+
+    @property
+    def inner(self) -> NDArray[np.int64]:
+        """The loops over the calls of a box."""
+        return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
+
+    @property
+    def spots(self) -> tuple[int, int, int]:
+        """Where a run's codes and results stand on the stage, and the bytes of the stage."""
+        codes = self.rows * self.pitch + LINE
+        into = codes + self.run + 3 * LINE
+        return codes, into, into + self.run * self.conversion.target.nbytes + 3 * LINE
+
+
+def box_plan(
+    rows: Layout, columns: Layout, conversion: Conversion, block: tuple[int, int],
+    scale: Operand, zero: Operand | None,
+) -> BoxPlan | None:  # fmt: skip
+    """The plan for codes whose rows and columns lie so, of the same memory; None if there is none.
+
+    `block` has the rows and columns with one scale.
+    """
+    bits, wide = rows.bits, columns.size
+    if rows.size * wide * bits < 8 * SHUFFLES_FROM:
+        return None
+    down, across = (merged(side.shape, side.strides) for side in (rows, columns))
+    parts = [_parted(dims, SIDE) for dims in (down, across)]
+    (outer_rows, inner_rows), (outer_columns, inner_columns) = parts
+    count, run = (_size(inner) for inner in (inner_rows, inner_columns))
+    if min(count, run) < LEAST or (run % block[1] and block[1] % run):
+        return None
+    pitch = run * bits // 8 + LINE
+    loops = [*_loops(inner_rows, 8 * pitch), *_loops(inner_columns, bits)]
+    found = shuffle_of(loops, bits, boxes=False)
+    units = units_of([(Layout.row_major((run,), bits), 0)])
+    boxes = [*_loops(outer_rows, count * wide), *_loops(outer_columns, run)]
+    if found is None or units is None or any(s % 8 for _, s, _ in boxes):
+        return None
+    offset = rows.offset + found.shift
+    if offset % 8:
+        return None
+    found = found._replace(loops=tuple(sorted(found.loops, key=lambda each: -abs(each.source))))
+    return BoxPlan(
+        tuple(Loop(n, s // 8, t) for n, s, t in boxes), found, units, count, run, wide,
+        pitch, conversion, block, scale, zero, offset // 8,
+    )  # fmt: skip
+
+
+Dims = list[tuple[int, int]]  # sizes and strides (bits), outermost first
+
+
+def _parted(dims: Sequence[tuple[int, ...]], most: int) -> tuple[Dims, Dims]:
+    """The dims around a box and those within, which have `most` elements at most."""
+    outer, inner, room = Dims(), Dims(), most
+    for size, stride in reversed(dims):
+        part = max(n for n in range(1, min(size, room) + 1) if size % n == 0)
+        if part > 1:
+            inner.insert(0, (part, stride))
+        if part < size:
+            outer.insert(0, (size // part, stride * part))
+            room = 1
+        room //= part
+    return outer, inner
+
+
+def _size(dims: Dims) -> int:
+    return int(np.prod([size for size, _ in dims], dtype=np.int64))
+
+
+def _loops(dims: Dims, step: int) -> list[Loop]:
+    """Loops over dims that lie row-major in the target, `step` from one to the next."""
+    made = list[Loop]()
+    for size, stride in reversed(dims):
+        made.insert(0, Loop(size, stride, step))
+        step *= size
+    return made
