@@ -93,15 +93,29 @@ def test_what_a_compilation_raises_reaches_the_caller():
             wrong(1)
 
 
-# A copy of the package with two kernels of its own, so that a compilation takes no time.
+# A copy of the package with two kernels of its own, so that a compilation takes no time, and
+# a function of machine code.
 KERNELS = """
+from ctypes import CFUNCTYPE, c_int64
+from llvmlite import ir
+from . import llvm
 from .jit import kernel
+from .machine_code import machine_code
 
 @kernel
 def one_more(x): return x + 1
 
 @kernel
 def two_more(x): return x + 2
+
+written = []
+def write(function, what):
+    written.append(what)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder.ret(llvm.number(what))
+def called(what):
+    address = machine_code("probe", ir.FunctionType(llvm.I64, []), write, what)
+    return CFUNCTYPE(c_int64)(address)()
 """
 
 # Children see what a new process would see, without importing numba anew.
@@ -111,14 +125,15 @@ from pathlib import Path
 import ml_dtypes, numba, numpy.ma, tqdm
 numba.njit(lambda x: x)(1)
 def compiled():
-    "How many of both kernels a process compiles."
+    "How many of both kernels and the function a process compiles."
     child = os.fork()
     if child == 0:
         try:
             from shapejit.kernels import probes
-            assert (probes.one_more(1), probes.two_more(1)) == (2, 3)
+            assert (probes.one_more(1), probes.two_more(1), probes.called(4)) == (2, 3, 4)
             both = probes.one_more.stats, probes.two_more.stats
-            os._exit(sum(sum(stats.cache_misses.values()) for stats in both))
+            misses = sum(sum(stats.cache_misses.values()) for stats in both)
+            os._exit(misses + len(probes.written))
         except BaseException: sys.excepthook(*sys.exc_info())
         finally: os._exit(99)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -126,7 +141,7 @@ def check(wanted, why):
     found = compiled()
     assert found == wanted, f"{found} compilations instead of {wanted} {why}"
 cache = Path(os.environ["NUMBA_CACHE_DIR"])
-check(2, "at first")
+check(3, "at first")
 check(0, "from the cache")
 """
 
@@ -167,7 +182,7 @@ for name in sys.argv[1:]:
     assert source.endswith(b"\\n") or not source
     file.write_bytes(source[:-1] + b" ")
     os.utime(file, ns=times)
-    check(2, f"after an edit of {name}")
+    check(3, f"after an edit of {name}")
 check(0, "from the cache")
 """
     files = sources(package)
@@ -186,12 +201,11 @@ def foreign(file, content): file.write_bytes(b"damaged")
 for damage in (zeros, cut, empty, foreign):
     files = [file for file in cache.rglob("*") if file.is_file()]
     for file in files: damage(file, file.read_bytes())
-    check(2, f"after damage by {damage.__name__}")
+    check(3, f"after damage by {damage.__name__}")
     check(0, "from the cache")
-one, two = sorted(cache.rglob("*.nbc"))
-content = one.read_bytes()
-one.write_bytes(two.read_bytes())
-two.write_bytes(content)
-check(2, "after the files changed their names")
+files = sorted(cache.rglob("*.nbc"))
+contents = [file.read_bytes() for file in files]
+for file, content in zip(files, contents[1:] + contents[:1], strict=True): file.write_bytes(content)
+check(3, "after the files changed their names")
 """
     assert run(PROBES + damages, str(tmp_path / "cache"), home=tmp_path) == ""

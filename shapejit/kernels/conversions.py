@@ -11,18 +11,17 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
 
 from . import llvm, reference
 from .constants import LINE
-from .jit import COMPILED, compile_apart
+from .jit import COMPILED
 from .llvm import Builder, Value, emits
+from .machine_code import machine_code
 from .number_vectors import Vector
 from .numbers import Conversion
 
@@ -42,30 +41,6 @@ def entry(conversion: Conversion, streams: int = 0) -> int:
     if not COMPILED:
         return reference.entry(conversion)
     return machine_code(NAME, SIGNATURE, _function, (conversion, streams))
-
-
-_compiled: dict[tuple[str, Any], tuple[int, Any]] = {}  # addresses, and what owns the code
-
-
-def machine_code(name: str, kind: Any, write: Callable[[Any, Any], None], what: Any) -> int:
-    """The address of a function of this type, made once: `write(function, what)` fills it in."""
-    if (name, what) not in _compiled:
-        _compiled[name, what] = compile_apart(_machine_code, name, kind, write, what)
-    return _compiled[name, what][0]
-
-
-def _machine_code(
-    name: str, kind: Any, write: Callable[[Any, Any], None], what: Any
-) -> tuple[int, Any]:
-    library = cpu_target.target_context.codegen().create_library(name)
-    module = library.create_ir_module(name)
-    function = ir.Function(module, kind, name)
-    function.linkage = "external"
-    write(function, what)
-    with global_compiler_lock:
-        library.add_ir_module(module)
-        library.finalize()
-    return library.get_pointer_to_function(name), library
 
 
 NAME = "shapejit_convert"

@@ -103,6 +103,20 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-che
             return None
 
 
+class StoredCode(_Cache):
+    """Serialised machine code on disk, beside the kernels of the file that a function stands in."""
+
+    def load(self, key: object) -> Any:
+        """What was saved under a key; None where there is nothing."""
+        return self._attempt(partial(self._cache_file.load, key)) if self._enabled else None
+
+    def save(self, key: object, code: Any) -> None:
+        """Keep code for other processes, if that can be."""
+        if self._enabled:
+            self._attempt(self._impl.locator.ensure_cache_path)
+            self._attempt(partial(self._cache_file.save, key, code))
+
+
 class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is not type-checked
     """One file per compiled signature: a checksum, then the pickled machine code.
 

@@ -9,9 +9,10 @@ from llvmlite import ir
 
 from . import llvm, reference
 from .constants import LINE
-from .conversions import Counted, machine_code
+from .conversions import Counted
 from .jit import COMPILED
 from .llvm import Builder, Value, emits
+from .machine_code import machine_code
 from .planes import Plane, Unit
 
 NAME = "shapejit_join"

@@ -9,10 +9,11 @@ from llvmlite import ir
 from . import llvm, reference
 from .bit_vectors import spaced
 from .constants import HIGH, LINE, LOW, SPAN, STREAMED, TENSOR
-from .conversions import Counted, machine_code
+from .conversions import Counted
 from .copies import small_row, stream
 from .jit import COMPILED, Numbers, Table, kernel
 from .llvm import Builder, Value, emits
+from .machine_code import machine_code
 from .memory import copy, prefetch
 from .networks import Network, exchanges
 from .odometer import seek, step
