@@ -32,6 +32,7 @@ from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
+FEW_ALIKE = 16  # numbers with one factor that are worth a loop of their own
 
 
 class UnfitError(Exception):
@@ -131,6 +132,8 @@ class _Program:
         """Numbers times others, their negatives, or divided by them."""
         negative, over = other.step == "-", other.step == "/"
         factors = self._lie(other)
+        if factors.per < FEW_ALIKE * lie.per:
+            factors = self._lie(other, factors.per // lie.per)
         if over and not _divides(self.group.numbers(other).tensor):
             raise UnfitError
         minus = self._constant(-1.0, self.total, 1) if negative else None
@@ -147,7 +150,7 @@ class _Program:
 
     def _taken(self, lie: Lie, step: str, factor: Operand | None) -> Operand:
         """The result of one more step, on the stage."""
-        lies = "blocks" if factor else ""
+        lies = "" if factor is None else "each" if factor.per == lie.per else "blocks"
         made = Conversion(lie.number, _NUMBER, 32, step, lies)
         self.steps.append(Step(lie, made, factor))
         return Operand(len(self.steps) - 1, 0, lie.per, True)
@@ -180,8 +183,8 @@ class _Program:
         self.kept.append(made)
         return Operand(engine.address_of(made), 4, self.total // made.size)
 
-    def _lie(self, numbers: Numbers) -> Lie:
-        """Where numbers lie."""
+    def _lie(self, numbers: Numbers, times: int = 1) -> Lie:
+        """Where numbers lie, each of them so many times."""
         planes, kind = self.group.planes(numbers), self.group.kind(numbers)
         if planes is None:
             raise UnfitError
@@ -190,12 +193,13 @@ class _Program:
         (first, _), *others = layouts
         per, number = self._per(numbers, first.size), number_of(kind)
         address = engine.address_of(planes[0].data)
-        if not others and first.contiguous and kind.bits >= 8 and first.offset % 8 == 0:
+        whole = first.contiguous and kind.bits >= 8 and first.offset % 8 == 0
+        if whole and not others and times == 1:
             return Lie(number, address + first.offset // 8, None, per)
-        units = units_of([(_in_bytes(layout), low) for layout, low in layouts])
+        units = units_of([(_in_bytes(_repeated(layout, times)), low) for layout, low in layouts])
         if units is None or units.unit.size % number.nbytes:
             raise UnfitError
-        return Lie(number, address, units, per)
+        return Lie(number, address, units, per // times)
 
     def _per(self, numbers: Numbers, count: int) -> int:
         """The elements of the result for each of `count` numbers."""
@@ -219,6 +223,13 @@ def _divides(t: Tensor) -> bool:
     """Whether numbers are fit to divide by."""
     values = np.asarray(t.numpy())
     return bool(np.isfinite(values).all() and (values != 0).all())
+
+
+def _repeated(layout: Layout, times: int) -> Layout:
+    """Each element so many times."""
+    if times == 1:
+        return layout
+    return Layout.of((*layout.shape, times), (*layout.strides, 0), layout.offset, layout.bits)
 
 
 def _in_bytes(layout: Layout) -> Layout:
