@@ -35,6 +35,8 @@ from shapejit.bench import (
 from shapejit.bench.cases import COUNTED, MIB, Case, pattern
 from shapejit.bench.casts import CastCase
 from shapejit.bench.packed import PackedCase
+from shapejit.bench.repacks import RepackCase
+from shapejit.bench.schemes import SchemeCase
 
 PACKED = packed.cases()
 ALL = [c for c in suites.select(tuple(suites.SUITES)) if not isinstance(c, PackedCase)]
@@ -396,6 +398,22 @@ def test_casts_by_compressed_tensors_agree(dtype):
         row = comparison.measure(case, others, rounds=1)
     assert row.differing == ()
     assert row.seconds["compressed_tensors"] > 0
+
+
+def test_gguf_is_asked_to_decode_its_types_and_nothing_else():
+    pytest.importorskip("gguf")
+    with peers.started(("gguf",)) as others:
+        for name, able in (("gguf:q6_k", True), ("fp8:block", False)):
+            case = SchemeCase("schemes", name, "bfloat16", (32, 512), (0, 1))
+            row = comparison.measure(case, others, rounds=1)
+            assert ("gguf" in row.seconds) is able
+
+
+def test_peers_are_asked_for_repackings_in_the_shape_of_the_source():
+    case = RepackCase("repack", "", "uint4", (64, 128), source_format="awq:gemm")
+    assert case.asked() == {
+        "work": "repack", "shape": (128, 64), "source": "awq:gemm", "target": "lsb"
+    }  # fmt: skip
 
 
 def test_the_pattern_is_the_same_on_both_sides():

@@ -1,4 +1,4 @@
-"""What peers in torch do where shapejit casts, scales, repacks and decodes.
+"""What peers in torch or NumPy do where shapejit casts, scales, repacks and decodes.
 
 `worker` loads this file in the peer's own Python. It imports nothing of shapejit. Sources are
 those of the suites' cases where the result can be compared, and else bytes that look random.
@@ -20,9 +20,10 @@ Work = tuple[Callable[[], object], Any]
 
 def work(peer: str, job: dict[str, Any]) -> Work:
     """The work of a job; LookupError where the peer has none such."""
-    torch = import_module("torch")
-    torch.set_num_threads(job["threads"])
-    torch.set_grad_enabled(False)
+    if peer not in _OF_NUMPY:
+        torch = import_module("torch")
+        torch.set_num_threads(job["threads"])
+        torch.set_grad_enabled(False)
     return _WORK[peer, *(job[key] for key in _KEYS[job["work"]])](job)
 
 
@@ -268,6 +269,19 @@ def _bnb_decode(job: dict[str, Any]) -> Work:
     return lambda: bnb.dequantize_4bit(data, state), None
 
 
+def _gguf_decode(job: dict[str, Any]) -> Work:
+    """gguf-py's quants: NumPy, to float32; random bytes, but scales of small numbers."""
+    gguf = import_module("gguf")
+    name = job["scheme"].removeprefix("gguf:").removesuffix(":gguf")
+    kind = gguf.GGMLQuantizationType[name.upper()]
+    (rows, columns), (size, nbytes) = job["shape"], gguf.GGML_QUANT_SIZES[kind]
+    data = _pattern(rows * columns // size * nbytes).reshape(rows, -1) & np.uint8(0x3B)
+    return lambda: gguf.quants.dequantize(data, kind), None
+
+
+_GGUF = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+_OF_NUMPY = {"gguf"}  # peers that work without torch
+
 # What tells the works of one kind apart, and who has which.
 _KEYS = {"cast": ("work",), "repack": ("source", "target"), "decode": ("scheme",)}
 _WORK: dict[tuple[str, ...], Callable[[dict[str, Any]], Work]] = {
@@ -287,4 +301,6 @@ _WORK: dict[tuple[str, ...], Callable[[dict[str, Any]], Work]] = {
     ("transformers", "mxfp4:gpt-oss"): _gpt_oss_decode,
     ("bitsandbytes", "bnb:nf4"): _bnb_decode,
     ("bitsandbytes", "bnb:fp4"): _bnb_decode,
+    ("gguf", "mxfp4:gguf"): _gguf_decode,
+    **{("gguf", f"gguf:{name}"): _gguf_decode for name in _GGUF},
 }

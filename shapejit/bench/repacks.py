@@ -108,6 +108,11 @@ class RepackCase(PackedCase):
         base = self.source()
         return {"numpy": lambda: self._by_numpy(base)}
 
+    def asked(self) -> dict[str, Any]:
+        """The repacking that a peer is asked for."""
+        names = {"source": self.source_format, "target": self.target_format}
+        return {"work": "repack", "shape": self._shape_of(self.source_format), **names}
+
     def proved(self, base: Any, out: Any) -> bool:
         """Whether our result is, bit for bit, what NumPy makes of the codes."""
         return np.array_equal(raw_of(out), self._by_numpy(base))

@@ -102,6 +102,7 @@ PEERS: dict[str, Callable[[dict[str, Any], Any, Any], Copy]] = {
     "modelopt": _none,
     "transformers": _none,
     "bitsandbytes": _none,
+    "gguf": _none,
 }
 _DISTRIBUTIONS = {"modelopt": "nvidia-modelopt"}
 

@@ -14,7 +14,7 @@ from .loops import Loop
 VECTOR = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
-SIDE_BY_SIDE = 512  # bytes of the source that are read before those elsewhere
+SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
 BOX_BYTES = 896 * 1024  # in an L2 cache, of the target
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
