@@ -460,6 +460,19 @@ def test_weights_that_no_cache_holds(name):
     assert case.proved(base, out)
 
 
+def test_stacked_experts_are_decoded_as_each_of_them():
+    scheme, case = (
+        sj.schemes["mxfp4:gpt-oss"],
+        SchemeCase("schemes", "mxfp4:gpt-oss", "bfloat16", (544, 1024), (0, 1)),
+    )
+    one = case.parts(case.source())
+    other = {key: np.flip(part, 0).copy() for key, part in one.items()}
+    both = scheme.decode(scheme.stack([one, other]))
+    for k, parts in enumerate((one, other)):
+        assert both[k].tobytes() == scheme.decode(parts).tobytes()
+    assert case.proved(one["blocks"], both[0])
+
+
 def test_bad_arguments():
     fixture = named("awq-gemm")
     scheme = sj.schemes["awq"]
