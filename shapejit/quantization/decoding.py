@@ -12,7 +12,6 @@ from ..casts import cast
 from ..converting import Operands, convert, number_of
 from ..dtypes import DType
 from ..layout import Layout
-from ..packings.packing import Packing
 from ..scaling import dequantize_operands
 from ..tensor import Tensor, asarray
 from . import sizes
@@ -31,21 +30,8 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
     if (between is None or not group.form.rounds) and decoded_in_runs(group, into):
         return target
-    for part, rows in _bands(group, into):
-        _decoded(part, rows, between)
+    _decoded(group, into, between)
     return target
-
-
-def _bands(group: Group, target: Tensor) -> Iterator[tuple[Group, Tensor]]:
-    """The whole, or a few rows at a time where codes are put together from planes."""
-    split = isinstance(group.form.codes.format, Packing) and len(group.form.codes.format.planes) > 1
-    if not split or group.batch:
-        yield group, target
-        return
-    step = max(1, BAND // max(1, group.known["K"]))
-    for begin in range(0, group.known["N"], step):
-        end = min(begin + step, group.known["N"])
-        yield group.rows(begin, end), target[begin:end]
 
 
 def _decoded(group: Group, target: Tensor, between: DType | None) -> None:

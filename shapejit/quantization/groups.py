@@ -198,12 +198,6 @@ class Group:
         assert numbers.format is not None
         return numbers.format
 
-    def rows(self, begin: int, end: int) -> Group:
-        """The same of some output features, where all parts have them first."""
-        rows = {part.key for part in self.form.parts if part.dims.startswith("N ")}
-        tensors = {name: t[begin:end] if name in rows else t for name, t in self.tensors.items()}
-        return replace(self, tensors=tensors, known={**self.known, "N": end - begin})
-
 
 def _stream(data: Any, shape: tuple[int, ...], bits: int) -> NDArray[np.uint8]:
     """Codes of any width from rows of whole words, least significant bits first."""
