@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from . import engine, operations
 from .dtypes import DType, fixed_width
-from .engine import Addresses
 from .errors import DTypeError
 from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion, Number
 from .kernels.plain_conversions import plain
+from .launches import Addresses, address_of
 from .layout import Layout
 from .places import place_of
 from .planning.cast_plans import Scales
@@ -163,7 +163,7 @@ def convert(
         seen, into = layout.at(place & 7), whole.at(to & 7)
         launch(seen, source_at, into, target_at, into.bits, conversion, None, (0, 0), fresh)
         return
-    at = [0 if a is None else engine.address_of(a) for a in (operands.scale, operands.zero)]
+    at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
     for part, scales in operands.parts(source.shape):
         seen, into = operands.split(layout, part), operands.split(whole, part)
         seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))

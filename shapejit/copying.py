@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from . import engine
 from .compilation import load
-from .engine import address_of
 from .kernels.constants import MAX_RANK, PIECE
+from .launches import address_of
 from .places import headers, layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import workers
 from .compilation import load
-from .kernels.constants import (
-    MAX_RANK,
-    OWNER,
-    PAGE,
-    SHARES,
-    SIGNAL,
-    SPAN,
-    STREAMED,
-    TOTAL,
-    UNITS,
-    WORK,
-    Called,
-)
+from .kernels.constants import MAX_RANK, PAGE
 from .kernels.numbers import Conversion
+from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
 from .planning import planner
 from .planning.cast_plans import CastPlan
 from .planning.decode_boxes import BoxPlan
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 
-_stages = threading.local()
-
-Addresses = NDArray[np.int64]
-
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
-SHARE = 64 * 1024  # bytes that a thread takes at a time; of 64 to 512 KiB the fastest
-PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
-
-_ran: set[object] = set()  # keys of launches whose kernels are compiled
 
 
 def run(
@@ -58,7 +37,7 @@ def run(
     if plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     elif plan.nbytes:
-        launch = _launch_of(plan)
+        launch = _planned(plan)
         places = np.array([sources, targets], np.int64)
         places += [[plan.offset], [plan.target_offset]]
         if not launch.bits:
@@ -66,79 +45,10 @@ def run(
         units = plan.count * places.shape[1]
         shares = plan.nbytes * places.shape[1] // SHARE if plan.parallel else 1
         streamed = plan.streaming and not fresh
-        _run(launch, streamed, places, plan.count, units, shares, len(plan.table))
+        run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
 
 
-def address_of(x: NDArray[Any]) -> int:
-    """The address of the first element (bytes)."""
-    return int(x.__array_interface__["data"][0])
-
-
-def _run(
-    launch: Launch,
-    streamed: bool,
-    places: Addresses,
-    count: int,
-    units: int,
-    shares: int,
-    depth: int,
-) -> None:
-    """Run a kernel, `count` units of work per tensor in so many shares, `depth` loops deep."""
-    work = np.zeros(WORK, np.int64)
-    work[UNITS], work[TOTAL], work[STREAMED] = count, units, streamed
-    stage_bytes = launch.stage if streamed or launch.staged else 0
-
-    def run_shares(owner: bool) -> None:
-        span = np.zeros(SPAN + depth, np.int64)
-        span[OWNER] = owner
-        if not stage_bytes:
-            launch.kernel(places, work, span, 0, *launch.arguments)
-            return
-        stage, begin = stage_memory(stage_bytes)
-        launch.kernel(places, work, span, begin, *launch.arguments)
-        _stages.free = stage
-
-    # Compiled by one thread, which owns the job, before others may join in.
-    threads = workers.threads() if shares > 1 and launch.key in _ran else 1
-    work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
-    if threads > 1:
-        own = workers.workers()
-        work[SIGNAL] = own.signal
-        own.run(run_shares, min(threads, shares))
-    else:
-        run_shares(True)
-        _ran.add(launch.key)
-
-
-def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:
-    """Memory with a stage of so many bytes, and the address where that begins.
-
-    The page before it is free: short blocks reach back. The memory is this thread's own
-    until it is given back. A nested call, as of a signal's handler, takes memory of its own.
-    """
-    stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
-    if stage is None or stage.size < nbytes + 2 * PAGE:
-        stage = np.empty(nbytes + 2 * PAGE, np.uint8)
-    return stage, -(-address_of(stage) // PAGE) * PAGE + PAGE
-
-
-class Launch(NamedTuple):
-    """A kernel, and what it takes behind `places`, `work`, `span` and `stage`.
-
-    A stage has `stage` bytes; unless `staged`, there is one only to stream. `bits`:
-    places are bit addresses. `key` stands for the kernel and the types that it is
-    compiled for.
-    """
-
-    kernel: Callable[..., None]
-    arguments: tuple[Any, ...]
-    stage: int
-    staged: bool
-    bits: bool
-    key: tuple[object, ...]
-
-
-def _launch_of(plan: Plan) -> Launch:
+def _planned(plan: Plan) -> Launch:
     """The kernel of a plan and its arguments, found once."""
     launch: Launch | None = plan.kept.get("launch")
     if launch is None:
@@ -146,31 +56,9 @@ def _launch_of(plan: Plan) -> Launch:
         vector = load("memory").VECTOR
         tables, stage = row.tables(plan, vector)
         arguments = *tables, *row.takes(plan, vector)
-        launch = _launch(row.kernel, arguments, stage, row.staged, row.bits)
+        launch = launch_of(row.kernel, arguments, stage, row.staged, row.bits)
         plan.kept["launch"] = launch
     return launch
-
-
-def _launch(
-    kernel: str, arguments: tuple[Any, ...], stage: int, staged: bool = False, bits: bool = False
-) -> Launch:
-    function = _named(kernel)
-    arguments = tuple(_called(a) if isinstance(a, Called) else a for a in arguments)
-    types = (len(a) if isinstance(a, tuple) else type(a) for a in arguments)
-    return Launch(function, arguments, stage, staged, bits, (function, *types))
-
-
-def _named(kernel: str) -> Callable[..., Any]:
-    """The kernel "module.function"."""
-    module, _, name = kernel.partition(".")
-    function: Callable[..., Any] = getattr(load(module), name)
-    return function
-
-
-def _called(argument: Called) -> int:
-    """What stands for a kernel that others call."""
-    entry: int = load("calls").entry(_named(argument.kernel), argument.ints, *argument.tags)
-    return entry
 
 
 def _run_small(
@@ -226,8 +114,8 @@ def copy_each(
     small = load("small")
     small.ready(plans, starts)
     arguments = nbytes, plans, starts, bounds, small.movers.ctypes.data
-    launch = _launch("batches.copy_each", arguments, load("batches").STAGE_BYTES)
-    _run(launch, streamed, places, units, units, units, MAX_RANK + 8)
+    launch = launch_of("batches.copy_each", arguments, load("batches").STAGE_BYTES)
+    run_launch(launch, streamed, places, units, units, units, MAX_RANK + 8)
 
 
 def run_cast(
@@ -250,7 +138,7 @@ def run_cast(
     units = by.count * places.shape[1]
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     shares = moved * places.shape[1] // SHARE if plan.parallel else 1
-    _run(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
+    run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
 
 
 def _tiles(plan: Plan, entry: int) -> Launch:
@@ -258,7 +146,7 @@ def _tiles(plan: Plan, entry: int) -> Launch:
     vector = load("memory").VECTOR
     tables, stage = plan.row.tables(plan, vector)
     _, *tags = plan.row.takes(plan, vector)
-    return _launch(plan.row.kernel, (*tables, entry, *tags), stage, staged=True)
+    return launch_of(plan.row.kernel, (*tables, entry, *tags), stage, staged=True)
 
 
 def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
@@ -275,21 +163,24 @@ def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
-    return _launch(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
+    return launch_of(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
 
 
 def run_decode(plan: DecodePlan, target: int) -> None:
     """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
     joins, converts = load("joins"), load("conversions")
     entries = [joins.entry(step.lie.units.unit) if step.lie.units else 0 for step in plan.steps]
-    table, stage = plan.table(entries, [converts.entry(step.conversion) for step in plan.steps])
     size = plan.steps[-1].conversion.target.nbytes
+    streamed = plan.total * size >= planner.STREAM_FROM
+    *before, last = (step.conversion for step in plan.steps)
+    made = [*map(converts.entry, before), converts.entry(last, streamed)]
+    table, stage = plan.table(entries, made)
     arguments = table, plan.total, plan.length, size
-    launch = _launch("decodes.decode_runs", arguments, stage, staged=True)
+    launch = launch_of("decodes.decode_runs", arguments, stage, staged=True)
     places, nbytes = np.array([[0], [target]], np.int64), plan.total * size
     units = -(-plan.total // plan.length)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    _run(launch, nbytes >= planner.STREAM_FROM, places, units, units, shares, 0)
+    run_launch(launch, streamed, places, units, units, shares, 0)
 
 
 def run_boxes(plan: BoxPlan, source: int, target: int, skipped: int) -> None:
@@ -297,25 +188,27 @@ def run_boxes(plan: BoxPlan, source: int, target: int, skipped: int) -> None:
     made, calls = plan.shuffle, load("joins").entry(plan.units.unit)
     count, apart, far = made.loops[-1]
     entry = load("shuffles").entry(made.network)
-    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
+    size, (codes, stage) = plan.conversion.target.nbytes, plan.spots
     scales, zeros = (
         (operand.place + skipped * operand.apart, operand.apart > 0) if operand else (0, False)
         for operand in (plan.scale, plan.zero)
     )
-    arguments = (
-        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
-        np.array([entry, count, apart, far], np.int64), np.array(spots, np.int64),
-        plan.rows, plan.run, plan.columns, plan.pitch, calls, plan.units.unit.size,
-        plan.units.step, load("conversions").entry(plan.conversion), *plan.block,
-        scales[0], *map(int, zeros), size,
-    )  # fmt: skip
-    launch = _launch("decodes.decode_boxes", arguments, stage, staged=True)
     units = int(plan.table[:, 0].prod())
     nbytes = units * plan.rows * plan.run * size
+    streamed = nbytes >= planner.STREAM_FROM
+    convert = load("conversions").entry(plan.conversion, streamed)
+    arguments = (
+        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
+        np.array([entry, count, apart, far], np.int64), codes,
+        plan.rows, plan.run, plan.columns, plan.pitch, calls, plan.units.unit.size,
+        plan.units.step, convert, *plan.block,
+        scales[0], *map(int, zeros), size,
+    )  # fmt: skip
+    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
     depth = len(plan.table) + len(plan.inner)
-    _run(launch, nbytes >= planner.STREAM_FROM, places, units, units, shares, depth)
+    run_launch(launch, streamed, places, units, units, shares, depth)
 
 
 def _repeating(plan: CastPlan) -> Addresses:
@@ -342,5 +235,5 @@ def memcpy(source: NDArray[Any], target: NDArray[Any], threads: int) -> None:
     """Plain memcpy of contiguous memory on so many threads: the measure of every copy."""
     places = np.array([[address_of(source)], [address_of(target)]], np.int64)
     pages = -(-source.nbytes // PAGE)
-    launch = _launch("copies.run", (source.nbytes,), 0)
-    _run(launch, False, places, pages, pages, threads if threads > 1 else 1, 0)
+    launch = launch_of("copies.run", (source.nbytes,), 0)
+    run_launch(launch, False, places, pages, pages, threads if threads > 1 else 1, 0)

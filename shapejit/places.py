@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from .arrays import is_a, plain
 from .compilation import load
-from .engine import Addresses, address_of
 from .errors import about
+from .launches import Addresses, address_of
 from .layout import Layout
 from .tensor import Tensor
 

@@ -21,9 +21,9 @@ from .converting import launch
 from .dims import common
 from .dtypes import DType, fixed_width
 from .dtypes import dtype as dtype_named
-from .engine import address_of
 from .errors import FormatError
 from .kernels.numbers import Conversion, Number
+from .launches import address_of
 from .layout import Layout, checked_shape
 from .packings.packing import Packing, Stored
 from .packings.rows import packing

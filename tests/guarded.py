@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from shapejit import engine
+from shapejit import launches
 from shapejit.kernels.constants import LINE
 
 PAGE = mmap.PAGESIZE
@@ -29,10 +29,10 @@ def libc():
 
 def guard_stages():
     """From now on, the page behind the scratch memory of a kernel is forbidden."""
-    engine.stage_memory = stage_memory
+    launches.stage_memory = stage_memory
 
 
 def stage_memory(nbytes):
-    """What `engine.stage_memory` returns, not a line longer than it must be."""
+    """What `launches.stage_memory` returns, not a line longer than it must be."""
     place = guarded(PAGE + nbytes)
-    return place, engine.address_of(place) + place.size - -(-nbytes // LINE) * LINE
+    return place, launches.address_of(place) + place.size - -(-nbytes // LINE) * LINE

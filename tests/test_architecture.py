@@ -26,6 +26,7 @@ ROOMS = [
     ["recent", "lazy", "compilation"],
     ["kernels"],
     ["workers"],
+    ["launches"],
     ["planning"],
     ["engine"],
     ["places"],

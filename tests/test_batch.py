@@ -18,6 +18,7 @@ from views import arrays
 import shapejit as sj
 from shapejit import engine, operations, places, resolver
 from shapejit.kernels.jit import COMPILED
+from shapejit.launches import address_of
 from shapejit.layout import Layout
 from shapejit.programs import batch
 from shapejit.request import COPY, INFER
@@ -480,7 +481,7 @@ def test_small_plans_are_copies(x):
     small.write_plan(sizes, strides, kept, x.itemsize, table, 0)
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     small.ready(table, 0)
-    addresses = map(engine.address_of, (x, memory, table, position, small.movers))
+    addresses = map(address_of, (x, memory, table, position, small.movers))
     source, target, plan, place, movers = addresses
     end = source + int(table[small.NEAR_BYTES])
     small.put(source, target + 32, plan, place, source, end, 0, movers)
@@ -507,7 +508,7 @@ def test_small_plans_at_every_edge(dtype):
                 small.write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 small.ready(table, 0)
-                addresses = map(engine.address_of, (view, memory, table, position, small.movers))
+                addresses = map(address_of, (view, memory, table, position, small.movers))
                 source, target, plan, place, movers = addresses
                 small.put(source, target + 32, plan, place, 0, 0, 0, movers)
                 assert memory[32:-32].tobytes() == view.tobytes()

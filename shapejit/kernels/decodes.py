@@ -27,12 +27,10 @@ from .constants import (
     STEP_UNIT,
     STEP_ZERO,
     STEP_ZERO_APART,
-    STREAMED,
     TENSOR,
     ZERO_STAGED,
 )
 from .conversions import convert
-from .copies import stream
 from .jit import Numbers, Table, kernel
 from .joins import join
 from .odometer import seek, step
@@ -80,13 +78,7 @@ def decode_runs(
             count = min(length, total - begin)
             for k in range(last):
                 decode_step(steps, k, begin, count, stage, stage + steps[k, STEP_INTO])
-            into = target + begin * nbytes
-            if work[STREAMED] != 0:
-                made = stage + steps[last, STEP_INTO]
-                decode_step(steps, last, begin, count, stage, made)
-                stream(into, made, count * nbytes)
-            else:
-                decode_step(steps, last, begin, count, stage, into)
+            decode_step(steps, last, begin, count, stage, target + begin * nbytes)
 
 
 @kernel
@@ -113,7 +105,7 @@ def decode_boxes(
     loops: Table,
     offsets: Numbers,
     calls: Numbers,
-    spots: Numbers,
+    unpacked: int,
     rows: int,
     run: int,
     columns: int,
@@ -136,7 +128,7 @@ def decode_boxes(
     """
     position = span[SPAN:]
     at, inner = position[: len(boxes)], position[len(boxes) :]
-    codes, made = stage + spots[0], stage + spots[1]
+    codes = stage + unpacked
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(boxes, at, span[LOW])
@@ -148,8 +140,5 @@ def decode_boxes(
                 place = 4 * ((row + r) // tall * (columns // wide) + column // wide)
                 scale, zero = scales + place, zeros + place * zero_moves
                 into = target + (t + r * columns) * nbytes
-                to = made if work[STREAMED] != 0 else into
-                convert(convert_entry, codes, to, run, min(wide, run), scale, 4, zero, 4, 0)
-                if work[STREAMED] != 0:
-                    stream(into, made, run * nbytes)
+                convert(convert_entry, codes, into, run, min(wide, run), scale, 4, zero, 4, 0)
             s, t = step(boxes, at, s, t)

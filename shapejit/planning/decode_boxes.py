@@ -58,11 +58,10 @@ class BoxPlan:
         return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
 
     @property
-    def spots(self) -> tuple[int, int, int]:
-        """Where a run's codes and results stand on the stage, and the bytes of the stage."""
+    def spots(self) -> tuple[int, int]:
+        """Where a run's codes stand on the stage, and the bytes of the stage."""
         codes = self.rows * self.pitch + LINE
-        into = codes + self.run + 3 * LINE
-        return codes, into, into + self.run * self.conversion.target.nbytes + 3 * LINE
+        return codes, codes + self.run + 3 * LINE
 
 
 def box_plan(

@@ -12,9 +12,9 @@ from .. import engine, operations, outputs
 from ..arrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..compilation import load
 from ..copying import is_numpys
-from ..engine import Addresses, address_of
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, REFUSED, VIEW
+from ..launches import Addresses, address_of
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
 from ..resolver import target_shape

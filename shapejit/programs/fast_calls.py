@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import Addresses
+from ..launches import Addresses
 from ..places import FEW, headers
 from .specialization import Specialization
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from .. import engine
 from ..converting import launch
-from ..engine import Addresses, address_of
 from ..kernels.numbers import Conversion
+from ..launches import Addresses, address_of
 from ..layout import Layout
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales

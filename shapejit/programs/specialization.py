@@ -15,7 +15,7 @@ from ..arrays import MOST_DIMS, possible
 from ..buffers import memory_of
 from ..converting import FEW
 from ..dtypes import DType
-from ..engine import Addresses, address_of
+from ..launches import Addresses, address_of
 from ..layout import Layout
 from ..lazy import cached_property
 from ..outputs import Kind

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..arrays import is_a, is_mapping, is_sequence, plain
 from ..compilation import load
-from ..engine import Addresses
 from ..errors import DTypeError, ReshapeError, about
+from ..launches import Addresses
 from ..operations import array_request
 from ..places import headers
 from ..request import INVALID, MAX_RANK, MAX_SIZE, Request, integers

@@ -19,6 +19,7 @@ from ..casts import cast
 from ..converting import FEW, number_of
 from ..dtypes import dtype
 from ..kernels.numbers import Conversion
+from ..launches import address_of
 from ..layout import Layout
 from ..places import place_of
 from ..planning.decode_boxes import box_plan
@@ -112,7 +113,7 @@ class _Program:
         each = prod(group.sizes(form.result)[len(group.batch) :])
         for k, index in enumerate(np.ndindex(*group.batch)):
             first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
-            begin = engine.address_of(planes[0].data) + first
+            begin = address_of(planes[0].data) + first
             into = place + k * each * self.result.nbytes
             engine.run_boxes(plan, begin, into, k * each // prod(block))
         return True
@@ -169,7 +170,7 @@ class _Program:
         """One number for all."""
         made = np.full(count, value, np.float32)
         self.kept.append(made)
-        return Operand(engine.address_of(made), 0, per)
+        return Operand(address_of(made), 0, per)
 
     def _array(self, found: Axes, numbers: Numbers) -> Operand:
         """Numbers that were computed, as an array in the order of the result."""
@@ -181,7 +182,7 @@ class _Program:
         t = found.permuted(self.order).tensor
         made: NDArray[Any] = np.ascontiguousarray(cast(t.ascontiguous(), FLOAT32).numpy())
         self.kept.append(made)
-        return Operand(engine.address_of(made), 4, self.total // made.size)
+        return Operand(address_of(made), 4, self.total // made.size)
 
     def _lie(self, numbers: Numbers, times: int = 1) -> Lie:
         """Where numbers lie, each of them so many times."""
@@ -192,7 +193,7 @@ class _Program:
         layouts = [(plane.permuted(self.order), plane.low) for plane in planes]
         (first, _), *others = layouts
         per, number = self._per(numbers, first.size), number_of(kind)
-        address = engine.address_of(planes[0].data)
+        address = address_of(planes[0].data)
         whole = first.contiguous and kind.bits >= 8 and first.offset % 8 == 0
         if whole and not others and times == 1:
             return Lie(number, address + first.offset // 8, None, per)
