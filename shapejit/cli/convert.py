@@ -18,11 +18,6 @@ from .command import DONE, Command
 from .output import print_json
 
 SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
-_RULES = {
-    "reshape": ("SHAPE", "a shape, as --spec understands it"),
-    "permute": ("AXES", "dim i of the result is dim AXES[i] of the source"),
-    "cast": ("DTYPE", "a dtype, as bfloat16 or BF16"),
-}
 
 
 def add_spec_options(parser: ArgumentParser) -> None:
@@ -55,15 +50,15 @@ def _options(parser: ArgumentParser) -> None:
     )
     parser.add_argument("source", metavar="SRC")
     parser.add_argument("destination", metavar="DST", help="may be SRC")
-    for option, (value, text) in _RULES.items():
+    for option, kind in conversion.RULES.items():
         parser.add_argument(
             f"--{option}",
             dest="rules",
             action="append",
             default=[],
             type=_pair_with(option),
-            metavar=f"REGEX={value}",
-            help=text,
+            metavar=kind.form,
+            help=kind.text,
         )
 
     parser.add_argument(

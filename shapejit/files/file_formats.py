@@ -18,7 +18,16 @@ from .paths import Path, file_name
 from .stored import OpenFile
 from .writing import New, Progress
 
-__all__ = ["FORMATS", "FileFormat", "load_file", "read", "save_file", "write", "writer"]
+__all__ = [
+    "FORMATS",
+    "FileFormat",
+    "has_suffix",
+    "load_file",
+    "read",
+    "save_file",
+    "write",
+    "writer",
+]
 
 
 class FileFormat(NamedTuple):
@@ -143,6 +152,12 @@ def write(
     """
     size: int = writer(path).module.write(path, tensors, metadata, progress)
     return size
+
+
+def has_suffix(path: Path) -> bool:
+    """Whether a path ends as the files of some format do."""
+    name = file_name(path).lower()
+    return any(name.endswith(row.suffixes) for row in (*FORMATS, *_OTHERS))
 
 
 def writer(path: Path) -> FileFormat:

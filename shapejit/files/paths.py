@@ -42,7 +42,7 @@ def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0
     raise FileFormatError(name, tensor, "it is not a regular file")
 
 
-def inside(folder: str, location: str, tensor: str) -> str:
+def inside(folder: str, location: str, tensor: str | None) -> str:
     """The file that `location` names, relative to the model's folder, all links followed.
 
     `tensor` is what errors call it. Raises FileFormatError where the file is not in

@@ -11,6 +11,7 @@ from ..dtypes import DType
 from ..errors import FileFormatError
 from ..tensor import Bytes, Tensor
 from .pieces import Scratch, pieces
+from .stored import Extent
 
 __all__ = ["New", "Progress", "announced", "reserve", "write_all"]
 
@@ -21,14 +22,15 @@ class New(NamedTuple):
     """A tensor to be written: what the file says of it, and where its data come from.
 
     `data` is called once, when the tensor's turn comes. It yields the packed
-    elements in row-major order, piece by piece; a piece need not be valid any
-    longer when the next one is asked for.
+    elements in row-major order, piece by piece. `extent` says where a file has the same
+    bytes already, if one has them.
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     data: Callable[[], Iterable[Bytes]]
+    extent: Extent | None = None
 
     @staticmethod
     def of(name: str, tensor: Tensor) -> New:

@@ -1,0 +1,148 @@
+"""A folder that appears as a whole or not at all: made beside its destination, then exchanged."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ..errors import FileFormatError
+from ..files.paths import Path
+
+__all__ = ["replaced_folder"]
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
+_HERE = -100  # AT_FDCWD
+
+
+@contextmanager
+def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterator[str]:
+    """A new folder to write to; at the end it takes the place of the folder `target`.
+
+    It lies beside `target`, is synced as a whole, and then renamed, or exchanged with the
+    old folder, which is removed after that: both are one step. On any error `target` stays
+    as it was, and the new folder is removed, unless it is to `keep`: then the next call gets
+    it as it is. A killed process leaves its folder behind, and the next call removes it or
+    gets it. `needed` bytes must be free. Raises FileFormatError where the file system cannot
+    exchange folders, or another process writes to `target`; OSErrors carry `path`.
+    """
+    name = os.fspath(path)
+    parent, base = os.path.split(target)
+    if not base:
+        raise FileFormatError(name, None, "this folder cannot be replaced")
+    work = os.path.join(parent, f".{base}.shapejit")
+    try:
+        old = _is_there(target, name)
+        if shutil.disk_usage(parent).free < needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+        lock = _locked(work, name, keep)
+    except OSError as fault:
+        raise OSError(fault.errno, fault.strerror, name) from None
+    whole = False
+    try:
+        if old:
+            _check_exchange(work, target, name)
+            shutil.copymode(target, work)
+        yield work
+        _sync(work)
+        if old:
+            _exchange(work, target)
+        else:
+            os.rename(work, target)
+        whole = True
+        _sync_folder(parent)
+    except OSError as fault:
+        if fault.filename is not None and not str(fault.filename).startswith(work):
+            raise
+        raise OSError(fault.errno, fault.strerror, name) from fault
+    finally:
+        if whole or not keep:
+            shutil.rmtree(work, ignore_errors=True)
+        os.close(lock)
+
+
+def _is_there(target: str, name: str) -> bool:
+    """Whether there is a folder to be replaced that is not empty."""
+    if not os.path.lexists(target):
+        return False
+    if not os.path.isdir(target):
+        raise FileFormatError(name, None, "it is not a folder")
+    return bool(os.listdir(target))
+
+
+def _locked(work: str, name: str, keep: bool) -> int:
+    """The folder, made if it is not there, emptied unless it is to be kept; a lock on it."""
+    if not keep and os.path.isdir(work):
+        descriptor = _lock(work, name)
+        shutil.rmtree(work, ignore_errors=True)
+        os.close(descriptor)
+    with suppress(FileExistsError):
+        os.mkdir(work)
+    return _lock(work, name)
+
+
+def _lock(work: str, name: str) -> int:
+    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FileFormatError(name, None, "another conversion is writing it") from None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+def _check_exchange(work: str, target: str, name: str) -> None:
+    """FileFormatError unless the folders can be exchanged, tried with two others."""
+    reason = "a folder that is not empty cannot be replaced in one step here"
+    if os.stat(target).st_dev != os.stat(work).st_dev:
+        raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
+    if os.path.commonpath([os.getcwd(), target]) == target:
+        raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
+    trial = [os.path.join(work, f".trial{k}") for k in range(2)]
+    try:
+        for each in trial:
+            os.mkdir(each)
+        _exchange(*trial)
+    except (OSError, AttributeError):
+        raise FileFormatError(name, None, reason) from None
+    finally:
+        for each in trial:
+            with suppress(OSError):
+                os.rmdir(each)
+
+
+def _exchange(first: str, second: str) -> None:
+    """Let two folders exchange their names, in one step."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), second)
+
+
+def _sync(work: str) -> None:
+    """Make all that a folder holds last."""
+    for folder, _, files in os.walk(work):
+        for file in files:
+            path = os.path.join(folder, file)
+            if not os.path.islink(path):
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        _sync_folder(folder)
+
+
+def _sync_folder(folder: str) -> None:
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
