@@ -62,7 +62,7 @@ def test_convert(folder, capsys):
     )  # fmt: skip
     assert "3 tensors, 2 changed, 2 of them moved" in out
     assert "GB/s" in out
-    assert "convert" in err
+    assert err == ""  # progress is for terminals
     assert out.count("\n") == 1
     found = safetensors.read(folder / "out.safetensors")
     source = safetensors.read(folder / "in.safetensors")

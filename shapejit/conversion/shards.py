@@ -28,12 +28,13 @@ class Shard(NamedTuple):
         return sum(change.nbytes for change in self.changes)
 
 
-def nbytes_of(text: str) -> int:
-    """A number of bytes with a unit.
+def nbytes_of(given: int | str) -> int:
+    """A number of bytes, also with a unit; FormatError for others.
 
     >>> nbytes_of("5GB"), nbytes_of("512 MiB")
     (5000000000, 536870912)
     """
+    text = str(given)
     found = re.fullmatch(r"\s*([0-9]{1,15})\s*([A-Za-z]{0,3})\s*", text)
     if found is None or found[2].upper() not in _UNITS or int(found[1]) == 0:
         raise FormatError(f"{quoted(text)} is not a number of bytes, as 5GB or 500MB")
