@@ -1,6 +1,12 @@
 """Folders converted: quantised weights decoded, shards, config.json, and what is interrupted."""
 
+import errno
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -10,8 +16,8 @@ from safetensors import safe_open
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.conversion import sources
-from shapejit.files import file_formats
+from shapejit.conversion import replacing, sources
+from shapejit.files import file_formats, safetensors
 
 FIXTURES = [f for s, group in scheme_fixtures.by_scheme().items() if s in sj.schemes for f in group]
 
@@ -166,3 +172,294 @@ def test_rules_that_do_not_fit_leave_no_trace(rules, text, tmp_path):
         sj.files.convert(source, tmp_path / "out", rules)
     assert text in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+# One step from the old folder to the new one
+
+
+def quantised(path, shards=3):
+    """A folder of several shards, with a config, and what it holds when it is decoded."""
+    fixture = scheme_fixtures.named("fp8-block-16x32")
+    path.mkdir()
+    weight, places, wanted = fixture.expected["float32"], {}, {}
+    for k in range(shards):
+        tensors = {f"{k}.{name}": x for name, x in fixture.checkpoint().items()}
+        (path / "notes").mkdir(exist_ok=True)
+        sj.save_file(tensors, path / f"model-0000{k + 1}-of-0000{shards}.safetensors")
+        places |= dict.fromkeys(tensors, f"model-0000{k + 1}-of-0000{shards}.safetensors")
+        wanted[f"{k}.{fixture.prefix}.weight"] = weight
+    (path / "notes" / "a.txt").write_text("mine")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (path / "config.json").write_text(json.dumps({"torch_dtype": "bfloat16", **fixture.config}))
+    return path, wanted
+
+
+def check_decoded(folder, wanted):
+    found = sj.load_file(folder)
+    assert set(found) == set(wanted)
+    assert all(bits(found[name].numpy()) == bits(x) for name, x in wanted.items())
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Calls a function before and after each change that a file system sees."""
+
+    def watch(look):
+        def looking(function):
+            def call(*given, **options):
+                look()
+                made = function(*given, **options)
+                look()
+                return made
+
+            return call
+
+        for room, names in {
+            os: ("fsync", "replace", "rename", "unlink", "link", "mkdir", "rmdir"),
+            shutil: ("copy2", "rmtree"),
+            replacing: ("exchanged",),
+        }.items():
+            for name in names:
+                monkeypatch.setattr(room, name, looking(getattr(room, name)))
+
+    return watch
+
+
+def test_at_any_moment_the_destination_is_the_old_folder_or_the_new_one(tmp_path, watched):
+    source, wanted = quantised(tmp_path / "model")
+    (source / ".git").mkdir()
+    (source / ".git" / "head").write_text("x")
+    old, states = contents(source), []
+
+    def look():
+        now = contents(source)
+        if now not in states:
+            states.append(now)
+
+    watched(look)
+    sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000)
+    look()
+    assert states == [old, contents(source)]
+    check_decoded(source, wanted)
+    assert sorted(p.name for p in source.iterdir()) == [
+        ".git", "config.json", "model-00001-of-00003.safetensors",
+        "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+        "model.safetensors.index.json", "notes",
+    ]  # fmt: skip
+    assert json.loads((source / "config.json").read_text()) == {"torch_dtype": "float32"}
+    index = json.loads((source / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": sum(x.nbytes for x in wanted.values())}
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_another_checkpoint_is_replaced_and_files_beside_it_stay(tmp_path, watched):
+    source, wanted = quantised(tmp_path / "in")
+    target = plain_folder(tmp_path / "out", {"old": np.zeros(3)})
+    (target / "notes").mkdir()
+    (target / "notes" / "b.txt").write_text("yours")
+    (target / "link").symlink_to("nowhere")
+    old, states = contents(target), []
+
+    def look():
+        if contents(target) not in states:
+            states.append(contents(target))
+
+    watched(look)
+    sj.files.convert(source, target, [("to", "f32")], max_shard_size="20kB")
+    look()
+    assert states == [old, contents(target)]
+    check_decoded(target, wanted)
+    assert not (target / "model.safetensors").exists()
+    assert {p.name for p in (target / "notes").iterdir()} == {"a.txt", "b.txt"}
+    assert os.readlink(target / "link") == "nowhere"
+    sj.files.convert(target, target)  # nothing to do: the same again
+    check_decoded(target, wanted)
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize("existing", [True, False])
+def test_what_is_interrupted_leaves_the_old_folder_and_no_other(
+    fault, existing, tmp_path, monkeypatch
+):
+    source, _ = quantised(tmp_path / "in")
+    target = source if existing else tmp_path / "out"
+    old, fsync, calls = contents(source), os.fsync, []
+
+    def fail(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise fault
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(fault)) as caught:
+        sj.files.convert(source, target, [("to", "f32")], max_shard_size=20_000)
+    monkeypatch.undo()
+    assert getattr(caught.value, "filename", str(target)) == str(target)
+    assert contents(source) == old
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_disk_without_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
+    source, _ = quantised(tmp_path / "in")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        sj.files.convert(source, tmp_path / "out", [("to", "f32")])
+    assert caught.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, monkeypatch):
+    source, wanted = quantised(tmp_path / "in")
+    written, write = [], safetensors.write
+
+    def stop_at(count):
+        def counted(path, *given):
+            if len(written) == count:
+                raise KeyboardInterrupt
+            written.append(os.path.basename(path))
+            return write(path, *given)
+
+        written.clear()
+        monkeypatch.setattr(safetensors, "write", counted)
+
+    def convert(rules=(("to", "f32"),)):
+        sj.files.convert(source, tmp_path / "out", rules, max_shard_size=20_000, resume=True)
+
+    names = [f"model-0000{k}-of-00003.safetensors" for k in (1, 2, 3)]
+    for count, done in ((2, names[:2]), (0, [])):
+        stop_at(count)
+        with pytest.raises(KeyboardInterrupt):
+            convert()
+        assert written == done
+    (hidden,) = (p for p in tmp_path.iterdir() if p != source)
+    damaged = hidden / names[0]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    stop_at(9)
+    convert()
+    assert written == [names[0], names[2]]  # the one that was damaged, and the one not there
+    check_decoded(tmp_path / "out", wanted)
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+    assert not [p for p in (tmp_path / "out").iterdir() if p.name.startswith(".")]
+    # Another conversion does not begin with the files of this one.
+    stop_at(1)
+    with pytest.raises(KeyboardInterrupt):
+        convert()
+    stop_at(9)
+    convert([("to", "bf16")])
+    assert len(written) == 2
+    assert {t.dtype.name for t in sj.load_file(tmp_path / "out").values()} == {"bfloat16"}
+
+
+KILLED = """
+import os, signal, sys
+import shapejit as sj
+calls, fsync = [], os.fsync
+def kill(descriptor):
+    calls.append(descriptor)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+os.fsync = kill
+sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_000)
+"""
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
+    source, wanted = quantised(tmp_path / "in")
+    old = contents(source)
+    code = subprocess.run([sys.executable, "-c", KILLED, source, source], check=False).returncode
+    assert code == -signal.SIGKILL
+    assert contents(source) == old
+    assert len(os.listdir(tmp_path)) == 2
+    sj.files.convert(source, source, [("to", "f32")])
+    check_decoded(source, wanted)
+    assert os.listdir(tmp_path) == ["in"]
+
+
+# Refused before anything is written
+
+
+def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
+    source, _ = quantised(tmp_path / "in")
+    target = plain_folder(tmp_path / "out", {"old": np.zeros(3)})
+    file = tmp_path / "file"
+    file.write_text("mine")
+
+    def refused(where, text, error=sj.FileFormatError):
+        before = contents(tmp_path)
+        with pytest.raises(error) as caught:
+            sj.files.convert(source, where, [("to", "f32")])
+        assert text in str(caught.value)
+        assert contents(tmp_path) == before
+
+    refused(source / "out", "must not be a folder in the source")
+    refused(tmp_path, "must not be a folder around the source")
+    refused(file, "it is not a folder")
+    refused(tmp_path / "none" / "out", "No such file or directory", OSError)
+    monkeypatch.setattr(replacing, "exchanged", lambda *_: 1 / 0)
+    monkeypatch.chdir(target)
+    refused(target, "it is, or holds, the current folder")
+    monkeypatch.chdir(tmp_path)
+
+    def unable(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(replacing, "exchanged", unable)
+    refused(target, "cannot be replaced in one step here")
+
+
+def test_two_conversions_of_one_destination(tmp_path):
+    source, _ = quantised(tmp_path / "in")
+
+    def another(_):
+        with pytest.raises(sj.FileFormatError, match="another conversion is writing it"):
+            sj.files.convert(source, tmp_path / "out")
+
+    sj.files.convert(source, tmp_path / "out", progress=another)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("config.json", "[]", "it is not a JSON object"),
+        ("config.json", "{", "it is not JSON"),
+        ("config.json", "\xff", "it is not JSON"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}', "leads out"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "/x.safetensors"}}', "relative"),
+        ("link", None, "leads out of"),
+    ],
+)
+def test_hostile_folders(name, text, reason, tmp_path):
+    source, _ = quantised(tmp_path / "in")
+    if text is None:
+        (source / name).symlink_to("/etc/passwd")
+    else:
+        (source / name).write_text(text, encoding="latin-1")
+    with pytest.raises(sj.FileFormatError, match=reason):
+        sj.files.convert(source, tmp_path / "out")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[[rule]]\nto = 3", "--to takes text"),
+        ("[[rule]]\nto = 'bf16'\ncast = 'a=F16'", "has one key"),
+        ("[[rule]]", "has one key"),
+        ("[[rules]]\nto = 'bf16'", r"it holds tables \[\[rule\]\], not 'rules'"),
+        ("rule = 3", "it holds tables"),
+        ("rule = [3]", "has one key"),
+        ("[[rule]]\ncut = 'a'", "unknown rule 'cut'"),
+        ("[[rule]]\nreshape = '(=3'", "is not a regular expression"),
+        ("[" * 100_000, "it is not TOML"),
+        ("\xff", "it is not TOML"),
+    ],
+)
+def test_toml_that_is_no_rule(text, reason, tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(sj.FileFormatError, match=reason) as caught:
+        conversion.read_rules(path)
+    assert str(caught.value).startswith(str(path))

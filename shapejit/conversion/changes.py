@@ -93,17 +93,20 @@ class Change:
         first, *rest = self.stages
         seen = self.source.with_layout(first)
         found = pieces(_later(seen.tensor(), rest), result) if rest else seen.pieces(source, result)
-        return self._cast(found) if self.casts else found
+        return self._cast(found, result) if self.casts else found
 
-    def _cast(self, found: Iterator[Bytes]) -> Iterator[Bytes]:
+    def _cast(self, found: Iterator[Bytes], result: Scratch) -> Iterator[Bytes]:
         """The pieces, cast."""
         kind = self.source.dtype
         for data, count in whole_elements(found, kind.bits, prod(self.shape)):
-            yield self._converted(Tensor.frombuffer(data, kind, (count,))).buffer
+            yield self._converted(Tensor.frombuffer(data, kind, (count,)), result).buffer
 
-    def _converted(self, tensor: Tensor) -> Tensor:
+    def _converted(self, tensor: Tensor, memory: Scratch | None = None) -> Tensor:
         for kind in self.casts:
-            tensor = cast(tensor, kind, saturate=self.saturate)
+            nbytes = kind.nbytes(prod(tensor.shape))
+            raw = (memory or Scratch()).take(nbytes)
+            out = Tensor.frombuffer(raw, kind, tensor.shape)
+            tensor = cast(tensor, kind, saturate=self.saturate, out=out)
         return tensor
 
     def tensor(self) -> Tensor:

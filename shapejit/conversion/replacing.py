@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ..errors import FileFormatError
 from ..files.paths import Path
 
-__all__ = ["replaced_folder"]
+__all__ = ["exchanged", "replaced_folder"]
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
@@ -45,12 +45,12 @@ def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterato
     whole = False
     try:
         if old:
-            _check_exchange(work, target, name)
+            _checkexchanged(work, target, name)
             shutil.copymode(target, work)
         yield work
         _sync(work)
         if old:
-            _exchange(work, target)
+            exchanged(work, target)
         else:
             os.rename(work, target)
         whole = True
@@ -97,7 +97,7 @@ def _lock(work: str, name: str) -> int:
     return descriptor
 
 
-def _check_exchange(work: str, target: str, name: str) -> None:
+def _checkexchanged(work: str, target: str, name: str) -> None:
     """FileFormatError unless the folders can be exchanged, tried with two others."""
     reason = "a folder that is not empty cannot be replaced in one step here"
     if os.stat(target).st_dev != os.stat(work).st_dev:
@@ -108,7 +108,7 @@ def _check_exchange(work: str, target: str, name: str) -> None:
     try:
         for each in trial:
             os.mkdir(each)
-        _exchange(*trial)
+        exchanged(*trial)
     except (OSError, AttributeError):
         raise FileFormatError(name, None, reason) from None
     finally:
@@ -117,7 +117,7 @@ def _check_exchange(work: str, target: str, name: str) -> None:
                 os.rmdir(each)
 
 
-def _exchange(first: str, second: str) -> None:
+def exchanged(first: str, second: str) -> None:
     """Let two folders exchange their names, in one step."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
