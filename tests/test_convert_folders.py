@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import gguf
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from safetensors import safe_open
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.conversion import replacing, sources
+from shapejit.__main__ import main
+from shapejit.conversion import proof, replacing, sources
 from shapejit.files import file_formats, safetensors
 
 FIXTURES = [f for s, group in scheme_fixtures.by_scheme().items() if s in sj.schemes for f in group]
@@ -463,3 +465,190 @@ def test_toml_that_is_no_rule(text, reason, tmp_path):
     with pytest.raises(sj.FileFormatError, match=reason) as caught:
         conversion.read_rules(path)
     assert str(caught.value).startswith(str(path))
+
+
+# Schemes to other schemes, single files, GGUF
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("awq-gemm", "int4:compressed-tensors"),
+        ("gptq-4bit-v2", "awq"),
+        ("awq-gemm", "gptq"),
+        ("int4-ct-group32", "awq"),
+        ("mxfp4-gpt-oss-down", "mxfp4:gpt-oss"),
+    ],
+)
+def test_codes_go_to_another_scheme(name, target, tmp_path):
+    """What is written is detected as that scheme, by its config, and decodes to the same."""
+    fixture = scheme_fixtures.named(name)
+    source = folder_of(tmp_path / "in", fixture)
+    found = converted(source, tmp_path / "out", ("to", target))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["torch_dtype"] == "float32"
+    groups = sj.schemes.detect(found, config)
+    assert [group.scheme for group in groups] == [target]
+    assert (groups.unclear, groups.warnings) == ([], [])
+    made = sj.schemes[target].decode(groups[0].parts, dtype="float32").numpy()
+    assert bits(made) == bits(fixture.expected["float32"])
+    conversion.prove(
+        conversion.plan(
+            file_formats.read(source), [conversion.rule("to", target)], conversion.dialect()
+        ).changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "text"),
+    [
+        ("gptq-4bit-act-order", [("to", "awq")], "act-order"),
+        ("int4-ct-group32", [("to", "mxfp4:gguf")], "a code is"),
+        ("fp8-block-16x32", [("to", "deepseek-v4")], "scale"),
+        ("mxfp4-gpt-oss-down", [("to", "mxfp4:gguf")], "config.json cannot tell of mxfp4:gguf"),
+        ("awq-gemm", [("cast", ".*scales=F32"), ("to", "bf16")], "was changed, or left out, by"),
+        ("awq-gemm", [("exclude", ".*qzeros"), ("to", "bf16")], "was changed, or left out, by"),
+    ],
+)
+def test_weights_that_cannot_be_decoded_or_stored_so_are_named(name, rules, text, tmp_path):
+    fixture = scheme_fixtures.named(name)
+    source = folder_of(tmp_path / "in", fixture)
+    with pytest.raises(sj.ShapeJitError) as caught:
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert text in str(caught.value)
+    assert fixture.prefix in str(caught.value) or "config.json" in text
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
+    tensors = {**scheme_fixtures.named("fp8-channel-f32").checkpoint()}
+    tensors["lone.weight_scale"] = np.ones((4, 1), np.float32)
+    source = plain_folder(tmp_path / "in", tensors)
+    with pytest.raises(sj.FormatError, match=r"lone.weight_scale: belongs to no codes \(--to bf16"):
+        sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
+    sj.files.convert(source, tmp_path / "out", [("exclude", "lone.*"), ("to", "bf16")])
+    assert len(sj.load_file(tmp_path / "out")) == 1
+
+
+def test_some_weights_are_decoded_and_the_config_lists_them(tmp_path):
+    source, wanted = quantised(tmp_path / "in")
+    sj.files.convert(
+        source, tmp_path / "out", [("to", r"1\..*=f32"), ("rename", r"s/1\.(.*)/b.\1/")]
+    )
+    found = sj.load_file(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    groups = sj.schemes.detect(found, config)
+    assert {group.prefix[0] for group in groups} == {"0", "2"}
+    (name,) = (name for name in wanted if name.startswith("1."))
+    assert bits(found[f"b.{name[2:]}"].numpy()) == bits(wanted[name])
+    (listed,) = config["quantization_config"]["modules_to_not_convert"]
+    assert f"{listed}.weight" == name
+
+
+def test_a_file_that_is_published_alone(tmp_path):
+    """ComfyUI tells of its weights in the file's metadata, which follow."""
+    fixture = scheme_fixtures.named("fp8-tensor-comfyui")
+    layers = json.dumps({"layers": {fixture.prefix: {"format": "float8_e4m3fn"}}})
+    metadata = {"_quantization_metadata": layers, "by": "me"}
+    sj.save_file(fixture.checkpoint(), tmp_path / "a.safetensors", metadata=metadata)
+    sj.files.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", [("to", "bf16")])
+    found = safetensors.read(tmp_path / "b.safetensors")
+    assert found.metadata == {"by": "me"}
+    assert list(found.tensors) == [f"{fixture.prefix}.weight"]
+
+
+def test_gguf_is_decoded(tmp_path):
+    raw = RNG.integers(0, 256, (6, 1024 // 256 * 144), np.uint8)
+    raw.reshape(6, 4, 144)[..., :4] = np.array([1, 2], np.float16).view(np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    kind = gguf.GGMLQuantizationType.Q4_K
+    writer.add_tensor("blk.0.ffn_up.weight", raw, raw_dtype=kind)
+    writer.add_tensor("norm.weight", np.ones(3, np.float32))
+    for step in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{step}_to_file")()
+    writer.close()
+    sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", [("to", "f32")])
+    found = sj.load_file(tmp_path / "b.safetensors")
+    wanted = gguf.quants.dequantize(raw, kind)
+    assert bits(found["blk.0.ffn_up.weight"].numpy()) == bits(wanted)
+    assert found["norm.weight"].numpy().tolist() == [1, 1, 1]
+
+
+# The command line
+
+
+def run(capsys, *words, code=0):
+    assert main([str(word) for word in words]) == code
+    return capsys.readouterr()
+
+
+def test_the_command_line(tmp_path, capsys):
+    source, wanted = quantised(tmp_path / "in")
+    (tmp_path / "rules.toml").write_text("[[rule]]\nto = 'f32'\n[[rule]]\nrename = 's/(.*)/x.\\1/'")
+    words = ("convert", source, tmp_path / "out", "--rules", tmp_path / "rules.toml")
+    out = run(capsys, *words, "--dry-run").out.splitlines()
+    assert out[0].split() == ["name", "scheme", "before", "after", "way", "bytes"]
+    shape = wanted[next(iter(wanted))].shape
+    assert out[1].startswith("x.#.")
+    for word in (" x 3 ", "fp8:block", f"float8_e4m3fn {shape} + ", f"float32 {shape}", "copy"):
+        assert word in out[1]
+    nbytes = sum(x.nbytes for x in wanted.values())
+    assert out[2:] == [f"3 tensors, {nbytes} bytes"]
+    (group,) = json.loads(run(capsys, *words, "--dry-run", "--json").out)["groups"]
+    assert (group["scheme"], group["count"], group["way"], group["nbytes"]) == (
+        "fp8:block", 3, "copy", nbytes,
+    )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+    assert run(capsys, *words, "--quiet", "--max-shard-size=20KB") == ("", "")
+    check_decoded(tmp_path / "out", {f"x.{name}": x for name, x in wanted.items()})
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
+    found = run(capsys, *words, "--json", "--rename", "s/x.(.*)/\\1/").out
+    assert json.loads(found)["bytes_written"] == nbytes
+    check_decoded(tmp_path / "out", wanted)
+    assert "20 parsecs" in run(capsys, *words, "--max-shard-size=20 parsecs", code=2).err
+
+
+@pytest.mark.parametrize(
+    "rule", [("permute", ".*qweight=1,0"), ("to", "bf16"), ("to", "gptq")], ids=" ".join
+)
+def test_a_proof_that_fails_stops_before_anything_is_written(rule, tmp_path, monkeypatch):
+    source = folder_of(tmp_path / "in", scheme_fixtures.named("awq-gemm"))
+    sj.files.convert(source, tmp_path / "right", [rule])
+    for name in ("array_equal", "same_numbers"):
+        monkeypatch.setattr(proof, name, lambda x, y: False)
+    with pytest.raises(sj.FormatError, match="the proof failed"):
+        sj.files.convert(source, tmp_path / "out", [rule])
+    assert sorted(os.listdir(tmp_path)) == ["in", "right"]
+    sj.files.convert(source, tmp_path / "out", [rule], proof=False)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, shapejit as sj
+sj.cast(np.zeros(9, np.float32), "bfloat16")
+small, large, out = sys.argv[1:]
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+sj.files.convert(small, out, [("to", "bf16")])
+before = peak()
+sj.files.convert(large, out, [("to", "bf16")])
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_weights(tmp_path):
+    """A weight of 192 MiB, of which the file is a hole, in less than a quarter of that."""
+    for name, rows in (("small", 256), ("large", 3 * 2**14)):
+        (tmp_path / name).mkdir()
+        ends = rows * 4096, rows * 4100
+        entries = {
+            "w.weight": {"dtype": "F8_E4M3", "shape": [rows, 4096], "data_offsets": [0, ends[0]]},
+            "w.weight_scale": {"dtype": "F32", "shape": [rows, 1], "data_offsets": ends},
+        }
+        header = json.dumps(entries).encode()
+        with open(tmp_path / name / "model.safetensors", "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + ends[1])
+    command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 48

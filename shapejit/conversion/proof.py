@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
+import numpy as np
+
 from ..casts import cast
 from ..dtypes import dtype
 from ..equality import array_equal
@@ -18,7 +20,7 @@ from ..tensor import Tensor
 from .changes import Change
 from .sources import BAND, Decoded, Joined, PartOf
 
-__all__ = ["prove"]
+__all__ = ["prove", "same_numbers"]
 
 _MOST = 1 << 28  # bytes of a sample; larger tensors are of no other kinds
 _FLOAT32 = dtype("float32")
@@ -72,12 +74,7 @@ def _right(change: Change) -> bool:
     if isinstance(source, Decoded):
         return _decoded_right(source)
     if isinstance(source, PartOf):
-        weight, told = source.whole.weight, schemes[source.whole.scheme]
-        mine = schemes[weight.scheme].decode(weight.parts(), dtype="float32")
-        other = told.decode(source.whole.parts(), dtype="float32")
-        if mine.shape != other.shape:
-            other = other.mT
-        return array_equal(mine, other)
+        return _converted_right(source)
     back, raw = _back(change), Scratch().take(change.nbytes)
     at = 0
     for piece in change.pieces(Scratch(), Scratch()):
@@ -87,6 +84,20 @@ def _right(change: Change) -> bool:
     for name, given in back or ():
         moved = moved.permute_dims(*given) if name == "permute" else moved.reshape(*given)
     return array_equal(moved, source.tensor())
+
+
+def _converted_right(source: PartOf) -> bool:
+    """Whether both schemes decode to the same numbers; zeros may differ in their signs."""
+    weight, scheme = source.whole.weight, schemes[source.whole.scheme]
+    mine = schemes[weight.scheme].decode(weight.parts(), dtype="float32")
+    other = scheme.decode(source.whole.parts(), dtype="float32")
+    turned = weight.group.form.result != scheme.row.forms[0].result
+    return same_numbers(mine, other.mT if turned else other)
+
+
+def same_numbers(x: Tensor, y: Tensor) -> bool:
+    """Whether shapes and numbers are the same; NaNs are equal to one another, and 0.0 to -0.0."""
+    return np.array_equal(x.numpy(), y.numpy(), equal_nan=True)
 
 
 def _decoded_right(source: Decoded) -> bool:
