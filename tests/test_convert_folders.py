@@ -55,10 +55,8 @@ def bits(x):
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda f: f.name)
-@pytest.mark.parametrize("band", [1, 1 << 22])
-def test_each_scheme_is_decoded_as_its_own_project_does(fixture, band, tmp_path, monkeypatch):
+def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monkeypatch):
     """In a folder: companions in other shards, config and index follow, other files are copied."""
-    monkeypatch.setattr(sources, "BAND", band)  # elements that are decoded at a time
     source = folder_of(tmp_path / "in", fixture)
     told = {"quantization_config", "compression_config", "quantization"}
     plain = {"model_type": "x", **{k: v for k, v in fixture.config.items() if k not in told}}
@@ -66,6 +64,8 @@ def test_each_scheme_is_decoded_as_its_own_project_does(fixture, band, tmp_path,
         once = fixture.rounded_once.get(name, True) and "float32" in fixture.expected
         if not (once or name == "float32") or name not in fixture.expected:
             continue
+        # The elements that are decoded at a time: as few as possible, or all.
+        monkeypatch.setattr(sources, "BAND", 1 if name == "float32" else 1 << 22)
         found = converted(source, tmp_path / short, ("to", short))
         assert len(found) == 2
         (weight,) = set(found) - {"norm.weight"}
@@ -431,17 +431,29 @@ def test_two_conversions_of_one_destination(tmp_path):
         ("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}', "leads out"),
         ("model.safetensors.index.json", '{"weight_map": {"a": "/x.safetensors"}}', "relative"),
         ("link", None, "leads out of"),
+        ("config.json", None, "leads out of"),
     ],
 )
 def test_hostile_folders(name, text, reason, tmp_path):
     source, _ = quantised(tmp_path / "in")
     if text is None:
+        (source / name).unlink(missing_ok=True)
         (source / name).symlink_to("/etc/passwd")
     else:
         (source / name).write_text(text, encoding="latin-1")
     with pytest.raises(sj.FileFormatError, match=reason):
-        sj.files.convert(source, tmp_path / "out")
+        sj.files.convert(source, tmp_path / "out", [("cast", ".*scale.*=F16")])
     assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_link_in_the_place_of_the_hidden_folder(tmp_path):
+    source, _ = quantised(tmp_path / "in")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("mine")
+    (tmp_path / ".out.shapejit").symlink_to("precious")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        sj.files.convert(source, tmp_path / "out")
+    assert (tmp_path / "precious" / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import FileFormatError, FormatError
 from ..files.checkpoint import Checkpoint
+from ..files.paths import inside
 from ..files.stored import OpenFile
 from ..quantization.declaring import KEYS, NESTED, declaration, left_out, without
 from .changes import Change
@@ -54,23 +55,24 @@ def config_of(checkpoint: Checkpoint) -> Config:
     folder = folder_of(checkpoint)
     if folder is None:
         return Config(None, checkpoint.metadata or {})
-    raw, text = _read(os.path.join(folder, CONFIG))
+    raw, text = _read(folder, CONFIG)
     facts = dict(text or {})
     for name in NESTED:
         room = facts.get(name)
         if not any(key in facts for key in KEYS) and isinstance(room, dict):
             facts |= {key: room[key] for key in KEYS if key in room}
-    quantised, beside = _read(os.path.join(folder, QUANTISED))
+    quantised, beside = _read(folder, QUANTISED)
     if not any(key in facts for key in KEYS):
         facts |= beside or {}
     return Config(text, facts, raw, None if beside is None else quantised)
 
 
-def _read(path: str) -> tuple[str, dict[str, Any] | None]:
-    """A file and the JSON object in it, if there is one."""
+def _read(folder: str, name: str) -> tuple[str, dict[str, Any] | None]:
+    """A file of a folder and the JSON object in it, if there is one."""
+    path = os.path.join(folder, name)
     if not os.path.lexists(path):
         return "", None
-    file = OpenFile(path)
+    file = OpenFile(inside(folder, name, None))
     if file.size > _MOST:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MOST}")
     try:

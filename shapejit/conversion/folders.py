@@ -110,8 +110,11 @@ def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
     made, config = dict[str, str](), config_of(tensors.checkpoint)
     if config.text is not None:
-        new = rewritten(config.text, tensors)
-        made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
+        try:
+            new = rewritten(config.text, tensors)
+            made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
+        except RecursionError:
+            raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if config.quantised is not None and not tensors.became:
         made[QUANTISED] = config.quantised
     if len(files) > 1:

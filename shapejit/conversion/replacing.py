@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..files.paths import Path
@@ -35,34 +35,36 @@ def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterato
     if not base:
         raise FileFormatError(name, None, "this folder cannot be replaced")
     work = os.path.join(parent, f".{base}.shapejit")
-    try:
-        old = _is_there(target, name)
-        if shutil.disk_usage(parent).free < needed:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-        lock = _locked(work, name, keep)
-    except OSError as fault:
-        raise OSError(fault.errno, fault.strerror, name) from None
-    whole = False
-    try:
-        if old:
-            _checkexchanged(work, target, name)
-            shutil.copymode(target, work)
-        yield work
-        _sync(work)
-        if old:
-            exchanged(work, target)
-        else:
-            os.rename(work, target)
-        whole = True
-        _sync_folder(parent)
-    except OSError as fault:
-        if fault.filename is not None and not str(fault.filename).startswith(work):
-            raise
-        raise OSError(fault.errno, fault.strerror, name) from fault
-    finally:
-        if whole or not keep:
-            shutil.rmtree(work, ignore_errors=True)
-        os.close(lock)
+    with ExitStack() as stack:
+        try:
+            old = _is_there(target, name)
+            if shutil.disk_usage(parent).free < needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+            stack.callback(os.close, _made(work, name))
+            if old:  # or another process would take it for an abandoned one, once exchanged
+                stack.callback(os.close, _locked(target, name))
+        except OSError as fault:
+            raise OSError(fault.errno, fault.strerror, name) from None
+        whole = False
+        try:
+            if old:
+                _check_exchange(work, target, name)
+                shutil.copymode(target, work)
+            yield work
+            _sync(work)
+            if old:
+                exchanged(work, target)
+            else:
+                os.rename(work, target)
+            whole = True
+            _sync_folder(parent)
+        except OSError as fault:
+            if fault.filename is not None and not str(fault.filename).startswith(work):
+                raise
+            raise OSError(fault.errno, fault.strerror, name) from fault
+        finally:
+            if whole or not keep:
+                shutil.rmtree(work, ignore_errors=True)
 
 
 def _is_there(target: str, name: str) -> bool:
@@ -74,19 +76,25 @@ def _is_there(target: str, name: str) -> bool:
     return bool(os.listdir(target))
 
 
-def _locked(work: str, name: str, keep: bool) -> int:
-    """The folder, made if it is not there, emptied unless it is to be kept; a lock on it."""
-    if not keep and os.path.isdir(work):
-        descriptor = _lock(work, name)
-        shutil.rmtree(work, ignore_errors=True)
-        os.close(descriptor)
-    with suppress(FileExistsError):
-        os.mkdir(work)
-    return _lock(work, name)
+def _made(work: str, name: str) -> int:
+    """A locked descriptor of a folder, which is made if it is not there."""
+    while True:
+        with suppress(FileExistsError):
+            os.mkdir(work)
+        descriptor = -1
+        with suppress(FileNotFoundError):
+            descriptor = _locked(work, name)
+            # Before it was locked another process may have removed it.
+            if os.path.samestat(os.stat(work), os.fstat(descriptor)):
+                return descriptor
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def _lock(work: str, name: str) -> int:
-    descriptor = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _locked(folder: str, name: str) -> int:
+    """A locked descriptor of a folder; FileFormatError where another process has the lock."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder, flags)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -97,7 +105,7 @@ def _lock(work: str, name: str) -> int:
     return descriptor
 
 
-def _checkexchanged(work: str, target: str, name: str) -> None:
+def _check_exchange(work: str, target: str, name: str) -> None:
     """FileFormatError unless the folders can be exchanged, tried with two others."""
     reason = "a folder that is not empty cannot be replaced in one step here"
     if os.stat(target).st_dev != os.stat(work).st_dev:
