@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..errors import shape_text
 from ..files.stored import Stored
 from .changes import Change
+from .repacks import Repacked
 from .sources import Decoded, Joined, PartOf, Source
 from .tensors import Tensors
 
@@ -73,6 +74,8 @@ def _parts(source: Source) -> Iterator[tuple[str, str]]:
     elif isinstance(source, Decoded | PartOf):
         weight = source.weight if isinstance(source, Decoded) else source.whole.weight
         found = [*weight.stored.values()]
+    elif isinstance(source, Repacked):
+        yield from _parts(source.base.source)
     elif isinstance(source, Stored):
         found = [source]
     for stored in found:

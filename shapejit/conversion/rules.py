@@ -16,6 +16,7 @@ from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .actions import exclude, interleave, join, rename, select, split, stack, unstack
 from .decoding import to
+from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
 
 __all__ = ["RULES", "Given", "Rule", "RuleKind", "read_rules", "rule", "rules_of"]
@@ -162,6 +163,9 @@ RULES: dict[str, RuleKind] = {
     "cast": RuleKind("REGEX=DTYPE", "a dtype, as bfloat16 or BF16",
                      _parted("REGEX=DTYPE", _dtype),
                      lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values))),
+    "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "codes (uint4 if not given) in another of "
+                       "the packing formats of `shapejit formats`",
+                       _parted("REGEX=FORMAT->FORMAT", formats_of), repacked),
     "slice": RuleKind("REGEX=SLICES", "indices and slices of the dims, as 0:4,::2",
                       _parted("REGEX=SLICES", _slices),
                       lambda r, tensors: each(r, tensors, lambda t: t[r.values])),
