@@ -1,9 +1,13 @@
-"""Checkpoints shaped like published ones, of any size, their bytes as if they were random."""
+"""Checkpoints shaped like published ones, of any size, their bytes as if they were random.
+
+`python -m shapejit.bench.checkpoints KIND FOLDER` writes one, of 4 GiB if no `--size` is given.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from argparse import ArgumentParser
 from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
@@ -11,6 +15,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from ..conversion import nbytes_of
 from ..dtypes import dtype
 from ..files.file_formats import save_file
 from ..tensor import Tensor
@@ -98,3 +103,18 @@ def make(kind: str, folder: str, nbytes: int) -> int:
 
 def _nbytes(x: Any) -> int:
     return dtype(x.dtype).nbytes(prod(x.shape))
+
+
+def main() -> None:
+    """Write a checkpoint as the arguments say."""
+    parser = ArgumentParser(description="Write a checkpoint shaped like a published one.")
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("folder")
+    parser.add_argument("--size", default="4GiB", help="of its tensors; 4GiB if not given")
+    args = parser.parse_args()
+    size = make(args.kind, args.folder, nbytes_of(args.size))
+    print(f"{args.folder}: {size / 1e9:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,5 +11,5 @@ __all__ = ["convert", "load_file", "save_file"]
 def __getattr__(name: str) -> Any:
     """`convert`, from the room below this one, which is imported when it is first asked for."""
     if name == "convert":
-        return import_module("shapejit.conversion.call").convert
+        return import_module("..conversion.call", __name__).convert
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
