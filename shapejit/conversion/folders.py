@@ -15,7 +15,7 @@ from ..files import safetensors, sharded
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name, inside
 from ..files.safetensors import header
-from ..files.sharded import SINGLE, SUFFIX
+from ..files.sharded import SUFFIX
 from ..files.writing import Progress
 from .changes import announced
 from .configs import CONFIG, QUANTISED, config_of, rewritten
@@ -53,12 +53,13 @@ def write_folder(
     home = os.path.realpath(source)
     _check_apart(home, target, path)
     checkpoint, metadata = tensors.checkpoint, _metadata(tensors.checkpoint)
-    files = shards(list(tensors.changes.values()), settings.max_shard, _stem(checkpoint.path))
+    stem = _stem(checkpoint.path)
+    files = shards(list(tensors.changes.values()), settings.max_shard, stem)
     headers = [_header(path, shard, metadata) for shard in files]
     texts = _texts(tensors, files)
     own = {*texts, *(shard.name for shard in files), CONFIG, QUANTISED}
-    others = {} if home == target else _others(home, own | _shards_of(home))
-    kept = _others(target, {*own, *others, *_shards_of(target)}, links=True)
+    others = {} if home == target else _others(home, own | _shards_of(home, stem))
+    kept = _others(target, {*own, *others, *_shards_of(target, stem)}, links=True)
     needed = sum(shard.nbytes for shard in files) + sum(map(os.path.getsize, others.values()))
     told = "\n".join([settings.told, *map(str, _sources(checkpoint)), *map(repr, headers)])
     with replaced_folder(target, path, needed, settings.resume) as work:
@@ -138,15 +139,12 @@ def _sources(checkpoint: Checkpoint) -> list[tuple[object, ...]]:
     return [(path, status.st_size, status.st_mtime_ns) for path, status in found]
 
 
-def _shards_of(folder: str) -> set[str]:
-    """The files with tensors, and indices, of a checkpoint in a folder, if it is one."""
-    if not os.path.isdir(folder):
-        return set()
-    names = set(os.listdir(folder))
-    made = {name for name in names if name.endswith(SUFFIX)} | ({SINGLE} & names)
-    for index in sorted(name for name in made if name.endswith(SUFFIX)):
-        with suppress(FileFormatError, OSError):
-            made |= set(sharded.shards_named(os.path.join(folder, index)))
+def _shards_of(folder: str, stem: str) -> set[str]:
+    """The files of the checkpoint of this name in a folder: its index, and those with tensors."""
+    index = os.path.join(folder, f"{stem}{SUFFIX}")
+    made = {f"{stem}{SUFFIX}", f"{stem}.safetensors"}
+    with suppress(FileFormatError, OSError):
+        made |= set(sharded.shards_named(index))
     return made
 
 

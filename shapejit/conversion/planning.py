@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
@@ -68,7 +68,9 @@ class Conversion:
         start, changes = time.perf_counter(), self.changes
         folder = folder_of(self.checkpoint)
         if folder is not None and _is_folder(path):
-            write_folder(self.tensors, folder, path, progress, settings or Settings())
+            told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+            settings = replace(settings or Settings(), told=told)
+            write_folder(self.tensors, folder, path, progress, settings)
         else:
             same = file_formats.writer(path).name == self.checkpoint.format
             metadata = self.checkpoint.metadata if same else None

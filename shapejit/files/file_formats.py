@@ -93,8 +93,8 @@ def read(path: Path) -> Checkpoint:
 def load_file(path: Path) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
-    `path` is a safetensors, NPY, NPZ or GGUF file, or a folder of safetensors shards
-    with `model.safetensors.index.json`; the first bytes say which. An NPY file has one
+    `path` is a safetensors, NPY, NPZ or GGUF file, or a folder with `model.safetensors` or
+    shards and their `model.safetensors.index.json`; the first bytes say which. An NPY file has one
     tensor, `arr_0`. Compressed members of an NPZ file are decompressed when they are
     asked for; pickles are never loaded. Quantised tensors of GGUF are uint8: rows of
     raw blocks. The file must not be overwritten in place while Tensors of it are in use.
