@@ -577,7 +577,13 @@ def test_some_weights_are_decoded_and_the_config_lists_them(tmp_path):
     (name,) = (name for name in wanted if name.startswith("1."))
     assert bits(found[f"b.{name[2:]}"].numpy()) == bits(wanted[name])
     (listed,) = config["quantization_config"]["modules_to_not_convert"]
-    assert f"{listed}.weight" == name
+    assert f"{listed}.weight" == f"b.{name[2:]}"
+    (source / "hf_quant_config.json").write_text("{}")
+    with pytest.raises(sj.FormatError, match=r"hf_quant_config\.json cannot tell of some weights"):
+        sj.files.convert(source, tmp_path / "out", [("to", r"1\..*=f32")])
+    sj.files.convert(source, tmp_path / "out", [("to", "f32")])
+    check_decoded(tmp_path / "out", wanted)
+    assert not (tmp_path / "out" / "hf_quant_config.json").exists()
 
 
 def test_a_file_that_is_published_alone(tmp_path):

@@ -85,13 +85,15 @@ def _read(folder: str, name: str) -> tuple[str, dict[str, Any] | None]:
     return raw, found
 
 
-def rewritten(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """A config as it must be after the rules; FormatError for what it cannot say."""
-    made, became = dict(config), tensors.became
+def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
+    """config.json as it must be after the rules; FormatError for what it cannot say."""
+    made, became = dict(config.text or {}), tensors.became
     if became:
         left = _left(tensors)
-        schemes = {s.whole.scheme for _, s in became.values() if isinstance(s, PartOf)}
-        decoded = [name for name, s in became.values() if isinstance(s, Decoded)]
+        if left and config.quantised is not None:
+            raise FormatError(f"{QUANTISED} cannot tell of some weights only: choose all for --to")
+        schemes = {s.whole.scheme for s in became if isinstance(s, PartOf)}
+        decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
             raise FormatError(f"config.json cannot tell of weights of several schemes: {both}")
@@ -120,7 +122,7 @@ def _left(tensors: Tensors) -> set[str]:
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
     """The settings of a scheme's weights; FormatError if they differ."""
     found: list[dict[str, Any]] = []
-    for _, source in tensors.became.values():
+    for source in tensors.became:
         if isinstance(source, PartOf) and source.whole.scheme == scheme:
             said = dict(source.settings)
             if said not in found:

@@ -40,7 +40,7 @@ def to(r: Rule, tensors: Tensors) -> None:
             made |= {part.name: [] for part in parts}
             new = known.changes(weight, weight.renamed(codes.name), parts)
             made[codes.name] = new
-            tensors.became[weight.codes] = weight.renamed(codes.name), new[0].source
+            tensors.became.append(new[0].source)
     if not matched:
         raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
     tensors.replace(r, made)

@@ -112,7 +112,7 @@ def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
     made, config = dict[str, str](), config_of(tensors.checkpoint)
     if config.text is not None:
         try:
-            new = rewritten(config.text, tensors)
+            new = rewritten(config, tensors)
             made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None

@@ -38,7 +38,7 @@ def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterato
     with ExitStack() as stack:
         try:
             old = _is_there(target, name)
-            if shutil.disk_usage(parent).free < needed:
+            if shutil.disk_usage(parent).free + _held(work) < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
             stack.callback(os.close, _made(work, name))
             if old:  # or another process would take it for an abandoned one, once exchanged
@@ -65,6 +65,13 @@ def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterato
         finally:
             if whole or not keep:
                 shutil.rmtree(work, ignore_errors=True)
+
+
+def _held(folder: str) -> int:
+    """The bytes of the files in a folder, if there is one: they are removed, or needed."""
+    with suppress(OSError):
+        return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
+    return 0
 
 
 def _is_there(target: str, name: str) -> bool:

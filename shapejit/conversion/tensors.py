@@ -41,8 +41,7 @@ class Tensors:
     """What a destination will hold: `changes` by their names, in order.
 
     `config` is that of the source; `reshape` says what a reshape means, `saturate` is that of
-    all casts. `became` has, by the names of their codes, the names and the sources of weights
-    that were decoded or converted.
+    all casts. `became` has a source of each weight that was decoded or converted.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class Tensors:
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect, self.latest = reshape, Latest()
-        self.became: dict[str, tuple[str, Source]] = {}
+        self.became: list[Source] = []
         self.changes = {
             name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
         }
