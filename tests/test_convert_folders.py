@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from random import Random
 
 import gguf
 import ml_dtypes
@@ -539,6 +540,9 @@ def test_codes_go_to_another_scheme(name, target, tmp_path):
     [
         ("gptq-4bit-act-order", [("to", "awq")], "act-order"),
         ("int4-ct-group32", [("to", "mxfp4:gguf")], "a code is"),
+        ("int4-ct-asymmetric", [("to", "awq")], "only reads"),
+        ("int7-ct-ragged", [("to", "awq")], "has codes of"),
+        ("mxfp4-gpt-oss-down", [("to", "mlx")], "config.json tells the group_size of mlx"),
         ("fp8-block-16x32", [("to", "deepseek-v4")], "scale"),
         ("mxfp4-gpt-oss-down", [("to", "mxfp4:gguf")], "config.json cannot tell of mxfp4:gguf"),
         ("awq-gemm", [("cast", ".*scales=F32"), ("to", "bf16")], "was changed, or left out, by"),
@@ -693,3 +697,48 @@ def test_memory_does_not_grow_with_the_weights(tmp_path):
     command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
     grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert int(grown) < 48
+
+
+JUNK = (None, True, -1, 0, 2**70, 1.5, "", "x", [], [1], {}, {"a": 1}, [128, 128], "fp8")
+TARGETS = ("bf16", "f32", "awq", "gptq", "mlx", "int4:compressed-tensors", "fp8:block")
+
+
+def mutated(value, random):
+    """A JSON value, some of its parts replaced by others."""
+    if random.random() < 0.15:
+        return random.choice(JUNK)
+    if isinstance(value, dict):
+        kept = (key if random.random() < 0.95 else "other" for key in value)
+        return {key: mutated(x, random) for key, x in zip(kept, value.values(), strict=True)}
+    return [mutated(x, random) for x in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
+    """With an error of ours, and without debris; shapejit's proof of the result never fails."""
+    random, source, faults = Random(seed), tmp_path / "in", []
+    for _ in range(40):
+        fixture = random.choice(FIXTURES)
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        tensors = fixture.checkpoint()
+        name = random.choice(list(tensors))
+        action = random.choice(("keep", "drop", "flatten"))
+        if action != "keep":
+            x = tensors.pop(name)
+            tensors |= {name: np.ascontiguousarray(x).reshape(-1)} if action == "flatten" else {}
+        path = source / "model.safetensors"
+        sj.save_file(tensors, path)
+        config = {"torch_dtype": "bfloat16", **fixture.config}
+        (source / "config.json").write_text(json.dumps(mutated(config, random)))
+        if random.random() < 0.3:
+            raw = bytearray(path.read_bytes())
+            raw[random.randrange(min(len(raw), 600))] = random.randrange(256)
+            path.write_bytes(raw)
+        try:
+            sj.files.convert(source, tmp_path / "out", [("to", random.choice(TARGETS))])
+        except (sj.ShapeJitError, OSError) as fault:
+            faults.append(str(fault))
+        assert set(os.listdir(tmp_path)) <= {"in", "out"}
+    assert 0 < len(faults) < 40
+    assert not [text for text in faults if "the proof failed" in text]

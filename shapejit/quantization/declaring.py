@@ -67,8 +67,13 @@ def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> d
         raise FormatError(f"config.json cannot tell of {scheme}, only of {known}")
     key, names, made = _ROWS[scheme]
     before = [each for _, _, each in _found(config)]
-    skipped = next((list(each[k]) for each in before for k in _LISTS if each.get(k)), [])
-    said = made(settings)
+    lists = (each.get(name) for each in before for name in _LISTS)
+    skipped = next((given for given in lists if given and isinstance(given, list)), [])
+    try:
+        said = made(settings)
+    except KeyError as missing:
+        reason = f"config.json tells the {missing.args[0]} of {scheme}, which these weights lack"
+        raise FormatError(reason) from None
     return {**without(config), key: {**said, names: skipped} if skipped and names else said}
 
 
