@@ -2,6 +2,8 @@
 
 import json
 import os
+import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from . import ratios
 from .memcpy import memcpy_of
-from .ratios import OURS, OverMemcpy, OverNumpy, installed
+from .ratios import OURS, OverMemcpy, OverNumpy, Ratios, installed
 from .tables import cases
 
 TENSORS = 1000  # of 64 bytes, in the file that is read
@@ -129,6 +131,49 @@ class Save(OverMemcpy, OverNumpy):
             OURS: lambda: sj.save_file({"weight": x}, Path(place, f"ours.{case}")),
             "memcpy": memcpy_of(x.nbytes),
             "numpy": numpys,
+        }
+
+
+class Convert(Ratios):
+    """A folder converted, beside cp of the larger side"""
+
+    params = ["rename", "permute", "cast", "to bf16"]
+    param_names = ("rule",)
+    version = "1"
+    baseline = "cp"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def track_over_cp(self, found, case):
+        return self.over(found, case, "cp")
+
+    track_over_cp.unit = "time / cp's"
+
+    def ways(self, case):
+        convert = installed("files.convert").files.convert
+        sj, place = installed("save_file", "cast"), folder(self.kept)
+        source, made, copy = (str(Path(place, name)) for name in ("in", "made", "copy"))
+        rows = max(1, ratios.NBYTES // 4 // 1024 // 128) * 128
+        x = cases.pattern(1024 * rows).reshape(rows, 1024)
+        tensors = {"w.weight": x.astype(np.float32)}
+        if case == "to bf16":
+            tensors["w.weight"] = sj.cast(tensors["w.weight"], "float8_e4m3fn")
+            tensors["w.weight_scale"] = np.ones((rows, 1), np.float32)
+        Path(source).mkdir()
+        sj.save_file(tensors, Path(source, "model.safetensors"))
+        rules = {
+            "rename": ("rename", r"s/w\.(.*)/v.\1/"),
+            "permute": ("permute", ".*=1,0"),
+            "cast": ("cast", ".*=BF16"),
+            "to bf16": ("to", "bf16"),
+        }
+        report = convert(source, made, [rules[case]])
+        larger = str(Path(place, "larger"))
+        shutil.copytree(made if report.bytes_written > report.bytes_read else source, larger)
+        return {
+            OURS: lambda: convert(source, made, [rules[case]], proof=False),
+            "cp": lambda: subprocess.run(["cp", "-rT", larger, copy], check=True),
         }
 
 

@@ -19,6 +19,7 @@ from shapejit.bench import (
     casts,
     cliffs,
     comparison,
+    conversions,
     firstcall,
     measure,
     packed,
@@ -552,6 +553,18 @@ def test_a_batch_is_proved_and_measured(suite, name, monkeypatch):
     made = found.as_json()
     assert made["suite"] == suite
     assert [goal["ratio"] for goal in made["goals"]] == [found.ratio(g) for g in found.goals]
+
+
+@pytest.mark.parametrize("name", conversions.QUICK)
+def test_conversions_of_checkpoints_are_proved_and_measured(name, monkeypatch):
+    real = throughput.turns
+    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    case = {name: conversions.CASES[name]}
+    (found,) = throughput.measured("files", case, 1, 0.001, lambda _: None)
+    assert found.same
+    assert set(found.seconds) == {"shapejit", "cp"}
+    ((goal,),) = (found.goals,)
+    assert (goal.kind, goal.way) == ("at most", "cp")
 
 
 def test_the_batch_suite(capsys, monkeypatch):

@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import shapejit as sj
+from shapejit.conversion import RULES
+
 ROOT = Path(__file__).parent.parent
 TESTS = "-m pytest -n auto --dist loadfile"
-BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
 
 
@@ -35,10 +39,20 @@ def test_commands(command, tmp_path):
     }
     for name in ("model.safetensors", "out.safetensors"):
         safetensors.save_file(tensors, tmp_path / name)
+    parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
+    (tmp_path / "model-fp8").mkdir()
+    weights = {f"model.fc.{part}": t for part, t in parts.items()}
+    weights["model.norm.weight"] = np.ones(8, np.float32)
+    sj.save_file(weights, tmp_path / "model-fp8" / "model.safetensors")
     words = [sys.executable, "-m", *shlex.split(command)]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_every_rule_is_listed_as_its_row_says():
+    rows = [f"| `--{name} '{kind.form}'` | {kind.text} |" for name, kind in RULES.items()]
+    assert "\n".join(["| rule | what it does |", "|---|---|", *rows, ""]) in README
 
 
 def test_continuous_integration_installs_and_tests_as_the_readme_says():

@@ -10,6 +10,7 @@ import re
 import stat
 import subprocess
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 
@@ -641,6 +642,32 @@ def test_a_failure_leaves_the_destination_and_no_other_file(at, fault, tmp_path,
         assert caught.value.errno == errno.ENOSPC
         assert caught.value.filename == str(path)
     monkeypatch.undo()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("at", ["write", "progress"])
+def test_a_failure_beside_the_thread_that_writes(at, tmp_path, monkeypatch):
+    path, write, calls = tmp_path / "a.safetensors", os.write, []
+    path.write_bytes(b"old")
+
+    def fail(*given):
+        calls.append(threading.current_thread())
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*given) if at == "write" else None
+
+    if at == "write":
+        monkeypatch.setattr(os, "write", fail)
+    tensor = sj.asarray(np.zeros((5, 2**22), np.uint8))
+    tensors, progress = [New.of(f"{k}", tensor) for k in range(2)], None
+    if at == "progress":
+        progress = fail
+    with pytest.raises(OSError, match="No space left"):
+        safetensors.write(path, tensors, None, progress)
+    monkeypatch.undo()
+    assert (set(calls) == {threading.main_thread()}) == (at == "progress")
+    assert set(threading.enumerate()).isdisjoint(set(calls) - {threading.main_thread()})
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -118,8 +118,9 @@ class Suite(NamedTuple):
     seeded: bool = False
 
 
-# The suites that are no lists of copies: see `firstcall`, `throughput` and `busy`.
-FIRST_CALL, BATCH, BUSY = "first-call", "batch", "busy"
+# The suites that are no lists of copies: see `firstcall`, `throughput`,
+# `conversions` and `busy`.
+FIRST_CALL, BATCH, FILES, BUSY = "first-call", "batch", "files", "busy"
 
 SUITES = {
     "ttc": Suite(ttc.float32, "the 57 TTC permutations, float32", 6, True),
@@ -138,6 +139,7 @@ SUITES = {
     repacks.SUITE: Suite(repacks.cases, "4-bit weights from one format to another, with limits", 8),
     FIRST_CALL: Suite(tuple, "the first copy of a new process"),
     BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
+    FILES: Suite(tuple, "checkpoints converted, beside cp; 2 GiB of /dev/shm"),
     BUSY: Suite(tuple, "copies while another program computes on every core"),
 }
 _QUICK_ASKED = 4  # of a suite that --quick alone leaves out

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from ..bench import busy, comparison, firstcall, measure, peers, suites, throughput
+from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
 from ..bench.machine import machine as described_machine
 from ..bench.spinning import spinning
@@ -67,7 +67,7 @@ def _count(text: str) -> int:
 
 
 def _run(args: Namespace) -> int:
-    copies, calls, batches, loaded = _chosen(args)
+    copies, calls, batches, files, loaded = _chosen(args)
     rounds = args.rounds or (5 if args.quick else 9)
     measure.wait_shortly()
     try:
@@ -75,13 +75,16 @@ def _run(args: Namespace) -> int:
         machine = described_machine()
         with (
             peers.started(tuple(args.peers)) as others,
-            tqdm(total=sum(len(x) for x in (copies, calls, batches, loaded)), leave=False) as bar,
+            tqdm(
+                total=sum(len(x) for x in (copies, calls, batches, files, loaded)), leave=False
+            ) as bar,
         ):
             tell, size = bar.set_description_str, args.size
             rows = _counted(bar, comparison.measured(copies, others, rounds, tell))
             first = _counted(bar, firstcall.measured(calls, min(rounds, 5), tell))
-            many = throughput.measured(suites.BATCH, batches, rounds, size, tell)
-            figures = _counted(bar, many)
+            figures = list[throughput.Figure]()
+            for suite, works in ((suites.BATCH, batches), (suites.FILES, files)):
+                figures += _counted(bar, throughput.measured(suite, works, rounds, size, tell))
             if loaded:
                 with spinning():
                     beside = throughput.measured(suites.BUSY, loaded, rounds, size, tell)
@@ -129,8 +132,8 @@ def _counted(bar: Any, measured: Iterator[Measured]) -> list[Measured]:
 Works = dict[str, Callable[[float], throughput.Work]]
 
 
-def _chosen(args: Namespace) -> tuple[list[Case], list[str], Works, Works]:
-    """The copies, first calls, batches and copies beside others that the arguments ask for."""
+def _chosen(args: Namespace) -> tuple[list[Case], list[str], Works, Works, Works]:
+    """The copies, first calls, batches, files and copies beside others that are asked for."""
     names = tuple(suites.SUITES) if "all" in args.suites else tuple(dict.fromkeys(args.suites))
     try:
         pattern = re.compile(args.case)
@@ -147,13 +150,17 @@ def _chosen(args: Namespace) -> tuple[list[Case], list[str], Works, Works]:
     ]
     first = list(firstcall.COPIES)
     calls = matching(suites.FIRST_CALL, first, first[:1])
-    batches, loaded = (
+    batches, files, loaded = (
         {name: module.CASES[name] for name in matching(suite, module.CASES, module.QUICK)}
-        for suite, module in ((suites.BATCH, throughput), (suites.BUSY, busy))
+        for suite, module in (
+            (suites.BATCH, throughput),
+            (suites.FILES, conversions),
+            (suites.BUSY, busy),
+        )
     )
-    if not (copies or calls or batches or loaded):
+    if not (copies or calls or batches or files or loaded):
         raise ArgumentError(f"no case of the suites matches --case {args.case}")
-    return copies, calls, batches, loaded
+    return copies, calls, batches, files, loaded
 
 
 COMMAND = Command("bench", "measure copies beside memcpy, NumPy and others", _run, _options)

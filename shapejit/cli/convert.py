@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -15,14 +15,18 @@ from ..conversion import Report
 from ..errors import shown
 from ..files import file_formats
 from .command import DONE, Command
-from .output import print_json
+from .output import Columns, print_json, print_table
+
+_COLUMNS: Columns = {
+    "name": lambda row: shown(row.name) + (f" x {row.count}" if row.count > 1 else ""),
+    "scheme": "{0.scheme}",
+    "before": "{0.before}",
+    "after": "{0.after}",
+    "way": "{0.way}",
+    "bytes": "{0.nbytes}",
+}
 
 SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
-_RULES = {
-    "reshape": ("SHAPE", "a shape, as --spec understands it"),
-    "permute": ("AXES", "dim i of the result is dim AXES[i] of the source"),
-    "cast": ("DTYPE", "a dtype, as bfloat16 or BF16"),
-}
 
 
 def add_spec_options(parser: ArgumentParser) -> None:
@@ -51,22 +55,38 @@ def report_text(report: Report) -> str:
 def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Rules apply in the order given, each to every tensor whose whole name REGEX matches. "
-        "SHAPE and AXES are comma-separated integers behind the last '='; none mean a scalar."
+        "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
+        "integers, none mean a scalar."
     )
-    parser.add_argument("source", metavar="SRC")
+    parser.add_argument("source", metavar="SRC", help="a file, or a folder of shards")
     parser.add_argument("destination", metavar="DST", help="may be SRC")
-    for option, (value, text) in _RULES.items():
-        parser.add_argument(
+    add = parser.add_argument
+    for option, kind in conversion.RULES.items():
+        add(
             f"--{option}",
             dest="rules",
             action="append",
             default=[],
             type=_pair_with(option),
-            metavar=f"REGEX={value}",
-            help=text,
+            metavar=kind.form,
+            help=kind.text,
         )
-
-    parser.add_argument(
+    add("--rules", dest="rules", action="append", type=_pair_with(""), metavar="FILE",
+        help="rules from a TOML file: tables [[rule]] of one key, as to = \"bf16\"")  # fmt: skip
+    add("--max-shard-size", default="5GB", metavar="SIZE",
+        help="bytes of tensors per file of a folder, as 500MB (5GB if not given)")  # fmt: skip
+    add("--dry-run", action="store_true", help="print what would be done, and write nothing")
+    add(
+        "--proof",
+        action=BooleanOptionalAction,
+        default=True,
+        help="convert a sample of each kind first, and back, and compare",
+    )
+    add("--resume", action="store_true",
+        help="continue an interrupted folder from its finished files, and keep those of this "
+        "run if it is interrupted, too")  # fmt: skip
+    add("--quiet", action="store_true", help="print errors only")
+    add(
         "--saturate",
         action=BooleanOptionalAction,
         default=True,
@@ -78,26 +98,50 @@ def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
     return lambda text: (option, text)
 
 
+def _rules(given: Iterable[tuple[str, str]]) -> Iterator[conversion.Rule]:
+    """The rules in their order, those of files in the places of these."""
+    for option, text in given:
+        if option:
+            yield conversion.rule(option, text)
+        else:
+            yield from conversion.read_rules(text)
+
+
 def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
-    reshape = conversion.dialect(**given)
-    rules = [conversion.rule(*words) for words in args.rules]
+    reshape, rules = conversion.dialect(**given), [*_rules(args.rules)]
+    settings = conversion.Settings(conversion.nbytes_of(args.max_shard_size), args.resume)
     plan = conversion.plan(file_formats.read(args.source), rules, reshape, args.saturate)
+    if args.dry_run:
+        _print_groups(conversion.described(plan.tensors), args.json)
+        return DONE
+    if args.proof:
+        conversion.prove(plan.changes)
     with ExitStack() as stack:
 
         @cache
         def bar() -> Any:
-            # Made at the first byte, so that an error before it stands alone.
+            # Made at the first byte, so that an error before it stands alone; on a terminal only.
             options = {"unit": "B", "unit_scale": True, "desc": "convert", "leave": False}
+            options["disable"] = None
             return stack.enter_context(tqdm(total=plan.nbytes, **options))
 
-        report = plan.write(args.destination, lambda nbytes: bar().update(nbytes))
+        progress = None if args.quiet else lambda nbytes: bar().update(nbytes)
+        report = plan.write(args.destination, progress, settings)
     if args.json:
         paths = {"source": args.source, "destination": args.destination}
         print_json({**paths, **report_json(report)})
-    else:
+    elif not args.quiet:
         print(f"{shown(args.destination)}: {report_text(report)}")
     return DONE
+
+
+def _print_groups(groups: Sequence[conversion.Described], as_json: bool) -> None:
+    if as_json:
+        print_json({"groups": [vars(group) for group in groups]})
+        return
+    print_table(_COLUMNS, groups)
+    print(f"{sum(g.count for g in groups)} tensors, {sum(g.nbytes for g in groups)} bytes")
 
 
 COMMAND = Command(

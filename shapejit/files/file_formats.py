@@ -18,7 +18,16 @@ from .paths import Path, file_name
 from .stored import OpenFile
 from .writing import New, Progress
 
-__all__ = ["FORMATS", "FileFormat", "load_file", "read", "save_file", "write", "writer"]
+__all__ = [
+    "FORMATS",
+    "FileFormat",
+    "has_suffix",
+    "load_file",
+    "read",
+    "save_file",
+    "write",
+    "writer",
+]
 
 
 class FileFormat(NamedTuple):
@@ -97,15 +106,15 @@ def read(path: Path) -> Checkpoint:
 def load_file(path: Path) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
-    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder of safetensors shards
-    with `model.safetensors.index.json`; the first bytes say which, the suffix of ONNX. An
-    NPY file has one tensor, `arr_0`. Of an ONNX model the initialisers and the values of
-    Constant nodes are read, those of subgraphs too. Compressed members of an NPZ file are
-    decompressed when they are asked for; pickles are never loaded. Quantised tensors of
-    GGUF are uint8: rows of raw blocks. The file must not be overwritten in place while
-    Tensors of it are in use. Raises OSError where it cannot be opened, FileFormatError
-    (with the file and the tensor) where it is not exactly what its format says, ImportError
-    for GGUF and ONNX without the packages gguf and onnx.
+    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with
+    `model.safetensors` or shards and their `model.safetensors.index.json`; the first bytes
+    say which, the suffix of ONNX. An NPY file has one tensor, `arr_0`. Of an ONNX model the
+    initialisers and the values of Constant nodes are read, those of subgraphs too.
+    Compressed members of an NPZ file are decompressed when they are asked for; pickles are
+    never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
+    be overwritten in place while Tensors of it are in use. Raises OSError where it cannot be
+    opened, FileFormatError (with the file and the tensor) where it is not exactly what its
+    format says, ImportError for GGUF and ONNX without the packages gguf and onnx.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -178,6 +187,12 @@ def write(
     more = {name: more[name] for name in row.more}
     size: int = row.module.write(path, tensors, metadata, progress, **more)
     return size
+
+
+def has_suffix(path: Path) -> bool:
+    """Whether a path ends as the files of some format do."""
+    name = file_name(path).lower()
+    return any(name.endswith(row.suffixes) for row in (*FORMATS, *_OTHERS))
 
 
 def writer(path: Path) -> FileFormat:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from math import gcd
 
@@ -21,13 +22,25 @@ class Scratch:
     """Memory that is used again and again, so that its pages are made once."""
 
     def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
+        self._buffers: list[Bytes] = []
 
     def take(self, size: int) -> Bytes:
-        """`size` bytes, which are valid until the next call."""
-        if size > self._memory.size:
-            self._memory = np.empty(size, np.uint8)
-        return self._memory[:size]
+        """`size` bytes, which are the caller's as long as a view of them is alive."""
+        unused = [k for k in range(len(self._buffers)) if _references(self._buffers, k) <= _UNUSED]
+        for k in unused:
+            if self._buffers[k].size >= size:
+                return self._buffers[k][:size]
+        for k in reversed(unused):
+            del self._buffers[k]
+        self._buffers.append(np.empty(size, np.uint8))
+        return self._buffers[-1][:size]
+
+
+def _references(buffers: list[Bytes], k: int) -> int:
+    return sys.getrefcount(buffers[k])
+
+
+_UNUSED = _references([np.empty(0, np.uint8)], 0)
 
 
 def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:

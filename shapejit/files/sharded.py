@@ -18,9 +18,10 @@ from .paths import Path, file_name, inside
 from .safetensors.entry import json_object
 from .stored import OpenFile, Stored
 
-__all__ = ["INDEX", "SUFFIX", "read"]
+__all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
 
 INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"  # all tensors of a folder without an index
 SUFFIX = ".safetensors.index.json"
 
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
@@ -46,13 +47,18 @@ class _Members(Mapping[str, Stored]):
 def read(path: Path) -> Checkpoint:
     """The tensors of all shards of a folder with `model.safetensors.index.json`.
 
-    `path` is the folder, or an index of another name. Each shard's header is checked,
+    `path` is the folder, or an index of another name. A folder without an index may have
+    all tensors in `model.safetensors`. Each shard's header is checked,
     and that it holds the tensors that the index says, neither more nor fewer.
     Raises FileFormatError (with the file and the tensor) where that is not so, and for
     shards that are missing or lie outside the folder (a link out of it included).
     """
     name = file_name(path)
     index = os.path.join(name, INDEX) if os.path.isdir(name) else name
+    single = os.path.join(name, SINGLE)
+    if not os.path.exists(index) and os.path.exists(single):
+        file = safetensors.read(inside(name, SINGLE, None))
+        return Checkpoint(name, "sharded", file.members, None, file.nbytes)
     if not os.path.exists(index):
         raise FileFormatError(name, None, f"it is not a regular file, nor a folder with {INDEX}")
     metadata, places = _index(index)
@@ -69,6 +75,11 @@ def read(path: Path) -> Checkpoint:
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
     return Checkpoint(name, "sharded", _Members(shards, places), metadata, nbytes)
+
+
+def shards_named(index: str) -> list[str]:
+    """The shards that an index names."""
+    return list(dict.fromkeys(_index(index)[1].values()))
 
 
 def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpoint:

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
+from queue import Queue
+from threading import Thread
 from typing import NamedTuple
 
 from ..dtypes import DType
 from ..errors import FileFormatError
 from ..tensor import Bytes, Tensor
 from .pieces import Scratch, pieces
+from .stored import Extent
 
-__all__ = ["New", "Progress", "announced", "reserve", "write_all"]
+__all__ = ["New", "Progress", "Writer", "announced", "copied", "reserve", "write_all"]
 
 Progress = Callable[[int], object]
+
+_AHEAD = 2  # pieces that may wait to be written
+_THREADED = 1 << 23  # bytes of a file that are worth a thread
+_COPIED = 1 << 25  # bytes that are copied by a call
+_UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
 class New(NamedTuple):
     """A tensor to be written: what the file says of it, and where its data come from.
 
     `data` is called once, when the tensor's turn comes. It yields the packed
-    elements in row-major order, piece by piece; a piece need not be valid any
-    longer when the next one is asked for.
+    elements in row-major order, piece by piece. `extent` says where a file has the same
+    bytes already, if one has them.
     """
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     data: Callable[[], Iterable[Bytes]]
+    extent: Extent | None = None
 
     @staticmethod
     def of(name: str, tensor: Tensor) -> New:
@@ -62,3 +72,90 @@ def write_all(descriptor: int, data: memoryview) -> None:
     """Write all of it, in as many calls as that takes."""
     while data:
         data = data[os.write(descriptor, data) :]
+
+
+class Writer:
+    """Writes pieces at their places in a file, in a thread of its own where that pays.
+
+    Meanwhile the caller reads and converts the next ones. Pieces must not change until they
+    are written. `close` waits for the last one and raises the first error.
+    """
+
+    def __init__(self, descriptor: int, total: int) -> None:
+        self._descriptor, self._at = descriptor, 0
+        self._queue: Queue[tuple[int, Bytes] | None] = Queue(_AHEAD)
+        self._fault: BaseException | None = None
+        self._thread = Thread(target=self._run, daemon=True) if total >= _THREADED else None
+        if self._thread is not None:
+            self._thread.start()
+
+    def put(self, at: int, piece: Bytes) -> None:
+        """Write a piece from byte `at` of the file on, now or soon."""
+        if self._thread is None:
+            self._write(at, piece)
+        else:
+            self._queue.put((at, piece))
+            if self._fault is not None:
+                self.close()
+
+    def close(self) -> None:
+        """Wait for the last piece; raise the error that a piece met with."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        if self._fault is not None:
+            raise self._fault
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._thread is not None:
+            # Nobody wants the file any more: what waits is not written.
+            self._fault = self._fault or InterruptedError()
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (given := self._queue.get()) is not None:
+            if self._fault is None:
+                try:
+                    self._write(*given)
+                except BaseException as fault:
+                    self._fault = fault
+            del given
+
+    def _write(self, at: int, piece: Bytes) -> None:
+        if at != self._at:
+            os.lseek(self._descriptor, at, os.SEEK_SET)
+        write_all(self._descriptor, piece.data)
+        self._at = at + piece.size
+
+
+def copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int]:
+    """Copy bytes from file to file within the kernel; yields how many at a time.
+
+    They go to byte `at` of the target. Yields nothing where the system cannot do that.
+    """
+    done = 0
+    while done < extent.nbytes:
+        try:
+            count = os.copy_file_range(
+                extent.file.descriptor,
+                descriptor,
+                min(_COPIED, extent.nbytes - done),
+                extent.begin + done,
+                at + done,
+            )
+        except (OSError, AttributeError) as fault:
+            if done == 0 and (isinstance(fault, AttributeError) or fault.errno in _UNABLE):
+                return
+            raise
+        if count == 0:  # which raises the error of a file that ends too soon
+            extent.file.read(memoryview(bytearray(1)), extent.begin + done, name)
+            return
+        done += count
+        yield count

@@ -185,8 +185,9 @@ def _fit(
     codes: str,
 ) -> _Fit:  # fmt: skip
     """Whether the tensors are such a group, with any of the settings that the config tells."""
-    base = codes.rpartition(".")[0]
-    beside = {f"{base}.{other}" for other in _TELLING} & tensors.keys() - set(names.values())
+    base, own = codes.rpartition(".")[0], set(names.values())
+    telling = (f"{base}.{other}" for other in _TELLING)
+    beside = [name for name in telling if name in tensors and name not in own]
     if beside and row.file_type is None:
         return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
     others = said.layouts - set(row.layouts.split()) if row.layouts else None

@@ -98,7 +98,8 @@ ROWS = (
         "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
                 Numbers("blocks", "N K", _E2M1, "gpt-oss:blocks"),
-                Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), joints="._"),
+                Part("scales", f"uint8|{_E8M0}", "N K/32"), _E8M0, result="K N"),), joints="._",
+        weight=""),
     Row("nvfp4:modelopt", "modelopt",
         "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
         _nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,

@@ -62,3 +62,12 @@ def block(size: str, known: Mapping[str, int]) -> int:
     """
     _, _, by = size.partition("/")
     return (value(by, known) if by else 1) or 1
+
+
+def divisors(size: str) -> list[str]:
+    """The names and numbers by which a size is divided.
+
+    >>> divisors("N*b/32")
+    ['32']
+    """
+    return [name for sign, name in _STEP.findall(size) if sign == "/"]

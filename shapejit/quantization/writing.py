@@ -13,6 +13,7 @@ from ..dtypes import dtype
 from ..errors import FormatError
 from ..repacking import store_codes
 from ..tensor import Tensor, asarray
+from . import sizes
 from .content import Content, blocks_of, code_bits
 from .forms import Form, Numbers, Part
 from .groups import Group, axes_of, fault
@@ -84,6 +85,9 @@ def _check_codes(group: Group, content: Content) -> None:
         raise fault(
             group.scheme, f"a code is {wanted} of {bits} bits, not {given} of {content.bits} bits"
         )
+    widths = group.packing(codes).bits if codes.format else ()
+    if widths and group.bits(codes) not in widths:
+        raise fault(group.scheme, f"has codes of {widths} bits, not {group.bits(codes)}")
     blocks = blocks_of(form, group.known, content.shape[len(content.batch) :])
     if blocks != content.blocks:
         raise fault(group.scheme, f"has a scale for each {blocks} elements, not {content.blocks}")
@@ -174,7 +178,10 @@ def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Number
         if not name:
             raise fault(group.scheme, f"{part.key} is {' or '.join(kinds)}, which does not hold "
                                       f"{x.dtype} exactly")  # fmt: skip
-    shape = group.sizes(part.dims if part.dims != "?" else held[0].dims)
+    dims = part.dims if part.dims != "?" else held[0].dims
+    if any(sizes.value(size, group.known) is None for size in dims.split()):
+        raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
+    shape = group.sizes(dims)
     if part.dims == "?" and held[0].format is not None and values[held[0]].dtype == np.uint8:
         shape = _stored(group, held[0]).shape
     elif part.dims == "?":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
 
 from ..paths import Path, file_name
 from ..temporary import replacing
-from ..writing import New, Progress, announced, reserve, write_all
+from ..writing import New, Progress, Writer, announced, copied, reserve
 from . import header
 
 
@@ -26,19 +28,39 @@ def write(
     Raises FileFormatError (with the tensor) for what the format cannot hold,
     OSError (with `path`) where the disk refuses.
     """
-    name = file_name(path)
-    ordered = _aligned(tensors)
+    name, given = file_name(path), list(tensors)
+    ordered = _aligned(given)
     first = header.encode(name, (t[:3] for t in ordered), metadata)
-    total = len(first) + sum(t.nbytes for t in ordered)
+    starts, total = {}, len(first)
+    for tensor in ordered:
+        starts[tensor.name] = total
+        total += tensor.nbytes
     with replacing(name) as descriptor:
         reserve(descriptor, total)
-        write_all(descriptor, memoryview(first))
-        for tensor in ordered:
-            for piece in announced(name, tensor):
-                write_all(descriptor, piece.data)
-                if progress is not None:
-                    progress(piece.size)
+        with Writer(descriptor, total) as writer:
+            writer.put(0, np.frombuffer(first, np.uint8))
+            # In the order given: what shares a source is computed once.
+            for tensor in given:
+                for count in _written(name, tensor, descriptor, writer, starts[tensor.name]):
+                    if progress is not None:
+                        progress(count)
     return total
+
+
+def _written(path: str, tensor: New, descriptor: int, writer: Writer, at: int) -> Iterator[int]:
+    """Write a tensor from byte `at` on; yields numbers of bytes."""
+    done = 0
+    for count in (
+        () if tensor.extent is None else copied(tensor.extent, tensor.name, descriptor, at)
+    ):
+        done += count
+        yield count
+    if done or not tensor.nbytes:
+        return
+    for piece in announced(path, tensor):
+        writer.put(at + done, piece)
+        done += piece.size
+        yield piece.size
 
 
 def _aligned(tensors: Iterable[New]) -> list[New]:

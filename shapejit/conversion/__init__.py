@@ -1,0 +1,32 @@
+"""Checkpoints converted: rules for their tensors, planned and checked, then written."""
+
+from .changes import Change
+from .described import Described, described
+from .folders import Settings
+from .planning import Conversion, Report, plan
+from .proof import prove
+from .rules import RULES, read_rules, rule, rules_of
+from .shards import nbytes_of
+from .specifications import SPECS, Dialect, Spec, dialect
+from .tensors import Rule
+
+__all__ = [
+    "RULES",
+    "SPECS",
+    "Change",
+    "Conversion",
+    "Described",
+    "Dialect",
+    "Report",
+    "Rule",
+    "Settings",
+    "Spec",
+    "described",
+    "dialect",
+    "nbytes_of",
+    "plan",
+    "prove",
+    "read_rules",
+    "rule",
+    "rules_of",
+]

@@ -1,0 +1,153 @@
+"""config.json beside a checkpoint: what it says of weights, before and after a conversion."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import FileFormatError, FormatError
+from ..files.checkpoint import Checkpoint
+from ..files.paths import inside
+from ..files.stored import OpenFile
+from ..quantization.declaring import KEYS, NESTED, declaration, left_out, without
+from .changes import Change
+from .sources import Decoded, PartOf
+from .tensors import Tensors
+
+__all__ = ["CONFIG", "QUANTISED", "Config", "config_of", "rewritten"]
+
+CONFIG = "config.json"
+QUANTISED = "hf_quant_config.json"  # nvidia-modelopt's, beside config.json
+
+_MOST = 100_000_000  # bytes, as of a safetensors header
+_DTYPE = ("torch_dtype", "dtype")
+_COMFY = "_quantization_metadata"
+_PLAIN = ("bfloat16", "float16", "float32")
+
+
+@dataclass(frozen=True)
+class Config:
+    """`text` is the content of config.json (None: there is none), `facts` what tells of weights.
+
+    `raw` is config.json as it is written, `quantised` nvidia-modelopt's file beside it.
+    """
+
+    text: Mapping[str, Any] | None
+    facts: Mapping[str, Any]
+    raw: str = ""
+    quantised: str | None = None
+
+
+def folder_of(checkpoint: Checkpoint) -> str | None:
+    """The folder of a checkpoint that is one; None for a single file."""
+    if checkpoint.format != "sharded":
+        return None
+    path = checkpoint.path
+    return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
+
+
+def config_of(checkpoint: Checkpoint) -> Config:
+    """What is said of the weights: by config.json in the folder, or by a file's metadata."""
+    folder = folder_of(checkpoint)
+    if folder is None:
+        return Config(None, checkpoint.metadata or {})
+    raw, text = _read(folder, CONFIG)
+    facts = dict(text or {})
+    for name in NESTED:
+        room = facts.get(name)
+        if not any(key in facts for key in KEYS) and isinstance(room, dict):
+            facts |= {key: room[key] for key in KEYS if key in room}
+    quantised, beside = _read(folder, QUANTISED)
+    if not any(key in facts for key in KEYS):
+        facts |= beside or {}
+    return Config(text, facts, raw, None if beside is None else quantised)
+
+
+def _read(folder: str, name: str) -> tuple[str, dict[str, Any] | None]:
+    """A file of a folder and the JSON object in it, if there is one."""
+    path = os.path.join(folder, name)
+    if not os.path.lexists(path):
+        return "", None
+    file = OpenFile(inside(folder, name, None))
+    if file.size > _MOST:
+        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MOST}")
+    try:
+        raw = file.bytes(0, file.size).decode()
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as fault:
+        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
+    if not isinstance(found, dict):
+        raise FileFormatError(path, None, "it is not a JSON object")
+    return raw, found
+
+
+def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
+    """config.json as it must be after the rules; FormatError for what it cannot say."""
+    made, became = dict(config.text or {}), tensors.became
+    if became:
+        left = _left(tensors)
+        if left and config.quantised is not None:
+            raise FormatError(f"{QUANTISED} cannot tell of some weights only: choose all for --to")
+        schemes = {s.whole.scheme for s in became if isinstance(s, PartOf)}
+        decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
+        if len(schemes) + bool(left - schemes) > 1:
+            both = ", ".join(sorted(schemes | left))
+            raise FormatError(f"config.json cannot tell of weights of several schemes: {both}")
+        for scheme in schemes:
+            made = declaration(scheme, _settings(tensors, scheme), made)
+        if not schemes and not left:
+            made = without(made)
+        elif decoded:
+            made = left_out(made, [name.removesuffix(".weight") for name in decoded])
+    if any(isinstance(c.source, Decoded) or c.casts for c in tensors.changes.values()):
+        made = _of_dtype(made, _most(tensors.changes.values()))
+    return made
+
+
+def without_comfy(metadata: Mapping[str, str], tensors: Tensors) -> dict[str, str]:
+    """A file's metadata without what ComfyUI says of weights that are decoded now."""
+    return {key: text for key, text in metadata.items() if key != _COMFY or not tensors.became}
+
+
+def _left(tensors: Tensors) -> set[str]:
+    """The schemes of the weights that are as they were."""
+    there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
+    return {w.scheme for w in tensors.weights.found if w.codes in there}
+
+
+def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
+    """The settings of a scheme's weights; FormatError if they differ."""
+    found: list[dict[str, Any]] = []
+    for source in tensors.became:
+        if isinstance(source, PartOf) and source.whole.scheme == scheme:
+            said = dict(source.settings)
+            if said not in found:
+                found.append(said)
+    if len(found) > 1:
+        raise FormatError(f"config.json cannot tell of several settings of {scheme}: {found[:2]}")
+    return found[0]
+
+
+def _most(changes: Iterable[Change]) -> str | None:
+    """The dtype of most bytes of the plain numbers."""
+    nbytes = Counter[str]()
+    for change in changes:
+        if change.dtype.name in _PLAIN:
+            nbytes[change.dtype.name] += change.nbytes
+    return nbytes.most_common(1)[0][0] if nbytes else None
+
+
+def _of_dtype(config: Mapping[str, Any], name: str | None) -> dict[str, Any]:
+    """A config with another dtype of the model, where it has one."""
+    made = dict(config)
+    for key in _DTYPE:
+        if isinstance(made.get(key), str) and name is not None:
+            made[key] = name
+    for key in NESTED:
+        if isinstance(made.get(key), dict):
+            made[key] = _of_dtype(made[key], name)
+    return made

@@ -1,0 +1,96 @@
+"""`--to`: quantised weights as plain numbers, or as another scheme stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..dtypes import dtype
+from ..errors import FormatError, quoted
+from ..quantization.naming import part_name
+from ..quantization.rows import ROWS
+from ..quantization.scheme import DECODED
+from .changes import Change
+from .sources import Converted, Decoded, PartOf
+from .tensors import Rule, Tensors
+from .weights import Weight
+
+__all__ = ["to"]
+
+_ROWS = {row.name: row for row in ROWS}
+
+
+def to(r: Rule, tensors: Tensors) -> None:
+    """Decode, or convert, the weights whose names match; the place of the codes is theirs."""
+    (target,) = r.values
+    _refuse_unclear(r, tensors)
+    now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
+    known = _Known(tensors, target)
+    made: dict[str, list[Change]] = {}
+    matched = False
+    for weight in tensors.weights.found:
+        codes = now.get(weight.codes)
+        if codes is None or not r.pattern.fullmatch(weight.renamed(codes.name)):
+            continue
+        matched = True
+        if weight.scheme == target:
+            continue
+        with tensors.named(weight.renamed(codes.name), r):
+            parts = _untouched(weight, now)
+            made |= {part.name: [] for part in parts}
+            new = known.changes(weight, weight.renamed(codes.name), parts)
+            made[codes.name] = new
+            tensors.became.append(new[0].source)
+    if not matched:
+        raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
+    tensors.replace(r, made)
+
+
+def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
+    """The parts of a weight; FormatError if a rule has changed one or left one out."""
+    for name in weight.names:
+        if name not in now:
+            raise FormatError(
+                f"its part {quoted(name)} was changed, or left out, by a rule before this one"
+            )
+    return [now[name] for name in weight.names]
+
+
+def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
+    """FormatError for tensors that look quantised, but are of no scheme or of several."""
+    for unclear in tensors.weights.unclear:
+        left = [name for name in unclear.names if name in tensors.changes]
+        if left and any(r.pattern.fullmatch(name) for name in left):
+            raise FormatError(
+                f"{tensors.path}: {unclear} ({r}; --exclude leaves a tensor out, and "
+                f"--to 'REGEX=...' chooses weights)"
+            )
+
+
+class _Known:
+    """New sources of weights; those of equal shapes are planned alike."""
+
+    def __init__(self, tensors: Tensors, target: str) -> None:
+        self._tensors, self._target = tensors, target
+        self._parts: dict[tuple[object, ...], dict[str, PartOf]] = {}
+
+    def changes(self, weight: Weight, name: str, parts: Sequence[Change]) -> list[Change]:
+        """The tensors that a weight becomes."""
+        rules, saturate = 1 + max(part.rules for part in parts), self._tensors.saturate
+        if self._target in DECODED:
+            kind = dtype(self._target)
+            source = Decoded(kind, weight.group.shape, weight, self._tensors.latest)
+            return [Change.of(name, source, saturate, rules)]
+        row = _ROWS[self._target]
+        return [
+            Change.of(part_name(row, name, key), part, saturate, rules)
+            for key, part in self._converted(weight).items()
+        ]
+
+    def _converted(self, weight: Weight) -> dict[str, PartOf]:
+        """The parts in the other scheme: one weight of those of equal shapes is converted now."""
+        whole = Converted(weight, self._target, self._tensors.latest)
+        shapes = (weight.scheme, *((k, t.dtype, t.layout.shape) for k, t in weight.stored.items()))
+        if shapes not in self._parts:
+            self._parts[shapes] = whole.made()
+        return {key: replace(part, whole=whole) for key, part in self._parts[shapes].items()}

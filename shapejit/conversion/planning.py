@@ -1,0 +1,110 @@
+"""Rules for the tensors of a checkpoint: planned and checked for every tensor, then written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..files import file_formats
+from ..files.checkpoint import Checkpoint
+from ..files.paths import Path, file_name
+from ..files.writing import Progress
+from .changes import Change, announced
+from .configs import config_of, folder_of, without_comfy
+from .folders import Settings, write_folder
+from .rules import RULES
+from .specifications import Dialect
+from .tensors import Rule, Tensors
+
+__all__ = ["Conversion", "Report", "plan"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took."""
+
+    tensors: int
+    changed: int
+    moved: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float
+
+    @property
+    def gb_per_s(self) -> float:
+        """10^9 bytes read and written per second, including the sync to disk."""
+        return (self.bytes_read + self.bytes_written) / max(self.seconds, 1e-9) / 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Conversion:
+    """A checkpoint and what becomes of it; nothing is written yet."""
+
+    checkpoint: Checkpoint
+    tensors: Tensors
+    rules: tuple[Rule, ...]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The tensors of the destination."""
+        return tuple(self.tensors.changes.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tensor data that will be written."""
+        return sum(change.nbytes for change in self.changes)
+
+    def write(
+        self, path: Path, progress: Progress | None = None, settings: Settings | None = None
+    ) -> Report:
+        """Write the converted checkpoint: a folder as a folder, a file in the format of `path`.
+
+        A folder becomes a file where `path` has the suffix of one. Metadata go along where
+        the format stays the same. Raises FileFormatError for what the format cannot hold,
+        OSError where the disk refuses.
+        """
+        start, changes = time.perf_counter(), self.changes
+        folder = folder_of(self.checkpoint)
+        if folder is not None and _is_folder(path):
+            told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+            settings = replace(settings or Settings(), told=told)
+            write_folder(self.tensors, folder, path, progress, settings)
+        else:
+            same = file_formats.writer(path).name == self.checkpoint.format
+            metadata = self.checkpoint.metadata if same else None
+            if metadata is not None:
+                metadata = without_comfy(metadata, self.tensors)
+            kept = self.checkpoint if same else None
+            file_formats.write(path, announced(changes), metadata, progress, source=kept)
+        self.tensors.latest.clear()
+        return Report(
+            tensors=len(changes),
+            changed=sum(c.rules > 0 for c in changes),
+            moved=sum(c.moves for c in changes),
+            bytes_read=self.checkpoint.nbytes,
+            bytes_written=self.nbytes,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _is_folder(path: Path) -> bool:
+    name = file_name(path)
+    return os.path.isdir(name) or not file_formats.has_suffix(name)
+
+
+def plan(
+    checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect, saturate: bool = True
+) -> Conversion:
+    """The tensors that `rules`, applied in order, make of those of a checkpoint.
+
+    No data are read but those that tell of quantised weights; `--to` a scheme converts one
+    weight of each kind. `saturate` is that of all casts. Raises ReshapeError, DTypeError or
+    FormatError, with the file, the tensor and the rule, for a rule that does not fit, and
+    for one that matches no tensor.
+    """
+    tensors = Tensors(checkpoint, config_of(checkpoint).facts, reshape, saturate)
+    for r in rules:
+        RULES[r.option].apply(r, tensors)
+    return Conversion(checkpoint, tensors, tuple(rules))

@@ -1,0 +1,252 @@
+"""Rules as they are written: one row per rule, for the command line, TOML and the documentation."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ..dtypes import dtype
+from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, quoted
+from ..files.paths import Path, file_name
+from ..files.stored import OpenFile
+from ..quantization.scheme import DECODED
+from ..quantization.table import schemes
+from .actions import exclude, interleave, join, rename, select, split, stack, unstack
+from .decoding import to
+from .repacks import formats_of, repacked
+from .tensors import Rule, Tensors, each
+
+__all__ = ["RULES", "Given", "Rule", "RuleKind", "read_rules", "rule", "rules_of"]
+
+Given = Rule | tuple[str, str] | Mapping[str, str]
+_MOST = 1_000_000  # bytes of a file of rules
+_SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+
+
+class RuleKind(NamedTuple):
+    """A kind of rule.
+
+    `form` is how it is written, `text` its line of help, `read` (what was given, the text)
+    returns its regular expression (or a fragment of names) and its values, `apply` changes
+    the tensors of a destination.
+    """
+
+    form: str
+    text: str
+    read: Callable[[str, str], tuple[str, tuple[Any, ...]]]
+    apply: Callable[[Rule, Tensors], None]
+
+
+def _ints(given: str, text: str) -> tuple[int, ...]:
+    """Integers between commas, or none."""
+    return tuple(_int(given, token) for token in (text.split(",") if text.strip() else []))
+
+
+def _int(given: str, token: str) -> int:
+    # No int64 has more digits, and int() may refuse to read them.
+    if not re.fullmatch(r"\s*-?[0-9]{1,19}\s*", token):
+        raise ReshapeError(f"{given}: {quoted(token)} is not an integer")
+    return int(token)
+
+
+def _dtype(given: str, text: str) -> tuple[str]:
+    """The name of a dtype that a safetensors file can have, in its words or in ours."""
+    for vocabulary in (None, "safetensors"):
+        with suppress(DTypeError):
+            kind = dtype(text, vocabulary)
+            if kind.safetensors is None:
+                raise FormatError(f"{given}: a safetensors file cannot have {kind} elements")
+            return (kind.name,)
+    raise DTypeError(f"{given}: unknown dtype {quoted(text)}")
+
+
+def _slices(given: str, text: str) -> tuple[slice | int, ...]:
+    """Indices and slices between commas, as in Python."""
+    made: list[slice | int] = []
+    for token in text.split(","):
+        ends = [_int(given, end) if end.strip() else None for end in token.split(":")]
+        if len(ends) > 3 or (len(ends) == 1 and ends[0] is None) or (ends[2:] == [0]):
+            raise ReshapeError(f"{given}: {quoted(token)} is not an index or a slice")
+        made.append(ends[0] if len(ends) == 1 and ends[0] is not None else slice(*ends))
+    return tuple(made)
+
+
+def _parted(form: str, values: Callable[[str, str], tuple[Any, ...]]) -> Any:
+    """What reads `REGEX=...`, split at the last `=`."""
+
+    def read(given: str, text: str) -> tuple[str, tuple[Any, ...]]:
+        pattern, found, rest = text.rpartition("=")
+        if not found:
+            raise ReshapeError(f"{given} is not of the form {form}: it has no '='")
+        return pattern, values(given, rest)
+
+    return read
+
+
+def _names(given: str, text: str) -> tuple[int, tuple[tuple[str, int | None], ...], str]:
+    """`AXIS:NAME,NAME...` with sizes (`NAME:SIZE`), and `->NAME` behind them."""
+    axis, found, rest = text.partition(":")
+    rest, _, whole = rest.partition("->")
+    names = [name.partition(":") for name in rest.split(",")]
+    if not found or not all(name for name, _, _ in names):
+        raise ReshapeError(f"{given}: {quoted(text)} is not AXIS:NAME,NAME...")
+    sizes = tuple((name, _int(given, size) if colon else None) for name, colon, size in names)
+    return _int(given, axis), sizes, whole
+
+
+def _joined(given: str, text: str) -> tuple[int, tuple[str, ...], str]:
+    axis, names, whole = _names(given, text)
+    if not whole or any(size is not None for _, size in names):
+        raise ReshapeError(f"{given}: {quoted(text)} is not AXIS:NAME,NAME...->NAME")
+    return axis, tuple(name for name, _ in names), whole
+
+
+def _split(given: str, text: str) -> tuple[int, tuple[tuple[str, int | None], ...]]:
+    axis, names, whole = _names(given, text)
+    if whole or len({size is None for _, size in names}) > 1:
+        raise ReshapeError(f"{given}: either all parts have a size, or none")
+    return axis, names
+
+
+def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
+    """`TYPE` or `REGEX=TYPE`: a dtype that weights are decoded to, or a scheme."""
+    pattern, found, name = text.rpartition("=")
+    name = _SHORT.get(name.lower(), name)
+    if name not in DECODED and name not in schemes:
+        known = ", ".join((*_SHORT, *schemes))
+        raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}; known are {known}")
+    return pattern if found else ".*", (name,)
+
+
+def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
+    """`s/REGEX/REPLACEMENT/`, with any sign in the place of `/`."""
+    parts = text[2:].split(text[1:2]) if text[:1] == "s" and len(text) > 1 else []
+    if len(parts) != 3 or parts[2]:
+        raise ReshapeError(f"{given} is not of the form s/REGEX/REPLACEMENT/")
+    return parts[0], (parts[1],)
+
+
+def _numbered(given: str, text: str) -> tuple[str, tuple[()]]:
+    """A part of a name that ends in `.#`, as a regular expression of whole names."""
+    if not re.fullmatch(r"[^#]*[^#.]\.#", text):
+        raise ReshapeError(f"{given}: {quoted(text)} is not a part of a name and '.#'")
+    return rf"((?:.*\.)?{re.escape(text[:-2])})\.([0-9]{{1,9}})((?:\..*)?)", ()
+
+
+def _container(given: str, text: str) -> tuple[str, tuple[()]]:
+    _numbered(given, text)
+    return rf"((?:.*\.)?{re.escape(text[:-2])})(?!\.[0-9]+(?:\.|$))((?:\..*)?)", ()
+
+
+def _alone(given: str, text: str) -> tuple[str, tuple[()]]:
+    return text, ()
+
+
+def _reshaped(r: Rule, tensors: Tensors) -> None:
+    each(r, tensors, lambda t: tensors.reshape(t, r.values))
+
+
+RULES: dict[str, RuleKind] = {
+    "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
+                   "as another scheme, with the same codes; other tensors stay as they are",
+                   _target, to),
+    "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
+    "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
+    "reshape": RuleKind("REGEX=SHAPE", "a shape, as --spec understands it",
+                        _parted("REGEX=INTS", _ints), _reshaped),
+    "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",
+                        _parted("REGEX=INTS", _ints),
+                        lambda r, tensors: each(r, tensors, lambda t: t.permute_dims(r.values))),
+    "cast": RuleKind("REGEX=DTYPE", "a dtype, as bfloat16 or BF16",
+                     _parted("REGEX=DTYPE", _dtype),
+                     lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values))),
+    "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "codes (uint4 if not given) in another of "
+                       "the packing formats of `shapejit formats`",
+                       _parted("REGEX=FORMAT->FORMAT", formats_of), repacked),
+    "slice": RuleKind("REGEX=SLICES", "indices and slices of the dims, as 0:4,::2",
+                      _parted("REGEX=SLICES", _slices),
+                      lambda r, tensors: each(r, tensors, lambda t: t[r.values])),
+    "rename": RuleKind("s/REGEX/NAME/", r"another name; \1 stands for the first group",
+                       _substitution, rename),
+    "split": RuleKind("REGEX=AXIS:NAME,NAME...", r"parts along a dim, as long as one another or "
+                      r"of given sizes (NAME:SIZE); \1 stands for the first group of REGEX",
+                      _parted("REGEX=AXIS:NAME,...", _split), split),
+    "concat": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "each tensor with others behind it along "
+                       "a dim, under a new name", _parted("REGEX=AXIS:NAME,...->NAME", _joined),
+                       join),
+    "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "the same, but indices of that dim "
+                           "take turns (gate and up)",
+                           _parted("REGEX=AXIS:NAME,...->NAME", _joined), interleave),
+    "stack": RuleKind("PART.#", "tensors whose names differ in the number behind PART, along a "
+                      "new dim 0 in its order", _numbered, stack),
+    "unstack": RuleKind("PART.#", "the inverse: one tensor for each index of dim 0", _container,
+                        unstack),
+}  # fmt: skip
+
+
+def rule(option: str, text: str) -> Rule:
+    """The rule of this kind (a row of `RULES`) as it is written on the command line.
+
+    What stands behind the last `=` are values; regular expressions match whole names. Raises
+    ReshapeError, DTypeError or FormatError for what is no such rule.
+
+    >>> rule("reshape", r".*\\.weight=12,64,-1").values
+    (12, 64, -1)
+    """
+    if option not in RULES:
+        raise FormatError(f"unknown rule {quoted(str(option))}; known are {', '.join(RULES)}")
+    if not isinstance(text, str):
+        raise FormatError(f"--{option} takes text, not {quoted(repr(text))}")
+    given = f"--{option} {quoted(text)}"
+    pattern, values = RULES[option].read(given, text)
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as fault:
+        reason = f"{given}: {quoted(pattern)} is not a regular expression: {fault}"
+        raise ReshapeError(reason) from None
+    return Rule(option, compiled, values, text)
+
+
+def rules_of(given: Sequence[Given]) -> list[Rule]:
+    """Rules given as `("to", "bf16")`, or as `{"to": "bf16"}`, as TOML has them."""
+    made = list[Rule]()
+    for each_ in given:
+        if isinstance(each_, Rule):
+            made.append(each_)
+        elif isinstance(each_, Mapping):
+            made += [rule(*item) for item in each_.items()]
+        elif isinstance(each_, tuple) and len(each_) == 2:
+            made.append(rule(*each_))
+        else:
+            raise FormatError(f"a rule is a pair of its kind and its text, not {each_!r}")
+    return made
+
+
+def read_rules(path: Path) -> list[Rule]:
+    """The rules of a TOML file: in tables `[[rule]]`, each with one key, the kind of the rule.
+
+    FileFormatError for what is no such file.
+    """
+    name = file_name(path)
+    file = OpenFile(name)
+    if file.size > _MOST:
+        raise FileFormatError(name, None, f"it has {file.size} bytes, more than {_MOST}")
+    try:
+        found = tomllib.loads(file.bytes(0, file.size).decode())
+    except (ValueError, RecursionError) as fault:
+        raise FileFormatError(name, None, f"it is not TOML: {fault}") from None
+    tables = found.pop("rule", [])
+    if found or not isinstance(tables, list):
+        reason = f"it holds tables [[rule]], not {quoted(next(iter(found), 'rule'))}"
+        raise FileFormatError(name, None, reason)
+    for table in tables:
+        if not isinstance(table, dict) or len(table) != 1:
+            reason = "a table [[rule]] has one key, the kind of the rule"
+            raise FileFormatError(name, None, reason)
+    try:
+        return rules_of(tables)
+    except (ReshapeError, DTypeError, FormatError) as fault:
+        raise FileFormatError(name, None, str(fault)) from None

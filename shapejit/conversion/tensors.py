@@ -1,0 +1,120 @@
+"""The tensors of a destination while rules change them, one rule after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ..casts import cast as cast_to
+from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
+from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..tensor import Tensor
+from .changes import Change
+from .sources import Latest, Source
+from .specifications import Dialect
+from .weights import Weights, weights
+
+__all__ = ["Rule", "Tensors", "each"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One step: its kind (a row of `RULES`), the whole names that it is for, and its values.
+
+    `text` is the rule as it was written.
+    """
+
+    option: str
+    pattern: re.Pattern[str]
+    values: tuple[Any, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"--{self.option} {self.text}"
+
+
+class Tensors:
+    """What a destination will hold: `changes` by their names, in order.
+
+    `config` is that of the source; `reshape` says what a reshape means, `saturate` is that of
+    all casts. `became` has a source of each weight that was decoded or converted.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        config: Mapping[str, Any],
+        reshape: Dialect,
+        saturate: bool = True,
+    ) -> None:
+        self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
+        self.dialect, self.latest = reshape, Latest()
+        self.became: list[Source] = []
+        self.changes = {
+            name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
+        }
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The quantised weights of the source."""
+        return weights(self.checkpoint, self.config)
+
+    @property
+    def path(self) -> str:
+        """The source, as errors call it."""
+        return shown(self.checkpoint.path)
+
+    def matching(self, r: Rule) -> list[tuple[str, re.Match[str]]]:
+        """The names that a rule is for; ReshapeError if there are none."""
+        found = [(name, m) for name in self.changes if (m := r.pattern.fullmatch(name))]
+        if not found:
+            raise ReshapeError(f"{self.path}: no tensor has a name that {r} matches")
+        return found
+
+    def replace(self, r: Rule, made: Mapping[str, list[Change]]) -> None:
+        """Put others in the place of tensors; ReshapeError where two would have one name."""
+        changes = dict[str, Change]()
+        for name, change in self.changes.items():
+            for new in made.get(name, [change]):
+                if new.name in changes:
+                    raise ReshapeError(f"{self.path}: {r} makes two tensors {quoted(new.name)}")
+                changes[new.name] = new
+        self.changes = changes
+
+    def reshape(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """A tensor in another shape, as the specification has it."""
+        made = self.dialect(t, shape)
+        if made.ndim > MAX_RANK:
+            more = f"{made.ndim} dims are more than the {MAX_RANK} of a file"
+            raise ReshapeError("cannot reshape", t.shape, shape, (more,))
+        return made
+
+    def cast(self, t: Tensor, name: str) -> Tensor:
+        """A tensor in another dtype."""
+        made: Tensor = cast_to(t, name)
+        return made
+
+    @contextmanager
+    def named(self, name: str, r: Rule) -> Iterator[None]:
+        """Add the file, the tensor and the rule to errors."""
+        where = f"{self.path}: tensor {quoted(name)}"
+        try:
+            yield
+        except ReshapeError as fault:
+            asked_by = ", ".join(filter(None, (fault.asked_by, str(r))))
+            raise ReshapeError(
+                f"{where}: {fault.reason}", fault.source, fault.target, fault.notes, asked_by
+            ) from None
+        except (DTypeError, FormatError) as fault:
+            raise type(fault)(f"{where}: {fault} ({r})") from None
+
+
+def each(r: Rule, tensors: Tensors, apply: Callable[[Tensor], Tensor]) -> None:
+    """One more step for each tensor that a rule is for."""
+    for name, _ in tensors.matching(r):
+        with tensors.named(name, r):
+            tensors.changes[name] = tensors.changes[name].then(apply)

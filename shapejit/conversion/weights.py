@@ -1,0 +1,130 @@
+"""The quantised weights of a checkpoint, and their parts as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ..errors import FormatError
+from ..files.checkpoint import Checkpoint
+from ..files.pieces import Scratch
+from ..files.stored import Stored
+from ..quantization.bands import Slice
+from ..quantization.detection import Unclear, detect
+from ..quantization.groups import Group
+from ..quantization.naming import codes_key, weight_name
+from ..quantization.parts import Found, Parts
+from ..quantization.rows import ROWS
+from ..quantization.settings import group_of
+from ..tensor import Tensor
+
+__all__ = ["Weight", "Weights", "weights"]
+
+_ROWS = {row.name: row for row in ROWS}
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A quantised weight: its scheme, its parts by their keys, their names by the same keys."""
+
+    scheme: str
+    group: Group
+    stored: Mapping[str, Stored]
+    keys: Mapping[str, str]
+    settings: Mapping[str, Any]
+    codes: str
+
+    @property
+    def names(self) -> list[str]:
+        """The names of its tensors in the source."""
+        return [part.name for part in self.stored.values()]
+
+    @property
+    def name(self) -> str:
+        """The name of the weight in the unquantised model."""
+        return self.renamed(self.codes)
+
+    def renamed(self, codes: str) -> str:
+        """The same if its codes have this name."""
+        return weight_name(_ROWS[self.scheme], codes)
+
+    def read(self, slices: Mapping[str, Slice], scratch: Scratch) -> dict[str, Tensor]:
+        """The parts, by the keys of the form, or those slices of them, read from the file."""
+        made = dict[str, Tensor]()
+        for key, part in self.stored.items():
+            if key in slices:
+                axis, begin, size = slices[key]
+                part = part.with_layout(part.layout.narrow(axis, begin, size, 1))
+            made[key] = part.tensor(scratch)
+        return made
+
+    def parts(self) -> Parts:
+        """The parts as `Scheme.decode` takes them, read from the file."""
+        return Parts(
+            {self.keys[key]: t for key, t in self.read({}, Scratch()).items()}, self.settings
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The quantised weights of a checkpoint, what looks like some but is unclear, and warnings."""
+
+    found: tuple[Weight, ...]
+    unclear: tuple[Unclear, ...]
+    warnings: tuple[str, ...]
+
+
+def weights(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Weights:
+    """The quantised weights, found in the whole checkpoint with its config.json."""
+    found = detect(_Typed(checkpoint), config)
+    made = tuple(_weight(checkpoint, each) for each in found)
+    return Weights(made, tuple(found.unclear), tuple(found.warnings))
+
+
+def _weight(checkpoint: Checkpoint, found: Found) -> Weight:
+    row = _ROWS[found.scheme]
+    group = group_of(found.scheme, row.forms, found.parts, {})
+    keys = {
+        part: next(key for key, t in found.parts.items() if t is tensor)
+        for part, tensor in group.tensors.items()
+    }
+    stored = {part: checkpoint.stored(_name(checkpoint, found, key)) for part, key in keys.items()}
+    codes = codes_key(row, found.parts)
+    return Weight(
+        found.scheme, group, stored, keys, found.parts.settings, _name(checkpoint, found, codes)
+    )
+
+
+def _name(checkpoint: Checkpoint, found: Found, key: str) -> str:
+    """The name of a part; a GGUF file has names without a key."""
+    name = f"{found.prefix}.{key}" if found.prefix else key
+    for known in (name, found.prefix):
+        if known in checkpoint.members:
+            return known
+    raise FormatError(f"{found.prefix}: no tensor is called {name}")
+
+
+class _Typed(Mapping[str, Any]):
+    """The tensors of a checkpoint as `detect` takes them: with their types in a GGUF file."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    def __getitem__(self, name: str) -> Any:
+        tensor, kind = self._checkpoint.tensors[name], self._checkpoint.types.get(name)
+        if kind is None:
+            return tensor
+        return SimpleNamespace(
+            data=tensor, dtype=tensor.dtype, tensor_type=SimpleNamespace(name=kind)
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checkpoint.members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._checkpoint.members
+
+    def __len__(self) -> int:
+        return len(self._checkpoint.members)

@@ -1,0 +1,125 @@
+"""A weight decoded a few rows at a time: which elements of its parts they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import lcm, prod
+from typing import NamedTuple
+
+from ..dtypes import DType
+from ..tensor import Tensor
+from . import decoding, sizes
+from .forms import Form
+from .groups import Group
+
+# Parts of which a band does not lie together are read in bands that are so many times as large.
+_APART = 16
+
+
+class Slice(NamedTuple):
+    """`size` elements of dim `axis` from `begin` on."""
+
+    axis: int
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Band:
+    """Rows `begin` to `end` (dim 0) of a decoded weight, and the slices of parts that they need.
+
+    Parts without a slice are needed as a whole; `group` has the sizes of this band.
+    """
+
+    begin: int
+    end: int
+    group: Group
+    slices: Mapping[str, Slice]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the decoded rows."""
+        return self.group.shape
+
+    def decode(self, tensors: Mapping[str, Tensor], kind: DType, out: Tensor) -> Tensor:
+        """The rows, decoded to `out`; `tensors` are the parts by their keys, cut to `slices`."""
+        return decoding.decode(replace(self.group, tensors=tensors), kind, out)
+
+
+def bands(group: Group, limit: int) -> list[Band]:
+    """A weight in bands of about `limit` elements; one alone where its form allows no others."""
+    if group.batch:
+        return _of_experts(group, limit)
+    axis = group.form.result[0]
+    slices = _sliced(group, axis)
+    rows = group.shape[0] if group.shape else 0
+    row = prod(group.shape[1:])
+    if slices is None or not rows or not row:
+        return [Band(0, rows, group, {})]
+    if any(at for at, _ in slices.values()):
+        limit *= _APART
+    unit = lcm(*(_unit(token, group.known) for _, token in slices.values()))
+    step = max(1, limit // row // unit) * unit
+    return [_rows(group, axis, slices, at, min(at + step, rows)) for at in range(0, rows, step)]
+
+
+def _rows(
+    group: Group, axis: str, slices: Mapping[str, tuple[int, str]], begin: int, end: int
+) -> Band:
+    made = dict[str, Slice]()
+    for key, (at, token) in slices.items():
+        first, last = (_count(token, group.known, axis, n) for n in (begin, end))
+        made[key] = Slice(at, first, last - first)
+    return Band(begin, end, replace(group, known={**group.known, axis: end - begin}), made)
+
+
+def _of_experts(group: Group, limit: int) -> list[Band]:
+    """Bands of whole experts, which are stacked along dim 0."""
+    count, rest = group.batch[0], group.batch[1:]
+    stacked = [k for k, t in group.tensors.items() if t.shape[: len(group.batch)] == group.batch]
+    step = max(1, limit // max(1, prod(group.shape[1:])))
+    return [
+        Band(
+            at,
+            min(at + step, count),
+            replace(group, batch=(min(step, count - at), *rest)),
+            {key: Slice(0, at, min(step, count - at)) for key in stacked},
+        )
+        for at in range(0, count, step)
+    ]
+
+
+def _sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
+    """The dim of each part that follows `axis`, and its size; None where no bands are possible."""
+    if axis == "n" or group.order is not None:
+        return None
+    used, found = _read(group.form), dict[str, tuple[int, str]]()
+    for key, t in group.tensors.items():
+        part = group.form.part(key)
+        tokens = part.dims.split()
+        if part.dims == "?" or t.ndim != len(tokens):
+            if key in used and t.size > 1:
+                return None
+            continue
+        for at, token in enumerate(tokens):
+            if token.count(axis) == 1:
+                found[key] = at, token
+    return found
+
+
+def _read(form: Form) -> set[str]:
+    """The parts whose numbers make a weight."""
+    numbers = [form.codes, *form.scales, *form.offset, *([form.zeros] if form.zeros else [])]
+    return {each.part for each in numbers}
+
+
+def _unit(token: str, known: Mapping[str, int]) -> int:
+    """Of how many rows the size of a part is a whole number."""
+    return lcm(*(sizes.value(by, known) or 1 for by in sizes.divisors(token)))
+
+
+def _count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:
+    found = sizes.value(token, {**known, axis: rows})
+    assert found is not None
+    return found

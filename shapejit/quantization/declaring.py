@@ -1,0 +1,121 @@
+"""What config.json says of weights in a scheme, as the loaders of the ecosystem read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import FormatError
+
+__all__ = ["KEYS", "NESTED", "declaration", "left_out", "without"]
+
+# Where config.json has it, also in the config of a part of the model.
+KEYS = ("quantization_config", "compression_config", "quantization")
+NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
+# The names under which quantisers list modules that are not quantised.
+_LISTS = ("ignore", "modules_to_not_convert", "exclude_modules")
+_COMPRESSED = "compressed-tensors"
+
+Settings = Mapping[str, Any]
+
+
+def _compressed(format_: str, weights: Mapping[str, Any]) -> dict[str, Any]:
+    group = {"targets": ["Linear"], "weights": {"symmetric": True, "dynamic": False, **weights}}
+    return {"quant_method": _COMPRESSED, "format": format_, "config_groups": {"group_0": group},
+            "quantization_status": "compressed"}  # fmt: skip
+
+
+def _int4(s: Settings) -> dict[str, Any]:
+    sizes = {"num_bits": s["bits"], "type": "int", "strategy": "group"}
+    return _compressed("pack-quantized", {**sizes, "group_size": s["group_size"],
+                                          "symmetric": not s.get("zero_points")})  # fmt: skip
+
+
+# One row per scheme: the key of config.json, the list of modules left out, the rest.
+_ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
+    "fp8:block": (KEYS[0], _LISTS[1], lambda s: {
+        "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+        "weight_block_size": list(s["weight_block_size"])}),
+    "mxfp4:gpt-oss": (KEYS[0], _LISTS[1], lambda s: {"quant_method": "mxfp4"}),
+    "nvfp4:modelopt": (KEYS[0], _LISTS[0], lambda s: {
+        "quant_method": "modelopt", "quant_algo": "NVFP4", "producer": {"name": "modelopt"}}),
+    "nvfp4:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "nvfp4-pack-quantized",
+        {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})),
+    "int4:compressed-tensors": (KEYS[0], _LISTS[0], _int4),
+    "gptq": (KEYS[0], _LISTS[1], lambda s: {
+        "quant_method": "gptq", "bits": s["bits"], "group_size": s["group_size"],
+        "desc_act": False, "sym": False, "checkpoint_format": "gptq"}),
+    "awq": (KEYS[0], _LISTS[1], lambda s: {
+        "quant_method": "awq", "bits": s["bits"], "group_size": s["group_size"],
+        "zero_point": True, "version": "gemm"}),
+    "mlx": (KEYS[2], "", lambda s: {"bits": s["bits"], "group_size": s["group_size"]}),
+}  # fmt: skip
+
+
+def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with what it says of weights in `scheme` in the place of what it said before.
+
+    `settings` are those of the weights' parts, as `Scheme.decode` takes them. Raises
+    FormatError for schemes that no loader of config.json knows.
+
+    >>> declaration("mxfp4:gpt-oss", {}, {"model_type": "gpt_oss"})
+    {'model_type': 'gpt_oss', 'quantization_config': {'quant_method': 'mxfp4'}}
+    """
+    if scheme not in _ROWS:
+        known = ", ".join(_ROWS)
+        raise FormatError(f"config.json cannot tell of {scheme}, only of {known}")
+    key, names, made = _ROWS[scheme]
+    before = [each for _, _, each in _found(config)]
+    lists = (each.get(name) for each in before for name in _LISTS)
+    skipped = next((given for given in lists if given and isinstance(given, list)), [])
+    try:
+        said = made(settings)
+    except KeyError as missing:
+        reason = f"config.json tells the {missing.args[0]} of {scheme}, which these weights lack"
+        raise FormatError(reason) from None
+    return {**without(config), key: {**said, names: skipped} if skipped and names else said}
+
+
+def without(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config that says nothing of quantised weights.
+
+    >>> without({"a": 1, "text_config": {"b": 2, "quantization_config": {}}})
+    {'a': 1, 'text_config': {'b': 2}}
+    """
+    made = {key: value for key, value in config.items() if key not in KEYS}
+    for key in NESTED:
+        if isinstance(made.get(key), dict):
+            made[key] = without(made[key])
+    return made
+
+
+def left_out(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
+    """A config that lists more modules as not quantised.
+
+    >>> left_out({"quantization_config": {"quant_method": "fp8"}}, ["lm_head"])
+    {'quantization_config': {'quant_method': 'fp8', 'modules_to_not_convert': ['lm_head']}}
+    """
+    made = dict(config)
+    for room, key, said in _found(config):
+        compressed = said.get("quant_method") in (_COMPRESSED, "modelopt")
+        name = next((k for k in _LISTS if k in said), _LISTS[0] if compressed else _LISTS[1])
+        listed = said.get(name) if isinstance(said.get(name), list) else []
+        new = {**said, name: [*dict.fromkeys([*(listed or []), *modules])]}
+        if room:
+            made[room] = {**made[room], key: new}
+        else:
+            made[key] = new
+    return made
+
+
+def _found(config: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Where a config tells of quantised weights: the part of the model, the key, what it says."""
+    rooms = [("", config), *((name, config.get(name)) for name in NESTED)]
+    return [
+        (name, key, room[key])
+        for name, room in rooms
+        if isinstance(room, Mapping)
+        for key in KEYS
+        if isinstance(room.get(key), dict)
+    ]

@@ -1,0 +1,57 @@
+"""Names: of a weight that is not quantised, and of the parts that a scheme stores it in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .forms import Row
+
+_WEIGHT = "weight"
+
+
+def weight_name(row: Row, codes: str) -> str:
+    """The name of a weight, in the unquantised model, whose codes have this name.
+
+    >>> from .rows import ROWS
+    >>> rows = {row.name: row for row in ROWS}
+    >>> weight_name(rows["awq"], "layers.0.q.qweight")
+    'layers.0.q.weight'
+    >>> weight_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
+    'mlp.experts.down_proj'
+    """
+    for form in row.forms:
+        for alias in form.part(form.codes.part).name.split("|"):
+            if codes == alias:
+                return row.weight or alias
+            for joint in row.joints:
+                if codes.endswith(joint + alias):
+                    base = codes.removesuffix(joint + alias)
+                    return f"{base}.{row.weight}" if joint == "." and row.weight else base
+    return codes
+
+
+def part_name(row: Row, weight: str, key: str) -> str:
+    """The name of a part of a weight, of which the unquantised model has the name `weight`.
+
+    >>> from .rows import ROWS
+    >>> rows = {row.name: row for row in ROWS}
+    >>> part_name(rows["awq"], "layers.0.q.weight", "qweight")
+    'layers.0.q.qweight'
+    >>> part_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj", "blocks")
+    'mlp.experts.down_proj_blocks'
+    """
+    if not row.weight:
+        return f"{weight}_{key}"
+    base = weight.removesuffix(_WEIGHT) if weight.split(".")[-1] == _WEIGHT else f"{weight}."
+    return base + key
+
+
+def codes_key(row: Row, keys: Iterable[str]) -> str:
+    """Which of the keys of a weight's parts is that of its codes."""
+    names = [alias for form in row.forms for alias in form.part(form.codes.part).name.split("|")]
+    given = list(keys)
+    for name in names:
+        for key in given:
+            if key == name or any(key.endswith(joint + name) for joint in row.joints):
+                return key
+    raise KeyError(names)

@@ -1,0 +1,744 @@
+"""Folders converted: quantised weights decoded, shards, config.json, and what is interrupted."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from random import Random
+
+import gguf
+import ml_dtypes
+import numpy as np
+import pytest
+import scheme_fixtures
+from safetensors import safe_open
+
+import shapejit as sj
+from shapejit import conversion
+from shapejit.__main__ import main
+from shapejit.conversion import proof, replacing, sources
+from shapejit.files import file_formats, safetensors
+
+FIXTURES = [f for s, group in scheme_fixtures.by_scheme().items() if s in sj.schemes for f in group]
+
+
+def folder_of(path, fixture):
+    """A folder of two shards, the parts of one weight in both, with an index and a config."""
+    path.mkdir()
+    tensors = {**fixture.checkpoint(), "norm.weight": np.arange(6, dtype=ml_dtypes.bfloat16)}
+    places = {name: f"model-0000{1 + k % 2}-of-00002.safetensors" for k, name in enumerate(tensors)}
+    for shard in sorted(set(places.values())):
+        own = {name: x for name, x in tensors.items() if places[name] == shard}
+        sj.save_file(own, path / shard, metadata={"format": "pt"})
+    index = {"metadata": {"total_size": 1}, "weight_map": places}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    config = {"model_type": "x", "torch_dtype": "float32", **fixture.config}
+    (path / "config.json").write_text(json.dumps(config))
+    (path / "tokenizer").mkdir()
+    (path / "tokenizer" / "vocab.txt").write_text("a b")
+    return path
+
+
+def converted(source, target, *rules, **options):
+    """The tensors of a converted folder."""
+    words = [conversion.rule(*r) for r in rules]
+    plan = conversion.plan(file_formats.read(source), words, conversion.dialect())
+    plan.write(target, **options)
+    return sj.load_file(target)
+
+
+def bits(x):
+    x = np.ascontiguousarray(x)
+    return x.shape, x.dtype, x.view(np.uint8).tobytes()
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda f: f.name)
+def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monkeypatch):
+    """In a folder: companions in other shards, config and index follow, other files are copied."""
+    source = folder_of(tmp_path / "in", fixture)
+    told = {"quantization_config", "compression_config", "quantization"}
+    plain = {"model_type": "x", **{k: v for k, v in fixture.config.items() if k not in told}}
+    for name, short in (("float32", "f32"), ("bfloat16", "bf16")):
+        once = fixture.rounded_once.get(name, True) and "float32" in fixture.expected
+        if not (once or name == "float32") or name not in fixture.expected:
+            continue
+        # The elements that are decoded at a time: as few as possible, or all.
+        monkeypatch.setattr(sources, "BAND", 1 if name == "float32" else 1 << 22)
+        found = converted(source, tmp_path / short, ("to", short))
+        assert len(found) == 2
+        (weight,) = set(found) - {"norm.weight"}
+        assert bits(found[weight].numpy()) == bits(fixture.expected[name])
+        config = json.loads((tmp_path / short / "config.json").read_text())
+        assert config == {**plain, "torch_dtype": name}
+        assert (tmp_path / short / "tokenizer" / "vocab.txt").read_text() == "a b"
+        assert found["norm.weight"].numpy().tolist() == list(range(6))
+        with safe_open(tmp_path / short / "model.safetensors", "numpy") as file:
+            assert file.metadata() == {"format": "pt"}
+
+
+RNG = np.random.default_rng(3)
+
+
+def plain_folder(path, tensors, config=None, metadata=None):
+    """A folder with one file."""
+    path.mkdir()
+    sj.save_file(tensors, path / "model.safetensors", metadata=metadata)
+    (path / "config.json").write_text(json.dumps(config or {"model_type": "x"}))
+    return path
+
+
+def contents(folder):
+    """All files of a folder and their bytes."""
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+# Rules for several tensors; the oracle is NumPy
+
+
+def x_of(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+GATE, UP, QKV = x_of(6, 5), x_of(6, 5), x_of(12, 5)
+EXPERTS = {f"h.experts.{k}.w": x_of(2, 3) for k in range(11)}
+SOURCE = {"l.gate.w": GATE, "l.up.w": UP, "l.qkv.w": QKV, **EXPERTS}
+CASES = {
+    "rename": ([("rename", r"s/l\.(.*)\.w/model.\1.weight/"), ("select", "model.*")],
+               {"model.gate.weight": GATE, "model.up.weight": UP, "model.qkv.weight": QKV}),
+    "select": ([("select", r"l\..*"), ("exclude", ".*qkv.*")], {"l.gate.w": GATE, "l.up.w": UP}),
+    "slice": ([("select", "l.qkv.w"), ("slice", "l.qkv.w=1:9:2,-1")], {"l.qkv.w": QKV[1:9:2, -1]}),
+    "split": ([("select", "l.qkv.w"), ("split", r"(.*)\.qkv\.w=0:\1.q,\1.k,\1.v")],
+              {"l.q": QKV[:4], "l.k": QKV[4:8], "l.v": QKV[8:]}),
+    "sizes": ([("select", "l.qkv.w"), ("split", r"(.*)\.qkv\.w=1:\1.q:4,\1.k:1")],
+              {"l.q": QKV[:, :4], "l.k": QKV[:, 4:]}),
+    "concat": ([("select", r"l\..*"), ("concat", r"(.*)\.up\.w=0:\1.gate.w,\1.qkv.w->\1.all")],
+               {"l.all": np.concatenate([UP, GATE, QKV])}),
+    "columns": ([("select", r"l\.(gate|up).*"), ("concat", r"(.*)\.up\.w=-1:\1.gate.w->\1.all")],
+                {"l.all": np.concatenate([UP, GATE], axis=1)}),
+    "interleave": ([("select", r"l\.(gate|up).*"),
+                    ("interleave", r"(.*)\.gate\.w=0:\1.up.w->\1.gate_up")],
+                   {"l.gate_up": np.stack([GATE, UP], axis=1).reshape(12, 5)}),
+    "stack": ([("stack", "experts.#"), ("exclude", "l.*")],
+              {"h.experts.w": np.stack(list(EXPERTS.values()))}),
+    "unstack": ([("stack", "experts.#"), ("permute", "h.*=0,2,1"), ("unstack", "experts.#"),
+                 ("exclude", "l.*")], {name: x.T for name, x in EXPERTS.items()}),
+    "casts": ([("select", "l.up.w"), ("cast", ".*=BF16"), ("split", ".*=0:a,b"),
+               ("concat", "b=1:a->c")],
+              {"c": np.concatenate([UP[3:], UP[:3]], axis=1).astype(ml_dtypes.bfloat16)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rules_for_several_tensors_are_numpys(case, tmp_path):
+    rules, wanted = CASES[case]
+    source = plain_folder(tmp_path / "in", SOURCE)
+    found = converted(source, tmp_path / "out", *rules)
+    assert list(found) == list(wanted)
+    for name, x in wanted.items():
+        assert bits(found[name].numpy()) == bits(x)
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ([("rename", "s/l.*/a/")], "makes two tensors 'a'"),
+        ([("rename", "s/l.gate.w/l.up.w/")], "makes two tensors 'l.up.w'"),
+        ([("rename", r"s/l.gate.w/\2/")], "is not a name"),
+        ([("rename", "l/a/")], "is not of the form s/REGEX/REPLACEMENT/"),
+        ([("split", "l.gate.w=0:a,b,c,d")], "cannot be split"),
+        ([("split", "l.gate.w=0:a:4,b:1")], "cannot be split"),
+        ([("split", "l.gate.w=0:a:4,b")], "either all parts have a size, or none"),
+        ([("split", "l.gate.w=2:a,b")], "axis 2 is out of bounds"),
+        ([("split", "l.gate.w=a,b")], "is not AXIS:NAME"),
+        ([("concat", "l.gate.w=0:none->a")], "there is no tensor 'none'"),
+        ([("concat", "l.gate.w=0:l.up.w")], "is not AXIS:NAME,NAME...->NAME"),
+        ([("concat", "l.gate.w=1:l.qkv.w->a")], "has shape (12, 5), not (6, 5)"),
+        ([("cast", "l.up.w=F16"), ("interleave", "l.gate.w=0:l.up.w->a")], "is float16, not"),
+        ([("exclude", "h.experts.3.w"), ("stack", "experts.#")], "number 3 is missing"),
+        ([("stack", "experts")], "is not a part of a name and '.#'"),
+        ([("unstack", "qkv.#"), ("unstack", "nothing.#")], "no tensor has a name"),
+        ([("slice", "l.up.w=7")], "index 7 is out of bounds"),
+        ([("slice", "l.up.w=::0")], "is not an index or a slice"),
+        ([("to", "bf16")], "no quantised weight has a name that --to bf16 matches"),
+        ([("to", "int3")], "unknown dtype or scheme 'int3'"),
+        ([("cut", "a")], "unknown rule 'cut'"),
+        ([("repack", "l.up.w=awq")], "is not FORMAT->FORMAT"),
+        ([("repack", "l.up.w=awq->lsb")], "awq"),
+        ([("repack", "l.up.w=msb->lsb")], "tensor 'l.up.w'"),
+        (["to"], "a rule is a pair of its kind and its text"),
+        ([("to", 3)], "--to takes text, not '3'"),
+    ],
+)
+def test_rules_that_do_not_fit_leave_no_trace(rules, text, tmp_path):
+    source = plain_folder(tmp_path / "in", SOURCE)
+    with pytest.raises(sj.ShapeJitError) as caught:
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert text in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+# One step from the old folder to the new one
+
+
+def quantised(path, shards=3):
+    """A folder of several shards, with a config, and what it holds when it is decoded."""
+    fixture = scheme_fixtures.named("fp8-block-16x32")
+    path.mkdir()
+    weight, places, wanted = fixture.expected["float32"], {}, {}
+    for k in range(shards):
+        tensors = {f"{k}.{name}": x for name, x in fixture.checkpoint().items()}
+        (path / "notes").mkdir(exist_ok=True)
+        sj.save_file(tensors, path / f"model-0000{k + 1}-of-0000{shards}.safetensors")
+        places |= dict.fromkeys(tensors, f"model-0000{k + 1}-of-0000{shards}.safetensors")
+        wanted[f"{k}.{fixture.prefix}.weight"] = weight
+    (path / "notes" / "a.txt").write_text("mine")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    (path / "config.json").write_text(json.dumps({"torch_dtype": "bfloat16", **fixture.config}))
+    return path, wanted
+
+
+def check_decoded(folder, wanted):
+    found = sj.load_file(folder)
+    assert set(found) == set(wanted)
+    assert all(bits(found[name].numpy()) == bits(x) for name, x in wanted.items())
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Calls a function before and after each change that a file system sees."""
+
+    def watch(look):
+        def looking(function):
+            def call(*given, **options):
+                look()
+                made = function(*given, **options)
+                look()
+                return made
+
+            return call
+
+        for room, names in {
+            os: ("fsync", "replace", "rename", "unlink", "link", "mkdir", "rmdir"),
+            shutil: ("copy2", "rmtree"),
+            replacing: ("exchanged",),
+        }.items():
+            for name in names:
+                monkeypatch.setattr(room, name, looking(getattr(room, name)))
+
+    return watch
+
+
+def test_at_any_moment_the_destination_is_the_old_folder_or_the_new_one(tmp_path, watched):
+    source, wanted = quantised(tmp_path / "model")
+    (source / ".git").mkdir()
+    (source / ".git" / "head").write_text("x")
+    old, states = contents(source), []
+
+    def look():
+        now = contents(source)
+        if now not in states:
+            states.append(now)
+
+    watched(look)
+    sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000)
+    look()
+    assert states == [old, contents(source)]
+    check_decoded(source, wanted)
+    assert sorted(p.name for p in source.iterdir()) == [
+        ".git", "config.json", "model-00001-of-00003.safetensors",
+        "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors",
+        "model.safetensors.index.json", "notes",
+    ]  # fmt: skip
+    assert json.loads((source / "config.json").read_text()) == {"torch_dtype": "float32"}
+    index = json.loads((source / "model.safetensors.index.json").read_text())
+    assert index["metadata"] == {"total_size": sum(x.nbytes for x in wanted.values())}
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_another_checkpoint_is_replaced_and_files_beside_it_stay(tmp_path, watched):
+    source, wanted = quantised(tmp_path / "in")
+    target = plain_folder(tmp_path / "out", {"old": np.zeros(3)})
+    (target / "notes").mkdir()
+    (target / "notes" / "b.txt").write_text("yours")
+    (target / "link").symlink_to("nowhere")
+    old, states = contents(target), []
+
+    def look():
+        if contents(target) not in states:
+            states.append(contents(target))
+
+    watched(look)
+    sj.files.convert(source, target, [("to", "f32")], max_shard_size="20kB")
+    look()
+    assert states == [old, contents(target)]
+    check_decoded(target, wanted)
+    assert not (target / "model.safetensors").exists()
+    assert {p.name for p in (target / "notes").iterdir()} == {"a.txt", "b.txt"}
+    assert os.readlink(target / "link") == "nowhere"
+    sj.files.convert(target, target)  # nothing to do: the same again
+    check_decoded(target, wanted)
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize("existing", [True, False])
+def test_what_is_interrupted_leaves_the_old_folder_and_no_other(
+    fault, existing, tmp_path, monkeypatch
+):
+    source, _ = quantised(tmp_path / "in")
+    target = source if existing else tmp_path / "out"
+    old, fsync, calls = contents(source), os.fsync, []
+
+    def fail(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise fault
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(type(fault)) as caught:
+        sj.files.convert(source, target, [("to", "f32")], max_shard_size=20_000)
+    monkeypatch.undo()
+    assert getattr(caught.value, "filename", str(target)) == str(target)
+    assert contents(source) == old
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_disk_without_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
+    source, _ = quantised(tmp_path / "in")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        sj.files.convert(source, tmp_path / "out", [("to", "f32")])
+    assert caught.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, monkeypatch):
+    source, wanted = quantised(tmp_path / "in")
+    written, write = [], safetensors.write
+
+    def stop_at(count):
+        def counted(path, *given):
+            if len(written) == count:
+                raise KeyboardInterrupt
+            written.append(os.path.basename(path))
+            return write(path, *given)
+
+        written.clear()
+        monkeypatch.setattr(safetensors, "write", counted)
+
+    def convert(rules=(("to", "f32"),)):
+        sj.files.convert(source, tmp_path / "out", rules, max_shard_size=20_000, resume=True)
+
+    names = [f"model-0000{k}-of-00003.safetensors" for k in (1, 2, 3)]
+    for count, done in ((2, names[:2]), (0, [])):
+        stop_at(count)
+        with pytest.raises(KeyboardInterrupt):
+            convert()
+        assert written == done
+    (hidden,) = (p for p in tmp_path.iterdir() if p != source)
+    damaged = hidden / names[0]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    stop_at(9)
+    convert()
+    assert written == [names[0], names[2]]  # the one that was damaged, and the one not there
+    check_decoded(tmp_path / "out", wanted)
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+    assert not [p for p in (tmp_path / "out").iterdir() if p.name.startswith(".")]
+    # Another conversion does not begin with the files of this one.
+    stop_at(1)
+    with pytest.raises(KeyboardInterrupt):
+        convert()
+    stop_at(9)
+    convert([("to", "f32"), ("slice", ".*=::-1")])
+    assert len(written) == 3
+    check_decoded(tmp_path / "out", {name: x[::-1] for name, x in wanted.items()})
+
+
+KILLED = """
+import os, signal, sys
+import shapejit as sj
+calls, fsync = [], os.fsync
+def kill(descriptor):
+    calls.append(descriptor)
+    if len(calls) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    fsync(descriptor)
+os.fsync = kill
+sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_000)
+"""
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
+    source, wanted = quantised(tmp_path / "in")
+    old = contents(source)
+    code = subprocess.run([sys.executable, "-c", KILLED, source, source], check=False).returncode
+    assert code == -signal.SIGKILL
+    assert contents(source) == old
+    assert len(os.listdir(tmp_path)) == 2
+    sj.files.convert(source, source, [("to", "f32")])
+    check_decoded(source, wanted)
+    assert os.listdir(tmp_path) == ["in"]
+
+
+# Refused before anything is written
+
+
+def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
+    source, _ = quantised(tmp_path / "in")
+    target = plain_folder(tmp_path / "out", {"old": np.zeros(3)})
+    file = tmp_path / "file"
+    file.write_text("mine")
+
+    def refused(where, text, error=sj.FileFormatError):
+        before = contents(tmp_path)
+        with pytest.raises(error) as caught:
+            sj.files.convert(source, where, [("to", "f32")])
+        assert text in str(caught.value)
+        assert contents(tmp_path) == before
+
+    refused(source / "out", "must not be a folder in the source")
+    refused(tmp_path, "must not be a folder around the source")
+    refused(file, "it is not a folder")
+    refused(tmp_path / "none" / "out", "No such file or directory", OSError)
+    monkeypatch.setattr(replacing, "exchanged", lambda *_: 1 / 0)
+    monkeypatch.chdir(target)
+    refused(target, "it is, or holds, the current folder")
+    monkeypatch.chdir(tmp_path)
+
+    def unable(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(replacing, "exchanged", unable)
+    refused(target, "cannot be replaced in one step here")
+
+
+def test_two_conversions_of_one_destination(tmp_path):
+    source, _ = quantised(tmp_path / "in")
+
+    def another(_):
+        with pytest.raises(sj.FileFormatError, match="another conversion is writing it"):
+            sj.files.convert(source, tmp_path / "out")
+
+    sj.files.convert(source, tmp_path / "out", progress=another)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("config.json", "[]", "it is not a JSON object"),
+        ("config.json", "{", "it is not JSON"),
+        ("config.json", "\xff", "it is not JSON"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}', "leads out"),
+        ("model.safetensors.index.json", '{"weight_map": {"a": "/x.safetensors"}}', "relative"),
+        ("link", None, "leads out of"),
+        ("config.json", None, "leads out of"),
+    ],
+)
+def test_hostile_folders(name, text, reason, tmp_path):
+    source, _ = quantised(tmp_path / "in")
+    if text is None:
+        (source / name).unlink(missing_ok=True)
+        (source / name).symlink_to("/etc/passwd")
+    else:
+        (source / name).write_text(text, encoding="latin-1")
+    with pytest.raises(sj.FileFormatError, match=reason):
+        sj.files.convert(source, tmp_path / "out", [("cast", ".*scale.*=F16")])
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_link_in_the_place_of_the_hidden_folder(tmp_path):
+    source, _ = quantised(tmp_path / "in")
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("mine")
+    (tmp_path / ".out.shapejit").symlink_to("precious")
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        sj.files.convert(source, tmp_path / "out")
+    assert (tmp_path / "precious" / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[[rule]]\nto = 3", "--to takes text"),
+        ("[[rule]]\nto = 'bf16'\ncast = 'a=F16'", "has one key"),
+        ("[[rule]]", "has one key"),
+        ("[[rules]]\nto = 'bf16'", r"it holds tables \[\[rule\]\], not 'rules'"),
+        ("rule = 3", "it holds tables"),
+        ("rule = [3]", "has one key"),
+        ("[[rule]]\ncut = 'a'", "unknown rule 'cut'"),
+        ("[[rule]]\nreshape = '(=3'", "is not a regular expression"),
+        ("[" * 100_000, "it is not TOML"),
+        ("\xff", "it is not TOML"),
+    ],
+)
+def test_toml_that_is_no_rule(text, reason, tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(sj.FileFormatError, match=reason) as caught:
+        conversion.read_rules(path)
+    assert str(caught.value).startswith(str(path))
+
+
+# Schemes to other schemes, single files, GGUF
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "shape"),
+    [
+        ("awq:gemm", "gptq:qweight", (32, 48)),
+        ("gptq:qweight", "awq:gemm", (32, 48)),
+        ("gptq:qweight", "compressed-tensors", (32, 48)),
+        ("torch:x2", "torchao:tinygemm", (6, 10)),
+        ("mlx", "lsb", (6, 32)),
+    ],
+)
+def test_codes_are_repacked(source, target, shape, tmp_path):
+    raw = RNG.integers(0, 256, (*shape[:-1], shape[-1] // 2), np.uint8)
+    stored = sj.repack(raw, shape=shape, dtype="uint4", source="lsb", target=source)
+    folder = plain_folder(tmp_path / "in", {"q": np.ascontiguousarray(stored)})
+    found = converted(folder, tmp_path / "out", ("repack", f"q={source}->{target}"))
+    held = shape[::-1] if sj.formats[source].inputs_first else shape
+    wanted = sj.repack(stored, shape=held, dtype="uint4", source=source, target=target)
+    assert bits(found["q"].numpy()) == bits(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("awq-gemm", "int4:compressed-tensors"),
+        ("gptq-4bit-v2", "awq"),
+        ("awq-gemm", "gptq"),
+        ("int4-ct-group32", "awq"),
+        ("mxfp4-gpt-oss-down", "mxfp4:gpt-oss"),
+    ],
+)
+def test_codes_go_to_another_scheme(name, target, tmp_path):
+    """What is written is detected as that scheme, by its config, and decodes to the same."""
+    fixture = scheme_fixtures.named(name)
+    source = folder_of(tmp_path / "in", fixture)
+    found = converted(source, tmp_path / "out", ("to", target))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["torch_dtype"] == "float32"
+    groups = sj.schemes.detect(found, config)
+    assert [group.scheme for group in groups] == [target]
+    assert (groups.unclear, groups.warnings) == ([], [])
+    made = sj.schemes[target].decode(groups[0].parts, dtype="float32").numpy()
+    assert bits(made) == bits(fixture.expected["float32"])
+    conversion.prove(
+        conversion.plan(
+            file_formats.read(source), [conversion.rule("to", target)], conversion.dialect()
+        ).changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "rules", "text"),
+    [
+        ("gptq-4bit-act-order", [("to", "awq")], "act-order"),
+        ("int4-ct-group32", [("to", "mxfp4:gguf")], "a code is"),
+        ("int4-ct-asymmetric", [("to", "awq")], "only reads"),
+        ("int7-ct-ragged", [("to", "awq")], "has codes of"),
+        ("mxfp4-gpt-oss-down", [("to", "mlx")], "config.json tells the group_size of mlx"),
+        ("fp8-block-16x32", [("to", "deepseek-v4")], "scale"),
+        ("mxfp4-gpt-oss-down", [("to", "mxfp4:gguf")], "config.json cannot tell of mxfp4:gguf"),
+        ("awq-gemm", [("cast", ".*scales=F32"), ("to", "bf16")], "was changed, or left out, by"),
+        ("awq-gemm", [("exclude", ".*qzeros"), ("to", "bf16")], "was changed, or left out, by"),
+    ],
+)
+def test_weights_that_cannot_be_decoded_or_stored_so_are_named(name, rules, text, tmp_path):
+    fixture = scheme_fixtures.named(name)
+    source = folder_of(tmp_path / "in", fixture)
+    with pytest.raises(sj.ShapeJitError) as caught:
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert text in str(caught.value)
+    assert fixture.prefix in str(caught.value) or "config.json" in text
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_what_is_unclear_is_refused_unless_it_is_left_out(tmp_path):
+    tensors = {**scheme_fixtures.named("fp8-channel-f32").checkpoint()}
+    tensors["lone.weight_scale"] = np.ones((4, 1), np.float32)
+    source = plain_folder(tmp_path / "in", tensors)
+    with pytest.raises(sj.FormatError, match=r"lone.weight_scale: belongs to no codes \(--to bf16"):
+        sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
+    sj.files.convert(source, tmp_path / "out", [("exclude", "lone.*"), ("to", "bf16")])
+    assert len(sj.load_file(tmp_path / "out")) == 1
+
+
+def test_some_weights_are_decoded_and_the_config_lists_them(tmp_path):
+    source, wanted = quantised(tmp_path / "in")
+    sj.files.convert(
+        source, tmp_path / "out", [("to", r"1\..*=f32"), ("rename", r"s/1\.(.*)/b.\1/")]
+    )
+    found = sj.load_file(tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    groups = sj.schemes.detect(found, config)
+    assert {group.prefix[0] for group in groups} == {"0", "2"}
+    (name,) = (name for name in wanted if name.startswith("1."))
+    assert bits(found[f"b.{name[2:]}"].numpy()) == bits(wanted[name])
+    (listed,) = config["quantization_config"]["modules_to_not_convert"]
+    assert f"{listed}.weight" == f"b.{name[2:]}"
+    (source / "hf_quant_config.json").write_text("{}")
+    with pytest.raises(sj.FormatError, match=r"hf_quant_config\.json cannot tell of some weights"):
+        sj.files.convert(source, tmp_path / "out", [("to", r"1\..*=f32")])
+    sj.files.convert(source, tmp_path / "out", [("to", "f32")])
+    check_decoded(tmp_path / "out", wanted)
+    assert not (tmp_path / "out" / "hf_quant_config.json").exists()
+
+
+def test_a_file_that_is_published_alone(tmp_path):
+    """ComfyUI tells of its weights in the file's metadata, which follow."""
+    fixture = scheme_fixtures.named("fp8-tensor-comfyui")
+    layers = json.dumps({"layers": {fixture.prefix: {"format": "float8_e4m3fn"}}})
+    metadata = {"_quantization_metadata": layers, "by": "me"}
+    sj.save_file(fixture.checkpoint(), tmp_path / "a.safetensors", metadata=metadata)
+    sj.files.convert(tmp_path / "a.safetensors", tmp_path / "b.safetensors", [("to", "bf16")])
+    found = safetensors.read(tmp_path / "b.safetensors")
+    assert found.metadata == {"by": "me"}
+    assert list(found.tensors) == [f"{fixture.prefix}.weight"]
+
+
+def test_gguf_is_decoded(tmp_path):
+    raw = RNG.integers(0, 256, (6, 1024 // 256 * 144), np.uint8)
+    raw.reshape(6, 4, 144)[..., :4] = np.array([1, 2], np.float16).view(np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    kind = gguf.GGMLQuantizationType.Q4_K
+    writer.add_tensor("blk.0.ffn_up.weight", raw, raw_dtype=kind)
+    writer.add_tensor("norm.weight", np.ones(3, np.float32))
+    for step in ("header", "kv_data", "tensors"):
+        getattr(writer, f"write_{step}_to_file")()
+    writer.close()
+    sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", [("to", "f32")])
+    found = sj.load_file(tmp_path / "b.safetensors")
+    wanted = gguf.quants.dequantize(raw, kind)
+    assert bits(found["blk.0.ffn_up.weight"].numpy()) == bits(wanted)
+    assert found["norm.weight"].numpy().tolist() == [1, 1, 1]
+
+
+# The command line
+
+
+def run(capsys, *words, code=0):
+    assert main([str(word) for word in words]) == code
+    return capsys.readouterr()
+
+
+def test_the_command_line(tmp_path, capsys):
+    source, wanted = quantised(tmp_path / "in")
+    (tmp_path / "rules.toml").write_text("[[rule]]\nto = 'f32'\n[[rule]]\nrename = 's/(.*)/x.\\1/'")
+    words = ("convert", source, tmp_path / "out", "--rules", tmp_path / "rules.toml")
+    out = run(capsys, *words, "--dry-run").out.splitlines()
+    assert out[0].split() == ["name", "scheme", "before", "after", "way", "bytes"]
+    shape = wanted[next(iter(wanted))].shape
+    assert out[1].startswith("x.#.")
+    for word in (" x 3 ", "fp8:block", f"float8_e4m3fn {shape} + ", f"float32 {shape}", "copy"):
+        assert word in out[1]
+    nbytes = sum(x.nbytes for x in wanted.values())
+    assert out[2:] == [f"3 tensors, {nbytes} bytes"]
+    (group,) = json.loads(run(capsys, *words, "--dry-run", "--json").out)["groups"]
+    assert (group["scheme"], group["count"], group["way"], group["nbytes"]) == (
+        "fp8:block", 3, "copy", nbytes,
+    )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+    assert run(capsys, *words, "--quiet", "--max-shard-size=20KB") == ("", "")
+    check_decoded(tmp_path / "out", {f"x.{name}": x for name, x in wanted.items()})
+    assert len(list((tmp_path / "out").glob("*.safetensors"))) == 3
+    found = run(capsys, *words, "--json", "--rename", "s/x.(.*)/\\1/").out
+    assert json.loads(found)["bytes_written"] == nbytes
+    check_decoded(tmp_path / "out", wanted)
+    assert "20 parsecs" in run(capsys, *words, "--max-shard-size=20 parsecs", code=2).err
+
+
+@pytest.mark.parametrize(
+    "rule", [("permute", ".*qweight=1,0"), ("to", "bf16"), ("to", "gptq")], ids=" ".join
+)
+def test_a_proof_that_fails_stops_before_anything_is_written(rule, tmp_path, monkeypatch):
+    source = folder_of(tmp_path / "in", scheme_fixtures.named("awq-gemm"))
+    sj.files.convert(source, tmp_path / "right", [rule])
+    for name in ("array_equal", "same_numbers"):
+        monkeypatch.setattr(proof, name, lambda x, y: False)
+    with pytest.raises(sj.FormatError, match="the proof failed"):
+        sj.files.convert(source, tmp_path / "out", [rule])
+    assert sorted(os.listdir(tmp_path)) == ["in", "right"]
+    sj.files.convert(source, tmp_path / "out", [rule], proof=False)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, shapejit as sj
+sj.cast(np.zeros(9, np.float32), "bfloat16")
+small, large, out = sys.argv[1:]
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+sj.files.convert(small, out, [("to", "bf16")])
+before = peak()
+sj.files.convert(large, out, [("to", "bf16")])
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_weights(tmp_path):
+    """A weight of 192 MiB, of which the file is a hole, in less than a quarter of that."""
+    for name, rows in (("small", 256), ("large", 3 * 2**14)):
+        (tmp_path / name).mkdir()
+        ends = rows * 4096, rows * 4100
+        entries = {
+            "w.weight": {"dtype": "F8_E4M3", "shape": [rows, 4096], "data_offsets": [0, ends[0]]},
+            "w.weight_scale": {"dtype": "F32", "shape": [rows, 1], "data_offsets": ends},
+        }
+        header = json.dumps(entries).encode()
+        with open(tmp_path / name / "model.safetensors", "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + ends[1])
+    command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 48
+
+
+JUNK = (None, True, -1, 0, 2**70, 1.5, "", "x", [], [1], {}, {"a": 1}, [128, 128], "fp8")
+TARGETS = ("bf16", "f32", "awq", "gptq", "mlx", "int4:compressed-tensors", "fp8:block")
+
+
+def mutated(value, random):
+    """A JSON value, some of its parts replaced by others."""
+    if random.random() < 0.15:
+        return random.choice(JUNK)
+    if isinstance(value, dict):
+        kept = (key if random.random() < 0.95 else "other" for key in value)
+        return {key: mutated(x, random) for key, x in zip(kept, value.values(), strict=True)}
+    return [mutated(x, random) for x in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
+    """With an error of ours, and without debris; shapejit's proof of the result never fails."""
+    random, source, faults = Random(seed), tmp_path / "in", []
+    for _ in range(40):
+        fixture = random.choice(FIXTURES)
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        tensors = fixture.checkpoint()
+        name = random.choice(list(tensors))
+        action = random.choice(("keep", "drop", "flatten"))
+        if action != "keep":
+            x = tensors.pop(name)
+            tensors |= {name: np.ascontiguousarray(x).reshape(-1)} if action == "flatten" else {}
+        path = source / "model.safetensors"
+        sj.save_file(tensors, path)
+        config = {"torch_dtype": "bfloat16", **fixture.config}
+        (source / "config.json").write_text(json.dumps(mutated(config, random)))
+        if random.random() < 0.3:
+            raw = bytearray(path.read_bytes())
+            raw[random.randrange(min(len(raw), 600))] = random.randrange(256)
+            path.write_bytes(raw)
+        try:
+            sj.files.convert(source, tmp_path / "out", [("to", random.choice(TARGETS))])
+        except (sj.ShapeJitError, OSError) as fault:
+            faults.append(str(fault))
+        assert set(os.listdir(tmp_path)) <= {"in", "out"}
+    assert 0 < len(faults) < 40
+    assert not [text for text in faults if "the proof failed" in text]
