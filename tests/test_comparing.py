@@ -237,3 +237,25 @@ def test_warnings_are_told(tmp_path, capsys):
     code, done = run(capsys, *[tmp_path / "a.safetensors"] * 2)
     assert code == 0
     assert f"A: warning: {fixture.prefix}.q" in done.out
+
+
+def test_rules_are_applied_to_the_first(tmp_path, capsys):
+    """What `convert` wrote equals its source after the same rules, decoded or as it was."""
+    fc = sj.schemes["fp8:channel"].encode(np.arange(-16, 16, dtype=np.float32).reshape(4, 8))
+    tensors = {f"model.fc.{part}": t for part, t in fc.items()} | {"model.norm": X}
+    sj.save_file(tensors, tmp_path / "a.safetensors")
+    for number, rules in enumerate([[("rename", r"s/model\.(.*)/\1/")], [("to", "f32")]]):
+        file = tmp_path / f"{number}.toml"
+        lines = (f"[[rule]]\n{name} = '{text}'\n" for name, text in rules)
+        file.write_text("".join(lines))
+        made = tmp_path / f"{number}.safetensors"
+        sj.files.convert(tmp_path / "a.safetensors", made, rules)
+        code, said = run(capsys, tmp_path / "a.safetensors", made, "--rules", file)
+        assert (code, said.out) == (0, "none of 2 weights differ\n")
+    code, said = run(capsys, tmp_path / "a.safetensors", tmp_path / "0.safetensors")
+    assert code == 1
+    assert "only in A" in said.out
+    file.write_text("[[rule]]\nto = 'F7'\n")
+    code, said = run(capsys, tmp_path / "a.safetensors", made, "--rules", file)
+    assert code == 2
+    assert "F7" in said.err

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
+from typing import Any
 
+from .. import conversion
 from ..comparing import Weights, differences
 from ..errors import escaped
 from ..files import file_formats
 from ..files.configuration import configuration
 from .command import DONE, FAILED, Command
+from .convert import SPEC_OPTIONS
 from .output import print_json
 
 
@@ -21,6 +25,13 @@ def _options(parser: ArgumentParser) -> None:
     )
     for name in ("a", "b"):
         parser.add_argument(name, metavar=name.upper(), help="a file, or a folder of shards")
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="rules of `shapejit convert` in a TOML file, applied to A before",
+    )
     parser.add_argument(
         "--tolerance",
         type=_tolerance,
@@ -39,13 +50,19 @@ def _tolerance(text: str) -> float:
     return value
 
 
-def _weights(path: str) -> Weights:
+def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weights:
+    """The weights of a checkpoint, after the rules in these files."""
     found = file_formats.read(path)
-    return Weights(found.typed, configuration(found))
+    if not rules:
+        return Weights(found.typed, configuration(found))
+    given = [rule for file in rules for rule in conversion.read_rules(file)]
+    plan = conversion.plan(found, given, conversion.dialect(**spec))
+    return Weights(plan.results, plan.config)
 
 
 def _run(args: Namespace) -> int:
-    a, b = _weights(args.a), _weights(args.b)
+    spec = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
+    a, b = _weights(args.a, args.rules, spec), _weights(args.b, (), {})
     found = []
     for each in differences(a, b, args.tolerance):
         found.append(asdict(each))
@@ -63,4 +80,4 @@ def _run(args: Namespace) -> int:
     return FAILED if found else DONE
 
 
-COMMAND = Command("verify", "compare two checkpoints bit for bit", _run, _options)
+COMMAND = Command("verify", "compare two checkpoints bit for bit", _run, _options, rules=True)

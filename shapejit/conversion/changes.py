@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
+from typing import NamedTuple
 
 from ..casts import cast
 from ..dtypes import DType, dtype
+from ..files.checkpoint import FileType
 from ..files.pieces import Scratch, pieces, whole_elements
 from ..files.stored import Extent, Stored
 from ..files.writing import New
@@ -19,7 +21,7 @@ from ..programs.trace import traced
 from ..tensor import Bytes, Tensor
 from .sources import Source
 
-__all__ = ["Change", "announced"]
+__all__ = ["Change", "Result", "Results", "announced"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +121,45 @@ class Change:
         """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
         first, *rest = self.stages
         return self._converted(_later(tensor.with_layout(first), rest))
+
+
+class Result(NamedTuple):
+    """A tensor of the destination, made when its data are asked for.
+
+    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that the
+    source's file gives a tensor that stays as it is.
+    """
+
+    change: Change
+    tensor_type: FileType | None
+
+    @property
+    def dtype(self) -> DType:
+        """What the elements are."""
+        return self.change.dtype
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor, in memory."""
+        return self.change.tensor()
+
+
+class Results(Mapping[str, Result]):
+    """The tensors of a destination by name; `types` are those of the source's file."""
+
+    def __init__(self, changes: Mapping[str, Change], types: Mapping[str, str]) -> None:
+        self._changes, self._types = changes, types
+
+    def __getitem__(self, name: str) -> Result:
+        change = self._changes[name]
+        kind = self._types.get(change.stored.name) if change.stored is not None else None
+        return Result(change, None if kind is None else FileType(kind))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        return len(self._changes)
 
 
 def announced(changes: Iterable[Change]) -> list[New]:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import FileFormatError, FormatError
+from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import configuration, json_file
 from ..files.paths import inside
 from ..files.stored import OpenFile
-from ..quantization.declaring import KEYS, NESTED, declaration, left_out, without
+from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
 from .sources import Decoded, PartOf
 from .tensors import Tensors
@@ -23,7 +24,6 @@ __all__ = ["CONFIG", "QUANTISED", "Config", "config_of", "rewritten"]
 CONFIG = "config.json"
 QUANTISED = "hf_quant_config.json"  # nvidia-modelopt's, beside config.json
 
-_MOST = 100_000_000  # bytes, as of a safetensors header
 _DTYPE = ("torch_dtype", "dtype")
 _COMFY = "_quantization_metadata"
 _PLAIN = ("bfloat16", "float16", "float32")
@@ -52,37 +52,22 @@ def folder_of(checkpoint: Checkpoint) -> str | None:
 
 def config_of(checkpoint: Checkpoint) -> Config:
     """What is said of the weights: by config.json in the folder, or by a file's metadata."""
-    folder = folder_of(checkpoint)
+    facts, folder = configuration(checkpoint), folder_of(checkpoint)
     if folder is None:
-        return Config(None, checkpoint.metadata or {})
-    raw, text = _read(folder, CONFIG)
-    facts = dict(text or {})
-    for name in NESTED:
-        room = facts.get(name)
-        if not any(key in facts for key in KEYS) and isinstance(room, dict):
-            facts |= {key: room[key] for key in KEYS if key in room}
-    quantised, beside = _read(folder, QUANTISED)
-    if not any(key in facts for key in KEYS):
-        facts |= beside or {}
-    return Config(text, facts, raw, None if beside is None else quantised)
+        return Config(None, facts)
+    raw, quantised = _raw(folder, CONFIG), _raw(folder, QUANTISED)
+    return Config(None if raw is None else json.loads(raw), facts, raw or "", quantised)
 
 
-def _read(folder: str, name: str) -> tuple[str, dict[str, Any] | None]:
-    """A file of a folder and the JSON object in it, if there is one."""
+def _raw(folder: str, name: str) -> str | None:
+    """A file of a folder with a JSON object, as it is written, if there is one."""
     path = os.path.join(folder, name)
     if not os.path.lexists(path):
-        return "", None
-    file = OpenFile(inside(folder, name, None))
-    if file.size > _MOST:
-        raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MOST}")
-    try:
-        raw = file.bytes(0, file.size).decode()
-        found = json.loads(raw)
-    except (ValueError, RecursionError) as fault:
-        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
-    if not isinstance(found, dict):
-        raise FileFormatError(path, None, "it is not a JSON object")
-    return raw, found
+        return None
+    found = inside(folder, name, None)
+    json_file(found)
+    file = OpenFile(found)
+    return file.bytes(0, file.size).decode()
 
 
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
 from ..files.writing import Progress
-from .changes import Change, announced
-from .configs import config_of, folder_of, without_comfy
+from .changes import Change, Results, announced
+from .configs import config_of, folder_of, rewritten, without_comfy
 from .folders import Settings, write_folder
 from .rules import RULES
 from .specifications import Dialect
@@ -50,6 +51,17 @@ class Conversion:
     def changes(self) -> tuple[Change, ...]:
         """The tensors of the destination."""
         return tuple(self.tensors.changes.values())
+
+    @property
+    def results(self) -> Results:
+        """The tensors of the destination, without writing them."""
+        return Results(self.tensors.changes, self.checkpoint.types)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What tells of the weights of the destination, as `schemes.detect` takes it."""
+        config = config_of(self.checkpoint)
+        return rewritten(replace(config, text=config.facts, quantised=None), self.tensors)
 
     @property
     def nbytes(self) -> int:

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ..errors import FileFormatError
+from ..quantization.declaring import KEYS, NESTED
 from .checkpoint import Checkpoint
 from .paths import inside
 from .stored import OpenFile
@@ -14,8 +15,6 @@ from .stored import OpenFile
 __all__ = ["configuration", "json_file"]
 
 _FILES = ("hf_quant_config.json", "config.json")  # the keys of the last one win
-_KEYS = ("quantization_config", "compression_config", "quantization")
-_NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 _COMFY = "_quantization_metadata"
 _MAX_BYTES = 100_000_000  # as of a safetensors header
 
@@ -34,10 +33,10 @@ def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     for name in _FILES:
         if os.path.exists(os.path.join(folder, name)):
             found |= json_file(inside(folder, name, None))
-    for name in _NESTED:
+    for name in NESTED:
         room = found.get(name)
-        if isinstance(room, dict) and found.keys().isdisjoint(_KEYS):
-            found |= {key: room[key] for key in _KEYS if key in room}
+        if isinstance(room, dict) and found.keys().isdisjoint(KEYS):
+            found |= {key: room[key] for key in KEYS if key in room}
     return found
 
 
