@@ -35,7 +35,7 @@ def view(shape, bits, *views):
         (view((BIG, BIG), 32, ("narrow", 1, 0, 512, 2)), Strategy.PICK, 4),
         (view((BIG, BIG), 32, ("narrow", 1, 0, 200, 5)), Strategy.GATHER, 4),
         (view((BIG, BIG, 3), 8, ("flip", (2,))), Strategy.TURN, 3),
-        (view((BIG, BIG, 4), 32, ("flip", (2,))), Strategy.PICK, 4),
+        (view((BIG, BIG, 4), 32, ("flip", (2,))), Strategy.TURN, 16),
         (view((BIG, BIG, 3), 32, ("flip", (2,))), Strategy.TURN, 12),
         (view((BIG, 1), 32, ("broadcast_to", (BIG, BIG))), Strategy.TILES, 4),
         (view((BIG, BIG), 32, ("permute", (1, 0))), Strategy.TILES, 4),

@@ -90,6 +90,8 @@ class _Program:
         planes, found = group.planes(form.codes), zero_points(group)
         if planes is None or len(planes) > 1 or form.codes.table or form.offset:
             return False
+        if planes[0].permuted(self.order).contiguous:
+            return False  # nothing is to be transposed
         kind, known = group.kind(form.codes), group.known
         blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
