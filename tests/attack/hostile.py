@@ -60,8 +60,8 @@ def shapes(random):
         for y in made if isinstance(made, list) else [made]:
             assert y.size == k.codes.size
             assert all(type(n) is int for n in y.shape), f"{name} gives the shape {y.shape}"
-            if y.ndim > 64:  # a Tensor, of more dims than codes can have
-                y = sj.reshape(y, -1)
+            if y.ndim > 64 or (type(y) is sj.Tensor and y.size == 0):
+                y = sj.reshape(y, -1)  # codes, in an ndarray, may not have so many dims, or so long
             check_same(y, x, kind, k.codes.reshape(y.shape))
     k.memory.check_unchanged()
 
