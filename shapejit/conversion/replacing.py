@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..files.paths import Path
+from ..files.temporary import sync_folder
 
 __all__ = ["exchanged", "replaced_folder"]
 
@@ -57,7 +58,7 @@ def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterato
             else:
                 os.rename(work, target)
             whole = True
-            _sync_folder(parent)
+            sync_folder(parent)
         except OSError as fault:
             if fault.filename is not None and not str(fault.filename).startswith(work):
                 raise
@@ -151,13 +152,4 @@ def _sync(work: str) -> None:
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
 from ..files.pieces import Scratch
 from ..files.stored import Stored
@@ -78,7 +76,7 @@ class Weights:
 
 def weights(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Weights:
     """The quantised weights, found in the whole checkpoint with its config.json."""
-    found = detect(_Typed(checkpoint), config)
+    found = detect(checkpoint.typed, config)
     made = tuple(_weight(checkpoint, each) for each in found)
     return Weights(made, tuple(found.unclear), tuple(found.warnings))
 
@@ -90,41 +88,6 @@ def _weight(checkpoint: Checkpoint, found: Found) -> Weight:
         part: next(key for key, t in found.parts.items() if t is tensor)
         for part, tensor in group.tensors.items()
     }
-    stored = {part: checkpoint.stored(_name(checkpoint, found, key)) for part, key in keys.items()}
-    codes = codes_key(row, found.parts)
-    return Weight(
-        found.scheme, group, stored, keys, found.parts.settings, _name(checkpoint, found, codes)
-    )
-
-
-def _name(checkpoint: Checkpoint, found: Found, key: str) -> str:
-    """The name of a part; a GGUF file has names without a key."""
-    name = f"{found.prefix}.{key}" if found.prefix else key
-    for known in (name, found.prefix):
-        if known in checkpoint.members:
-            return known
-    raise FormatError(f"{found.prefix}: no tensor is called {name}")
-
-
-class _Typed(Mapping[str, Any]):
-    """The tensors of a checkpoint as `detect` takes them: with their types in a GGUF file."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-
-    def __getitem__(self, name: str) -> Any:
-        tensor, kind = self._checkpoint.tensors[name], self._checkpoint.types.get(name)
-        if kind is None:
-            return tensor
-        return SimpleNamespace(
-            data=tensor, dtype=tensor.dtype, tensor_type=SimpleNamespace(name=kind)
-        )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._checkpoint.members)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._checkpoint.members
-
-    def __len__(self) -> int:
-        return len(self._checkpoint.members)
+    names, codes = found.parts.names, codes_key(row, found.parts)
+    stored = {part: checkpoint.stored(names[key]) for part, key in keys.items()}
+    return Weight(found.scheme, group, stored, keys, found.parts.settings, names[codes])

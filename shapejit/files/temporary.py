@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from ..errors import FileFormatError
 from .paths import Path, file_name
 
-__all__ = ["replacing"]
+__all__ = ["replacing", "sync_folder"]
 
 _NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
 
@@ -52,7 +52,7 @@ def replacing(path: Path) -> Iterator[int]:
             raise
         # The user knows the destination, not the temporary file.
         raise OSError(fault.errno, fault.strerror, name) from fault
-    _sync_folder(os.path.dirname(target))
+    sync_folder(os.path.dirname(target))
 
 
 @contextmanager
@@ -121,8 +121,8 @@ def _mode_of(target: str, path: str) -> int | None:
     return stat.S_IMODE(mode)
 
 
-def _sync_folder(folder: str) -> None:
-    """Make the rename last; the new file is in place already, so a failure is no error."""
+def sync_folder(folder: str) -> None:
+    """Make a rename in a folder last; what is new is in place already: a failure is no error."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

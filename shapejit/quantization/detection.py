@@ -12,6 +12,7 @@ from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
+from .naming import codes_key, weight_name
 from .parts import Found, Parts
 from .rows import ROWS
 from .settings import group_of
@@ -119,16 +120,8 @@ def _found(fit: _Fit, tensors: Mapping[str, Any]) -> Found:
     first = next(iter(fit.names))
     prefix = fit.names[first].removesuffix(first).removesuffix(".")
     parts = {key: asarray(_data(tensors[name])) for key, name in fit.names.items()}
-    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, _weight(fit)))
-
-
-def _weight(fit: _Fit) -> str:
-    """The name of the weight where it is not quantised, as `x` of `x_blocks`, `p.weight` of any."""
-    key, name = next(iter(fit.names.items()))
-    if fit.row.file_type is not None:
-        return name
-    alias = next(n for n in fit.form.part(fit.form.codes.part).name.split("|") if key.endswith(n))
-    return name.removesuffix(key) + (key.removesuffix(alias).rstrip("_") or "weight")
+    weight = weight_name(fit.row, fit.names[codes_key(fit.row, fit.names)])
+    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight))
 
 
 def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fit]:
