@@ -49,7 +49,7 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    ours = nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype)
+    ours = not (nbytes < planner.NUMPYS_OWN_BELOW or _long_runs(x) or is_numpys(x.dtype))
     kernels = headers(1) if ours else None
     if kernels is not None and nbytes <= planner.SMALL_BELOW:
         kernels.copy_whole(x, target)
@@ -65,6 +65,13 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
             return
     # Assignment is np.copyto without its 100 ns of dispatch.
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
+
+
+def _long_runs(x: NDArray[Any]) -> bool:
+    """Whether a plan would be NumPy's copy, seen without one."""
+    if x.nbytes >= planner.NUMPYS_RUNS_BELOW or x.strides[-1:] != (x.itemsize,):
+        return False
+    return int(x.shape[-1]) * x.itemsize >= planner.NUMPYS_RUN
 
 
 def _plan_of(x: NDArray[Any]) -> Plan | None:

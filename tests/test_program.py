@@ -519,12 +519,12 @@ CASES = [
 @pytest.mark.parametrize(("fn", "copies"), CASES, ids=range(len(CASES)))
 def test_copies(fn, copies, monkeypatch):
     """As many as `steps` say, and as many as are run."""
-    program = sj.plan((8, 128, 256), "float32", fn)
+    program = sj.plan((8, 128, 256), "float64", fn)
     assert len(program.steps) == copies
     runs = []
     real = engine.run
     monkeypatch.setattr(engine, "run", lambda *a, **k: (runs.append(a), real(*a, **k)))
-    x = values((8, 128, 256), "float32")
+    x = values((8, 128, 256), "float64")
     with loops.used("serial"):
         made = program(x)
         assert len(runs) == copies

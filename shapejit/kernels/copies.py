@@ -19,6 +19,8 @@ from .memory import copy, move, move_line, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
+CALLED = 4 * LINE
+
 
 @kernel
 def stream(target: int, source: int, nbytes: int) -> None:
@@ -94,10 +96,12 @@ def rows(
         s, t = seek(loops, at, low)
         if stage == 0 or nbytes > PAGE:
             for _ in range(low, high):
-                if stage == 0:
-                    small_row(target + t, source + s, nbytes, width)
-                else:
+                if stage != 0:
                     stream(target + t, source + s, nbytes)
+                elif nbytes > CALLED:
+                    copy(target + t, source + s, nbytes)
+                else:
+                    small_row(target + t, source + s, nbytes, width)
                 s, t = step(loops, at, s, t)
         else:
             target += t

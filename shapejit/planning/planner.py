@@ -27,6 +27,8 @@ NUMPY_BELOW = 17 * 1024  # elements, or 16-byte pieces of runs
 SMALL_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
 FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
+NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
+NUMPYS_RUNS_BELOW = 1536 * 1024
 NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
 STREAM_FROM = 8 * 1024 * 1024
@@ -167,7 +169,8 @@ def _shuffled(
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
     """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
     by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
-    if loops and itemsize and total < NUMPY_BELOW * min(width, PIECE):
+    below = NUMPYS_RUNS_BELOW if width >= NUMPYS_RUN else NUMPY_BELOW * min(width, PIECE)
+    if loops and itemsize and total < below:
         return by_numpy
     tile = tile_of(loops, width)
     if total >= BOXES_FROM and pays(tile, loops, width):

@@ -201,7 +201,7 @@ class Strategy(Enum):
     """Which loop moves the bytes."""
 
     NOTHING = Row("nothing: there are no elements")
-    NUMPY = Row("NumPy's copy: too small for a compiled call to pay")
+    NUMPY = Row("NumPy's copy: a compiled call would not pay")
     SMALL = Row("small: whole tensors, each by one thread")
     ONE_RUN = Row(
         "one run: the elements lie side by side",
