@@ -226,12 +226,14 @@ class _Loops:
         codes = vector.unshifted(codes, made.source, self.shift)
         if not made.arithmetic:
             value = vector.resized(codes, made)
+        elif vector.takes_words(made):
+            value = vector.words_of(codes, made.source)
         else:
             value = vector.decoded(codes, made)
             if made.scales:
                 scale, zero = (*operands, None)[:2]
                 value = vector.scaled(value, made, scale, zero)
-            value = vector.encoded(value, made)
+            value = vector.encoded(value, made, codes)
         self._store(value, at(self.target, made.target.nbytes))
 
     def _store(self, value: Any, place: Any) -> None:

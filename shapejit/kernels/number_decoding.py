@@ -8,15 +8,15 @@ from llvmlite import ir
 
 from . import llvm
 from .memory import FEATURES, VECTOR
+from .number_words import Words
 from .numbers import Conversion, Number
 from .plain_conversions import bits_of
-from .vector_steps import Steps
 
 HALVES = "f16c" in FEATURES  # float16 is widened and rounded by instructions
 PERMUTED = 16  # float32 in a vector of AVX-512, whose elements one instruction looks up
 
 
-class Decoding(Steps):
+class Decoding(Words):
     """Steps from codes to floats, or to other integers."""
 
     def unshifted(self, codes: Any, number: Number, shift: Any) -> Any:
@@ -93,6 +93,9 @@ class Decoding(Steps):
         wide = self.widened(codes, 32)
         if number.bits <= 4 and self.lanes % PERMUTED == 0 and VECTOR == 64:
             return self._permuted(wide, bits_of(number))
+        if self.looks_up(number):
+            words = self.widened(self.words_of(codes, number), 32)
+            return builder.bitcast(builder.shl(words, self.whole(16, 32)), self.floats(32))
         if number.kind == "table":
             return self._looked_up(wide, number.table)
         exponent, mantissa, bias = number.exponent, number.mantissa, number.bias

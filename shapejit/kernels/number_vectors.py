@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from .memory import FEATURES, VECTOR
 from .number_decoding import HALVES, Decoding
+from .number_words import WORD
 from .numbers import Conversion, Number
 
 # Two vectors of float32 are rounded to one of bfloat16 by an instruction.
@@ -39,13 +40,16 @@ class Vector(Decoding):
             value = builder.fadd(value, zero)
         return value
 
-    def encoded(self, value: Any, made: Conversion) -> Any:
-        """The codes of values."""
+    def encoded(self, value: Any, made: Conversion, codes: Any) -> Any:
+        """The codes of values, which had other `codes` before."""
         builder, number = self.builder, made.target
         if number.kind == "bool":
             nonzero = builder.fcmp_unordered("!=", value, self.real(0.0, made.arithmetic))
             return builder.zext(nonzero, self.ints(8))
         if number.kind in ("int", "uint"):
+            if made.arithmetic == 32 and self.narrows(number):
+                words = self._words(builder.bitcast(value, self.ints(32)), made, codes)
+                return self.whole_words(*words, number)
             return self._clamped(value, made.arithmetic, number)
         if number.bits == 64:
             if made.arithmetic == 32:
@@ -61,6 +65,11 @@ class Vector(Decoding):
             return bits
         if number.special == "unsigned":
             codes = self._power_of_two(bits, made)
+        elif self.narrows(number):
+            _, words = self._words(bits, made, codes)
+            signs = builder.lshr(words, self.whole(8, 16))
+            nearest = self.nearest_words(words, number)
+            codes = self._finished(nearest, self.lost(words), signs, made)
         elif number.exponent == 8:
             codes = self._cut(value, bits, made)
         elif HALVES and number.bits == 16:
@@ -72,6 +81,12 @@ class Vector(Decoding):
         else:
             codes = self._rounded(value, bits, made)
         return self.narrowed(codes, 8 * number.nbytes)
+
+    def _words(self, bits: Any, made: Conversion, codes: Any) -> tuple[Any, Any]:
+        """The words of float32 values, cut and rounded to odd: their codes if these are words."""
+        if made.source[:4] == WORD and made.step == "cast":
+            return codes, codes
+        return self.cut_words(bits)
 
     def _to_odd_24(self, value: Any) -> Any:
         """float64 as float32, rounded to odd: a later rounding is the only one."""
@@ -164,25 +179,32 @@ class Vector(Decoding):
         least = builder.sub(builder.bitcast(least, self.ints(32)), bottom)
         small = builder.icmp_signed("<", magnitude, self.whole((128 - bias) << 23, 32))
         codes = builder.select(small, least, codes)
+        return self._finished(codes, lost, builder.lshr(bits, self.whole(24, 32)), made)
+
+    def _finished(self, codes: Any, lost: Any, signs: Any, made: Conversion) -> Any:
+        """Rounded codes with what is too large, NaN, and signs: bit 7 of `signs`."""
+        builder, number, bits = self.builder, made.target, codes.type.element.width
         most = number.infinity if number.special == "ieee" else number.largest + 1
-        over = builder.icmp_signed(">=", codes, self.whole(most, 32))
-        codes = builder.select(over, self.whole(number.beyond(made.saturate), 32), codes)
-        top = number.exponent + mantissa
-        sign = builder.lshr(builder.and_(bits, self.whole(1 << 31, 32)), self.whole(31 - top, 32))
+        over = builder.icmp_signed(">=", codes, self.whole(most, bits))
+        codes = builder.select(over, self.whole(number.beyond(made.saturate), bits), codes)
+        top = number.exponent + number.mantissa
+        sign = builder.and_(
+            builder.lshr(signs, self.whole(7 - top, bits)), self.whole(1 << top, bits)
+        )
         if number.special == "finite":
             # As in ml_dtypes: NaN is zero with its sign turned around.
             sign = builder.xor(
-                sign, builder.shl(builder.zext(lost, self.ints(32)), self.whole(top, 32))
+                sign, builder.shl(builder.zext(lost, self.ints(bits)), self.whole(top, bits))
             )
-            return builder.or_(builder.select(lost, self.whole(0, 32), codes), sign)
+            return builder.or_(builder.select(lost, self.whole(0, bits), codes), sign)
         if number.special == "fnuz":
-            plain = builder.icmp_signed("==", codes, self.whole(0, 32))
+            plain = builder.icmp_signed("==", codes, self.whole(0, bits))
             signed = builder.select(plain, codes, builder.or_(codes, sign))
             if not made.saturate:
-                over = builder.icmp_signed("==", codes, self.whole(1 << top, 32))
+                over = builder.icmp_signed("==", codes, self.whole(1 << top, bits))
                 signed = builder.select(over, codes, signed)
-            return builder.select(lost, self.whole(1 << top, 32), signed)
-        return builder.or_(builder.select(lost, self.whole(number.nan, 32), codes), sign)
+            return builder.select(lost, self.whole(1 << top, bits), signed)
+        return builder.or_(builder.select(lost, self.whole(number.nan, bits), codes), sign)
 
     def _power_of_two(self, bits: Any, made: Conversion) -> Any:
         """Codes of powers of two; what is negative is NaN, zero the least one or NaN."""

@@ -123,14 +123,16 @@ def decoded(codes: NDArray[Any], number: Number) -> Any:
 
 
 def bits_of(number: Number) -> tuple[int, ...]:
-    """The float32 of every code of a float of 16 bits or fewer, as bits."""
+    """The float32 of every code of 16 bits or fewer, as bits."""
     return tuple(_values(number).astype(np.float32).view(np.uint32).tolist())
 
 
 @cache
 def _values(number: Number) -> Any:
-    """The value of every code of a float of 16 bits or fewer."""
+    """The value of every code of 16 bits or fewer."""
     codes = np.arange(1 << number.bits)
+    if number.kind in ("int", "uint"):
+        return np.where(codes > number.range[1], codes - (1 << number.bits), codes)
     if number.kind == "table":
         return np.array(number.table, np.float32).astype(np.float64)
     top = number.exponent + number.mantissa

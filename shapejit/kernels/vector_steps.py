@@ -80,16 +80,16 @@ class Steps:
             function = ir.Function(module, ir.FunctionType(kind, [kind]), full)
         return self.builder.call(function, [value])
 
-    def parts(self, value: Any) -> list[Any]:
-        """A vector as vectors of `HALF` elements."""
-        starts = range(0, self.lanes, HALF)
-        return [llvm.shuffle(self.builder, value, value, [*range(k, k + HALF)]) for k in starts]
+    def parts(self, value: Any, size: int = HALF) -> list[Any]:
+        """A vector as vectors of `size` elements."""
+        starts = range(0, self.lanes, size)
+        return [llvm.shuffle(self.builder, value, value, [*range(k, k + size)]) for k in starts]
 
     def any_unusual(self, value: Any) -> Any:
         """Whether a float32 is NaN or subnormal, by an instruction of AVX-512."""
         builder, kind = self.builder, ir.VectorType(ir.FloatType(), HALF)
         flags = ir.VectorType(ir.IntType(1), HALF)
-        function = self._declared("llvm.x86.avx512.fpclass.ps.512", flags, [kind, llvm.I32])
+        function = self.declared("llvm.x86.avx512.fpclass.ps.512", flags, [kind, llvm.I32])
         classes = ir.Constant(llvm.I32, UNUSUAL)
         found = [builder.call(function, [part, classes]) for part in self.parts(value)]
         some = found[0]
@@ -103,12 +103,12 @@ class Steps:
         builder, kind = self.builder, ir.VectorType(ir.FloatType(), HALF)
         codes, pair = ir.VectorType(Brain(), 2 * HALF), ir.VectorType(ir.IntType(16), 2 * HALF)
         name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-        function, parts = self._declared(name, codes, [kind, kind]), self.parts(value)
+        function, parts = self.declared(name, codes, [kind, kind]), self.parts(value)
         pairs = zip(parts[1::2], parts[::2], strict=True)  # the second one becomes the low half
         made = [builder.bitcast(builder.call(function, [*both]), pair) for both in pairs]
         return llvm.joined(builder, made)
 
-    def _declared(self, name: str, returns: ir.Type, takes: list[ir.Type]) -> Any:
+    def declared(self, name: str, returns: ir.Type, takes: list[ir.Type]) -> Any:
         """A function of LLVM by its whole name."""
         module = self.builder.module
         known = module.globals.get(name)
