@@ -210,7 +210,7 @@ class _Loops:
             with one_block:
                 self._converted(vector, index, self._one(vector, before))
             with blocks:
-                self._converted(vector, index, self._several(vector, before, left))
+                self._converted(vector, index, self._across(vector, before, left))
 
     def _converted(self, vector: Vector, index: Any, operands: list[Any]) -> None:
         made, builder, lanes = self.conversion, self.builder, vector.lanes
@@ -270,6 +270,30 @@ class _Loops:
         builder, bits = self.builder, self.conversion.arithmetic
         place = builder.add(begin, builder.mul(index, llvm.number(bits // 8)))
         return llvm.load(builder, place, vector.floats(bits))
+
+    def _across(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+        """Operands of a wide vector in several blocks: two if these are as long as it is."""
+        builder, branches, blocks = self.builder, list[list[Any]](), list[Any]()
+        long = builder.icmp_signed(">=", self.block, llvm.number(vector.lanes))
+        with builder.if_else(long) as (two, several):
+            for branch, found in ((two, self._two), (several, self._several)):
+                with branch:
+                    branches.append(found(vector, before, left))
+                    blocks.append(builder.block)
+        joined = []
+        for values in zip(*branches, strict=True):
+            joined.append(builder.phi(values[0].type))
+            for value, block in zip(values, blocks, strict=True):
+                joined[-1].add_incoming(value, block)
+        return joined
+
+    def _two(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+        """Operands of elements the first `left` of which are of the block `before`."""
+        builder, one = self.builder, llvm.number(1)
+        mask = builder.sub(builder.shl(one, left), one)
+        first = builder.bitcast(builder.trunc(mask, ir.IntType(vector.lanes)), vector.ints(1))
+        ends = (self._one(vector, block) for block in (before, builder.add(before, one)))
+        return [builder.select(first, *pair) for pair in zip(*ends, strict=True)]
 
     def _several(self, vector: Vector, before: Any, left: Any) -> list[Any]:
         """Operands of elements the first `left` of which are of the block `before`.
