@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -221,18 +222,26 @@ class Layout:
         """
         if 0 in shape:
             return Layout.row_major(shape, self.bits)
-        runs = self.runs()
-        strides = []
-        left, stride = 1, self.bits
-        for size in reversed(shape):
-            if size > 1 and left == 1:
-                left, stride = runs.pop()
-            if left % size != 0:
-                return None
-            strides.append(stride)
-            left //= size
-            stride *= size
-        return Layout.of(shape, strides[::-1], self.offset, self.bits)
+        strides = _reshaped(self.shape, self.strides, self.bits, tuple(shape))
+        return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
+
+
+@lru_cache(maxsize=4096)
+def _reshaped(
+    source: tuple[int, ...], strides: tuple[int, ...], bits: int, shape: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The canonical strides of `Layout.reshape`."""
+    runs, made = merged(source, strides), list[int]()
+    left, stride = 1, bits
+    for size in reversed(shape):
+        if size > 1 and left == 1:
+            left, stride = runs.pop()
+        if left % size != 0:
+            return None
+        made.append(stride)
+        left //= size
+        stride *= size
+    return Layout.of(shape, made[::-1], 0, bits).strides
 
 
 def _set(

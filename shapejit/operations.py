@@ -17,7 +17,7 @@ from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
 from .layout import Layout, normal_axes
 from .places import layout_of
-from .request import Request, integers, request
+from .request import Request, are_sizes, integers, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, is_array
 
@@ -40,6 +40,12 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
+    if copy is None and out is None and type(x) is np.ndarray and x.size and are_sizes(shape):
+        # NumPy's own words mean the same here; where there is no view they are said below.
+        try:  # in a third of the time of `suppress`
+            return x.reshape(shape, copy=False)
+        except ValueError:
+            pass
     return reshape_as(x, array_request(shape, "reshape"), copy, out)
 
 

@@ -90,6 +90,11 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     return tuple([_integer(v, what, asked_by) for v in values])
 
 
+def are_sizes(shape: Any) -> bool:
+    """Whether a shape is a tuple of ints that are sizes or -1, seen as fast as can be."""
+    return type(shape) is tuple and set(map(type, shape)) == _INT and min(shape) >= INFER
+
+
 def _integer(value: Any, what: str, asked_by: str) -> int:
     """The value as an exact int, so that no enum equal to it enters messages and caches."""
     try:
