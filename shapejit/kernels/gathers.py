@@ -142,13 +142,15 @@ def pick_rows(
     """
     size = size_of(width)
     each = PIECE // size * size_of(pieces)
+    gap = len(apart) * size if size_of(direction) == 1 else -len(apart) * size
     while next_block(places, work, span, stage, loops, tile, ROWS, size, each):
         src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
         length = min(row, count)
         for start in range(0, count, length):
+            begin, to = src + offsets[first + start], dst + start * size
             for i in range(0, length, each):
-                p = start + min(i, length - each)
-                pick(src + offsets[first + p], dst + p * size, apart, direction, width, pieces)
+                p = min(i, length - each)
+                pick(begin + p * gap, to + p * size, apart, direction, width, pieces)
 
 
 @kernel

@@ -103,6 +103,8 @@ def resolve_all(
     places: Numbers,
     first: int,
     end: int,
+    sizes: Numbers,
+    strides: Numbers,
 ) -> int:
     """Resolve the shapes of tensors [first, end) (Array API), a small plan for each that is copied.
 
@@ -111,9 +113,9 @@ def resolve_all(
     or all of them the same if `starts` holds no more than that; its dims follow in
     `targets`. With `copies` what could be a view is copied, too. Of each, `spans`
     becomes (address of the first element, bytes, first byte reached, byte past the
-    last). Returns the first tensor that is refused, or `end`.
+    last). Returns the first tensor that is refused, or `end`. There is room for
+    MAX_RANK `sizes` and `strides`.
     """
-    sizes, strides = np.empty(MAX_RANK, np.int64), np.empty(MAX_RANK, np.int64)
     alike = len(starts) == 2
     for i in range(first, end):
         low, high, to = starts[0], starts[1], i * starts[1]

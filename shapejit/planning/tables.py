@@ -28,8 +28,8 @@ from .loops import Loop, length_of
 # elements are many; runs (0) are cheap to stage.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
-BLOCK_BYTES = 2048  # of a block of rows, or interleaved columns, alone
-BLOCK_ELEMENTS = 1024  # at most; each has an offset in a table
+BLOCK_BYTES = 8192  # of a block of rows, or interleaved columns, alone
+BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
 # The same for elements of bits: bits along the target (BIT_COLUMNS elements along the source).

@@ -13,7 +13,7 @@ from ..arrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possibl
 from ..compilation import load
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
-from ..kernels.constants import APART, COPY, REFUSED, VIEW
+from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..launches import Addresses, address_of
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
@@ -170,6 +170,7 @@ class _Batch:
                 self.starts,
                 0,
                 len(self.items),
+                *np.empty((2, MAX_RANK), np.int64),
             )
         )
 
