@@ -114,14 +114,6 @@ class Layout:
         """The same Layout with another offset (bits)."""
         return _trusted(self.shape, self.strides, offset, self.bits)
 
-    def within_byte(self) -> Layout:
-        """The same Layout relative to the byte in which the first element begins.
-
-        >>> Layout.of((2,), (4,), 20, 4).within_byte().offset
-        4
-        """
-        return self if self.offset < 8 else self.at(self.offset % 8)
-
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
         order = tuple(normal_axis(axis, self.ndim, "permute_dims") for axis in axes)

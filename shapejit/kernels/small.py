@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dims import merge
 from .calls import call, entry
-from .constants import COUNTS, LINE, MAX_RANK, PIECE, WIDTHS
+from .constants import COUNTS, LINE, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, inlined, kernel
 from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word
@@ -27,7 +27,6 @@ from .vectors import interleave, pick, transpose_even
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
 SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVER = 6, 7, 8, 9, 10, 11, 12
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
-MOST_WORDS = HEAD + 3 * MAX_RANK
 
 ASKED = 4096
 
