@@ -85,13 +85,12 @@ def decode_runs(
 def fill_box(
     source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, calls: Numbers
 ) -> None:
-    """Permute the codes of a box onto the stage; those of the next calls are asked for."""
+    """Permute the codes of a box onto the stage."""
     entry, count, apart, far = calls
-    ahead = loops[len(loops) - 1, 1]
     table, calls_left = offsets.ctypes.data, loops[:, 0].prod()
     s, t = seek(loops, at, 0)
     for _ in range(calls_left):
-        shuffle(entry, source + s, stage + t, table, count, apart, far, ahead, 0)
+        shuffle(entry, source + s, stage + t, table, count, apart, far, 0, 0)
         s, t = step(loops, at, s, t)
 
 

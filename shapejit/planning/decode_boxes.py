@@ -21,7 +21,9 @@ from .planner import SHUFFLES_FROM
 from .shuffles import Shuffle, shuffle_of
 from .units import Units, units_of
 
-SIDE = 1024  # elements of a side at most: few pages are met at a time, half an L2 cache is filled
+# Rows and columns at most: few pages are met at a time, half an L2 cache is filled, and
+# runs are long, as the lines where they end are fetched before they are written.
+SIDES = 512, 2048
 LEAST = 64  # elements of a side
 
 
@@ -76,7 +78,7 @@ def box_plan(
     if rows.size * wide * bits < 8 * SHUFFLES_FROM:
         return None
     down, across = (merged(side.shape, side.strides) for side in (rows, columns))
-    parts = [_parted(dims, SIDE) for dims in (down, across)]
+    parts = [_parted(dims, most) for dims, most in zip((down, across), SIDES, strict=True)]
     (outer_rows, inner_rows), (outer_columns, inner_columns) = parts
     count, run = (_size(inner) for inner in (inner_rows, inner_columns))
     if min(count, run) < LEAST or (run % block[1] and block[1] % run):

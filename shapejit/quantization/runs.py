@@ -182,7 +182,8 @@ class _Program:
     def _floats_of(self, found: Axes) -> Operand:
         """Numbers in float32 in the order of the result, a new array."""
         t = found.permuted(self.order).tensor
-        made: NDArray[Any] = np.ascontiguousarray(cast(t.ascontiguous(), FLOAT32).numpy())
+        t = t.ascontiguous() if t.dtype is FLOAT32 else cast(t, FLOAT32)
+        made: NDArray[Any] = np.ascontiguousarray(t.numpy())
         self.kept.append(made)
         return Operand(address_of(made), 4, self.total // made.size)
 
