@@ -30,7 +30,8 @@ _WHOLE = {2: "llvm.x86.avx512.permvar.hi.512", 4: "llvm.x86.avx512.permvar.si.51
 def looks_up(made: Conversion) -> bool:
     """Whether blocks of a conversion are looked up, where they are whole vectors."""
     blocks = made.step == "dequantize" and made.scales == "blocks" and made.source.bits <= 4
-    return blocks and "ssse3" in FEATURES and made.target.nbytes in _WHOLE
+    shuffles = VECTOR > 16 or "ssse3" in FEATURES
+    return blocks and shuffles and made.target.nbytes in _WHOLE
 
 
 class Lookups(Run):
