@@ -14,7 +14,7 @@ from .kernels.numbers import Conversion
 from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
 from .planning import planner
 from .planning.cast_plans import CastPlan
-from .planning.decode_boxes import BoxPlan
+from .planning.decode_boxes import BoxPlan, Spread
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 
@@ -183,31 +183,29 @@ def run_decode(plan: DecodePlan, target: int) -> None:
     run_launch(launch, streamed, places, units, units, shares, 0)
 
 
-def run_boxes(plan: BoxPlan, source: int, target: int, skipped: int) -> None:
-    """Decode a weight, row-major, from one address to another, by scales behind some others."""
-    made, calls = plan.shuffle, load("joins").entry(plan.units.unit)
-    count, apart, far = made.loops[-1]
+def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread]) -> None:
+    """Decode a weight, row-major, from one address to another; memory is kept as in `run`.
+
+    `operands` are the scales, and the zero points if there are any.
+    """
+    made, join = plan.shuffle, load("joins").entry(plan.units.unit)
     entry = load("shuffles").entry(made.network)
-    size, (codes, stage) = plan.conversion.target.nbytes, plan.spots
-    scales, zeros = (
-        (operand.place + skipped * operand.apart, operand.apart > 0) if operand else (0, False)
-        for operand in (plan.scale, plan.zero)
-    )
+    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
     units = int(plan.table[:, 0].prod())
     nbytes = units * plan.rows * plan.run * size
     streamed = nbytes >= planner.STREAM_FROM
     convert = load("conversions").entry(plan.conversion, streamed)
     arguments = (
         plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
-        np.array([entry, count, apart, far], np.int64), codes,
-        plan.rows, plan.run, plan.columns, plan.pitch, calls, plan.units.unit.size,
+        np.array([entry, *made.loops[-1]], np.int64), np.array(spots, np.int64),
+        plan.rows, plan.run, plan.columns, plan.pitch, join, plan.units.unit.size,
         plan.units.step, convert, *plan.block,
-        scales[0], *map(int, zeros), size,
+        np.array([*operands, Spread(0, 0, 0)][:2], np.int64), size,
     )  # fmt: skip
     launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + len(plan.inner)
+    depth = len(plan.table) + load("decodes").FOUND + len(plan.inner)
     run_launch(launch, streamed, places, units, units, shares, depth)
 
 

@@ -1,5 +1,6 @@
 """Schemes against the projects that own them: in fixtures, or run here (gguf, mlx, onnxruntime)."""
 
+import loops
 import ml_dtypes
 import mlx.core as mx
 import numpy as np
@@ -7,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 from gguf import GGMLQuantizationType, quants
+from guarded import guarded
 from onnx import TensorProto, helper
 from scheme_fixtures import by_scheme, named
 
@@ -450,7 +452,7 @@ def test_what_is_encoded_is_decoded_and_stored_again(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["gptq", "awq", "bnb:nf4", "mxfp4:gpt-oss", "gguf:q5_1", "mxfp4:gguf"]
+    "name", ["gptq", "awq", "bnb:nf4", "mxfp4:gpt-oss", "matmulnbits", "gguf:q5_1", "mxfp4:gguf"]
 )
 def test_weights_that_no_cache_holds(name):
     """Codes of a few rows at a time are put in order, then scaled."""
@@ -458,6 +460,27 @@ def test_weights_that_no_cache_holds(name):
     base, out = case.source(), case.output()
     case.ours(base, out)()
     assert case.proved(base, out)
+
+
+@pytest.mark.parametrize("kind", ["shuffles", "shuffles streamed"])
+def test_scales_and_zero_points_of_columns_in_outputs_at_any_address(kind):
+    """Neither lies in the order of the result, whose rows begin within lines."""
+    N, K, g = 192, 640, 32
+    codes = rng().integers(0, 16, (N, K), np.uint8)
+    scales, zeros = (rng().standard_normal((N, K // g)).astype(np.float32) for _ in range(2))
+    each = [np.repeat(y, g, 1) for y in (zeros, scales)]
+    wanted = np.ascontiguousarray(((codes - each[0]) * each[1]).T).astype(ml_dtypes.bfloat16)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).reshape(N, K // g, g // 2)
+    parts = {"B": packed, "scales": scales, "zero_points": zeros}
+    with loops.used(kind):
+        for begin in (0, 1, 16, 34):
+            pages = guarded(wanted.nbytes + 64)
+            end = pages.size - begin
+            out = sj.Tensor.frombuffer(pages[end - wanted.nbytes : end], "bfloat16", (K, N))
+            sj.schemes["matmulnbits"].decode(parts, out=out)
+            check_same(out, wanted)
+            assert not pages[: end - wanted.nbytes].any()
+            assert not pages[end:].any()
 
 
 def test_stacked_experts_are_decoded_as_each_of_them():

@@ -11,25 +11,22 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from llvmlite import ir
 
 from . import llvm, reference
-from .constants import LINE
 from .jit import COMPILED
 from .llvm import Builder, Value, emits
+from .lookups import Lookups, looks_up
 from .machine_code import machine_code
 from .number_vectors import Vector
 from .numbers import Conversion
+from .run_loops import LANES, WIDE, Counted, Own, Run
 
-LANES = 16  # elements of the narrower loop; the wide one takes as many more as `WIDE`
-WIDE = 4
 TRUE = ir.Constant(ir.IntType(1), 1)
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
-AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
 
 def entry(conversion: Conversion, streams: int = 0) -> int:
@@ -50,55 +47,17 @@ SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 def _function(function: Any, what: tuple[Conversion, int]) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
+    if looks_up(what[0]):
+        tables = Lookups(builder, *what, function.args)
+        with builder.if_then(tables.fit()):
+            tables.write()
+            builder.ret_void()
     _Loops(builder, *what, function.args).write()
     builder.ret_void()
 
 
-class Counted:
-    """A loop of the builder: `with Counted(builder, count, step) as index`."""
-
-    def __init__(self, builder: Any, count: Any, step: Any) -> None:
-        self.builder, self.count, self.step = builder, count, step
-
-    def __enter__(self) -> Any:
-        builder = self.builder
-        before = builder.block
-        self.head = builder.append_basic_block("loop")
-        body = builder.append_basic_block("body")
-        self.after = builder.append_basic_block("after")
-        builder.branch(self.head)
-        builder.position_at_end(self.head)
-        self.index = builder.phi(llvm.I64)
-        self.index.add_incoming(ir.Constant(llvm.I64, 0), before)
-        more = builder.icmp_signed("<", self.index, self.count)
-        builder.cbranch(more, body, self.after)
-        builder.position_at_end(body)
-        return self.index
-
-    def __exit__(self, *fault: object) -> None:
-        builder = self.builder
-        self.index.add_incoming(builder.add(self.index, self.step), builder.block)
-        builder.branch(self.head)
-        builder.position_at_end(self.after)
-
-
-class _Loops:
-    """The loops over one run: wide vectors, vectors of which the last reaches back, elements.
-
-    Where results are streamed, wide vectors begin with a line of the target.
-    """
-
-    def __init__(
-        self, builder: Any, conversion: Conversion, streams: int, arguments: Sequence[Any]
-    ) -> None:
-        self.builder, self.conversion, self.streams = builder, conversion, streams
-        self.source, self.target, self.count, self.block, *operands, self.shift = arguments
-        several = bool(conversion.scales) + bool(conversion.zeros)
-        self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
-        self.ahead = llvm.number(AHEAD)
-        self.own: tuple[Any, ...] = ()  # the places of the target that a vector may fill
-        room = builder.alloca(ir.ArrayType(llvm.I64, LANES))
-        self.beside = builder.ptrtoint(room, llvm.I64)  # where it stands before
+class _Loops(Run):
+    """The loops over one run: wide vectors, vectors of which the last reaches back, elements."""
 
     def write(self) -> None:
         """Convert all elements."""
@@ -107,42 +66,46 @@ class _Loops:
             with few, Counted(builder, count, llvm.number(1)) as index:
                 self._elements(index, 1)
             with many:
-                head = llvm.number(0)
                 if self.streams:
-                    head = self._head()
-                    self._vectors(llvm.number(0), head)
-                rest = builder.sub(count, head)
-                whole = builder.and_(rest, llvm.number(-LANES * WIDE))
+                    self._streamed()
+                else:
+                    whole = builder.and_(count, llvm.number(-LANES * WIDE))
+                    self._wide(llvm.number(0), whole)
+                    self._vectors(whole)
+
+    def _streamed(self) -> None:
+        """Convert all elements, past the caches those of whole lines of the target."""
+        builder, wide, none = self.builder, llvm.number(LANES * WIDE), llvm.number(0)
+        head = self.head()
+        left = builder.sub(self.count, head)
+        many = builder.icmp_signed(">=", left, wide)
+        with builder.if_else(many) as (long, short):
+            with short:
+                self._vectors(none)
+            with long:
+                self.ask_ends(head)
+                whole = builder.and_(left, llvm.number(-LANES * WIDE))
                 self._wide(head, whole)
-                self._vectors(builder.add(head, whole), builder.sub(rest, whole))
+                done = builder.add(head, whole)
+                with self.ends(head, done) as (first, end):
+                    last = builder.sub(self.count, wide)
+                    fits = builder.icmp_signed("<", first, last)
+                    index = builder.select(fits, first, last)
+                    self._elements(index, LANES * WIDE, (first, end))
 
-    def _head(self) -> Any:
-        """The elements before the first line of the target: all where none begins with one."""
-        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
-        before = builder.and_(builder.neg(self.target), llvm.number(LINE - 1))
-        even = builder.icmp_unsigned("==", builder.urem(before, nbytes), llvm.number(0))
-        found = builder.select(even, builder.udiv(before, nbytes), self.count)
-        few = builder.icmp_signed("<", found, self.count)
-        return builder.select(few, found, self.count)
-
-    def _vectors(self, begin: Any, count: Any) -> None:
-        """Convert `count` elements, and some beside them, which must follow or be done.
-
-        What is streamed beside them is not touched: its lines would be fetched again.
-        """
-        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
-        last = builder.sub(self.count, llvm.number(LANES))
-        with Counted(builder, count, llvm.number(LANES)) as index:
+    def _vectors(self, begin: Any) -> None:
+        """Convert the elements from `begin` on; the last vector reaches back."""
+        builder, last = self.builder, self.builder.sub(self.count, llvm.number(LANES))
+        with Counted(builder, builder.sub(self.count, begin), llvm.number(LANES)) as index:
             at = builder.add(begin, index)
             short = builder.icmp_signed(">", at, last)
-            ends = (builder.mul(end, nbytes) for end in (at, builder.add(begin, count)))
-            self.own = tuple(builder.add(self.target, end) for end in ends)
             self._elements(builder.select(short, last, at), LANES)
 
     def _wide(self, begin: Any, count: Any) -> None:
         """Convert `count` elements by wide vectors."""
         builder, wide, other = self.builder, llvm.number(LANES * WIDE), []
-        for group in GROUPS if self.conversion.scales == "blocks" else ():
+        groups = GROUPS if self.conversion.scales == "blocks" else ()
+        for group in groups:
             fits = [builder.icmp_signed("==", self.block, llvm.number(group))]
             size = llvm.number(self.conversion.arithmetic // 8)
             fits += [builder.icmp_signed("==", step, size) for _, step in self.operands]
@@ -190,40 +153,32 @@ class _Loops:
             operands.append(builder.select(first, *ends))
         self._converted(vector, index, operands)
 
-    def _elements(self, index: Any, lanes: int) -> None:
-        """Convert a vector of elements."""
+    def _elements(self, index: Any, lanes: int, own: Own = None) -> None:
+        """Convert a vector of elements, and store those of `own`."""
         made, builder = self.conversion, self.builder
         vector = Vector(builder, lanes)
         if made.scales != "blocks":
-            self._converted(vector, index, [self._each(vector, o, index) for o, _ in self.operands])
+            operands = [self._each(vector, o, index) for o, _ in self.operands]
+            self._converted(vector, index, operands, own)
             return
         before = builder.udiv(index, self.block)
         if lanes == 1:
-            self._converted(vector, index, self._one(vector, before))
+            self._converted(vector, index, self._one(vector, before), own)
             return
         left = builder.sub(builder.mul(builder.add(before, llvm.number(1)), self.block), index)
         if lanes == LANES:
-            self._converted(vector, index, self._several(vector, before, left))
+            self._converted(vector, index, self._several(vector, before, left), own)
             return
         within = builder.icmp_signed(">=", left, llvm.number(lanes))
         with builder.if_else(within) as (one_block, blocks):
             with one_block:
-                self._converted(vector, index, self._one(vector, before))
+                self._converted(vector, index, self._one(vector, before), own)
             with blocks:
-                self._converted(vector, index, self._across(vector, before, left))
+                self._converted(vector, index, self._across(vector, before, left), own)
 
-    def _converted(self, vector: Vector, index: Any, operands: list[Any]) -> None:
-        made, builder, lanes = self.conversion, self.builder, vector.lanes
-
-        def at(begin: Any, nbytes: int) -> Any:
-            return builder.add(begin, builder.mul(index, llvm.number(nbytes)))
-
-        begin = at(self.source, made.source.nbytes)
-        codes = llvm.load(builder, begin, vector.ints(8 * made.source.nbytes))
-        if lanes > LANES and self.streams != 1:
-            for line in range(0, lanes * made.source.nbytes, LINE):
-                llvm.ask(builder, llvm.at(builder, builder.add(begin, self.ahead), line))
-        codes = vector.unshifted(codes, made.source, self.shift)
+    def _converted(self, vector: Vector, index: Any, operands: list[Any], own: Own = None) -> None:
+        made = self.conversion
+        codes = vector.unshifted(self.loaded(vector, index), made.source, self.shift)
         if not made.arithmetic:
             value = vector.resized(codes, made)
         elif vector.takes_words(made):
@@ -234,25 +189,7 @@ class _Loops:
                 scale, zero = (*operands, None)[:2]
                 value = vector.scaled(value, made, scale, zero)
             value = vector.encoded(value, made, codes)
-        self._store(value, at(self.target, made.target.nbytes))
-
-    def _store(self, value: Any, place: Any) -> None:
-        """Store a vector of results at a place of the target."""
-        builder, lanes = self.builder, value.type.count
-        if not self.streams or lanes == 1:
-            llvm.store(builder, value, place)
-        elif lanes > LANES:
-            llvm.once(builder, llvm.store(builder, value, place), LINE)
-        else:
-            llvm.store(builder, value, self.beside)
-            begin, end = self.own
-            shift = builder.sub(begin, place)
-            found = builder.add(self.beside, shift)
-            most = llvm.number(LANES * self.conversion.target.nbytes)
-            over = builder.sub(end, begin)
-            reach = builder.sub(most, shift)
-            fewer = builder.icmp_signed("<", over, reach)
-            llvm.copy(builder, begin, found, builder.select(fewer, over, reach))
+        self.store(value, index, own)
 
     def _one(self, vector: Vector, block: Any) -> list[Any]:
         """The operands of elements of one block."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from .constants import (
     HIGH,
+    LINE,
     LOW,
     SCALE_STAGED,
     SPAN,
@@ -28,14 +29,19 @@ from .constants import (
     STEP_ZERO,
     STEP_ZERO_APART,
     TENSOR,
+    WIDTHS,
     ZERO_STAGED,
 )
 from .conversions import convert
 from .jit import Numbers, Table, kernel
 from .joins import join
+from .memory import move, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
+
+_FLOAT = WIDTHS[4]
+FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
 
 
 @kernel
@@ -85,14 +91,27 @@ def decode_runs(
 def fill_box(
     source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, calls: Numbers
 ) -> None:
-    """Permute the codes of a box onto the stage; those of the next calls are asked for."""
+    """Permute the codes of a box onto the stage."""
     entry, count, apart, far = calls
-    ahead = loops[len(loops) - 1, 1]
     table, calls_left = offsets.ctypes.data, loops[:, 0].prod()
     s, t = seek(loops, at, 0)
     for _ in range(calls_left):
-        shuffle(entry, source + s, stage + t, table, count, apart, far, ahead, 0)
+        shuffle(entry, source + s, stage + t, table, count, apart, far, 0, 0)
         s, t = step(loops, at, s, t)
+
+
+@kernel
+def gather(
+    target: int, pitch: int, source: int, rows: int, columns: int, down: int, across: int
+) -> None:
+    """Write float32 that lie `down` and `across` bytes apart in rows `pitch` bytes apart."""
+    for column in range(columns):
+        ahead = source + (column + 16) * across
+        for line in range(0, rows * down + LINE, LINE):
+            prefetch(ahead + line)
+        for row in range(rows):
+            place = source + row * down + column * across
+            move(target + row * pitch + 4 * column, place, _FLOAT)
 
 
 @kernel
@@ -105,7 +124,7 @@ def decode_boxes(
     loops: Table,
     offsets: Numbers,
     calls: Numbers,
-    unpacked: int,
+    spots: Numbers,
     rows: int,
     run: int,
     columns: int,
@@ -116,29 +135,42 @@ def decode_boxes(
     convert_entry: int,
     tall: int,
     wide: int,
-    scales: int,
-    zeros: int,
-    zero_moves: int,
+    operands: Table,
     nbytes: int,
 ) -> None:
     """Decode boxes of `rows` by `run` elements, in rows of `columns`, of `nbytes` bytes.
 
     `calls` says how the function of a network fills the stage: what it is, how often each
-    call repeats it, and the steps between. Rows are `pitch` bytes apart there.
+    call repeats it, and the steps between. Rows are `pitch` bytes apart there. `operands` has
+    the scales and the zero points: where the first one is, for `tall` by `wide` elements, and
+    the bytes to the next ones. Those of single columns are gathered on the stage.
     """
-    position = span[SPAN:]
-    at, inner = position[: len(boxes)], position[len(boxes) :]
-    codes = stage + unpacked
+    at, own = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
+    begins, downs, acrosses, inner = own[:2], own[2:4], own[4:6], own[FOUND:]
+    codes, floats, far = stage + spots[0], stage + spots[1], 4 * run + LINE
+    for k in range(2):
+        downs[k], acrosses[k] = operands[k, 1], operands[k, 2]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(boxes, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             fill_box(source + s, stage, loops, inner, offsets, calls)
             row, column = t // columns, t % columns
+            first, count = row // tall, (row + rows - 1) // tall - row // tall + 1
+            for k in range(2):
+                begins[k] = operands[k, 0] + first * operands[k, 1]
+                begins[k] += column // wide * operands[k, 2]
+                if wide == 1 and operands[k, 2] > 4:
+                    into = floats + k * (rows // tall + 2) * far
+                    gather(into, far, begins[k], count, run, operands[k, 1], operands[k, 2])
+                    begins[k], downs[k], acrosses[k] = into, far, 4
             for r in range(rows):
                 join(unpack, stage + r * pitch, codes, run // unit, apart)
-                place = 4 * ((row + r) // tall * (columns // wide) + column // wide)
-                scale, zero = scales + place, zeros + place * zero_moves
+                block = (row + r) // tall - first
+                scale, zero = begins[0] + block * downs[0], begins[1] + block * downs[1]
                 into = target + (t + r * columns) * nbytes
-                convert(convert_entry, codes, into, run, min(wide, run), scale, 4, zero, 4, 0)
+                some = min(wide, run)
+                convert(
+                    convert_entry, codes, into, run, some, scale, acrosses[0], zero, acrosses[1], 0
+                )
             s, t = step(boxes, at, s, t)

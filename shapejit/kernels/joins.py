@@ -9,11 +9,11 @@ from llvmlite import ir
 
 from . import llvm, reference
 from .constants import LINE
-from .conversions import Counted
 from .jit import COMPILED
 from .llvm import Builder, Value, emits
 from .machine_code import machine_code
 from .planes import Plane, Unit
+from .run_loops import Counted
 
 NAME = "shapejit_join"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step

@@ -9,7 +9,6 @@ from llvmlite import ir
 from . import llvm, reference
 from .bit_vectors import spaced
 from .constants import HIGH, LINE, LOW, SPAN, STREAMED, TENSOR
-from .conversions import Counted
 from .copies import small_row, stream
 from .jit import COMPILED, Numbers, Table, kernel
 from .llvm import Builder, Value, emits
@@ -17,6 +16,7 @@ from .machine_code import machine_code
 from .memory import copy, prefetch
 from .networks import Network, exchanges
 from .odometer import seek, step
+from .run_loops import Counted
 from .shares import take
 
 NAME = "shapejit_shuffle"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,27 @@ from ..dims import merged
 from ..kernels.constants import LINE
 from ..kernels.numbers import Conversion
 from ..layout import Layout
-from .decode_plans import Operand
+from . import planner
 from .loops import Loop
-from .planner import SHUFFLES_FROM
 from .shuffles import Shuffle, shuffle_of
 from .units import Units, units_of
 
-SIDE = 1024  # elements of a side at most: few pages are met at a time, half an L2 cache is filled
+# Rows and columns at most: few pages are met at a time, half an L2 cache is filled, and
+# runs are long, as the lines where they end are fetched before they are written.
+SIDES = 512, 2048
 LEAST = 64  # elements of a side
+
+
+class Spread(NamedTuple):
+    """Scales or zero points in float32, one for each block of the result.
+
+    `place` is the address of the first one, `down` and `across` are the bytes from one to the next
+    along rows and columns.
+    """
+
+    place: int
+    down: int
+    across: int
 
 
 @dataclass(frozen=True)
@@ -31,7 +45,7 @@ class BoxPlan:
 
     `boxes` are the loops over them (bytes in the source, elements in the result); `shuffle`
     permutes the codes of one into rows that are `pitch` bytes apart, `units` unpack one.
-    Each scale is for `block` (rows, columns), each zero point as well, or all have one.
+    Each scale is for `block` (rows, columns), and each zero point.
     """
 
     boxes: tuple[Loop, ...]
@@ -43,8 +57,6 @@ class BoxPlan:
     pitch: int
     conversion: Conversion
     block: tuple[int, int]
-    scale: Operand
-    zero: Operand | None
     offset: int
 
     @property
@@ -58,25 +70,29 @@ class BoxPlan:
         return np.array(self.shuffle.loops[:-1] or [(1, 0, 0)], np.int64)
 
     @property
-    def spots(self) -> tuple[int, int]:
-        """Where a run's codes stand on the stage, and the bytes of the stage."""
+    def spots(self) -> tuple[int, int, int]:
+        """Where a run's codes stand on the stage, and operands, and the bytes of the stage.
+
+        Operands are those of all rows of a box, where each column has its own.
+        """
         codes = self.rows * self.pitch + LINE
-        return codes, codes + self.run + 3 * LINE
+        operands = codes + self.run + 3 * LINE
+        each = (4 * self.run + LINE) * (self.rows // self.block[0] + 2)
+        return codes, operands, operands + 2 * each if self.block[1] == 1 else operands
 
 
 def box_plan(
-    rows: Layout, columns: Layout, conversion: Conversion, block: tuple[int, int],
-    scale: Operand, zero: Operand | None,
-) -> BoxPlan | None:  # fmt: skip
+    rows: Layout, columns: Layout, conversion: Conversion, block: tuple[int, int]
+) -> BoxPlan | None:
     """The plan for codes whose rows and columns lie so, of the same memory; None if there is none.
 
     `block` has the rows and columns with one scale.
     """
     bits, wide = rows.bits, columns.size
-    if rows.size * wide * bits < 8 * SHUFFLES_FROM:
+    if rows.size * wide * bits < 8 * planner.SHUFFLES_FROM:
         return None
     down, across = (merged(side.shape, side.strides) for side in (rows, columns))
-    parts = [_parted(dims, SIDE) for dims in (down, across)]
+    parts = [_parted(dims, most) for dims, most in zip((down, across), SIDES, strict=True)]
     (outer_rows, inner_rows), (outer_columns, inner_columns) = parts
     count, run = (_size(inner) for inner in (inner_rows, inner_columns))
     if min(count, run) < LEAST or (run % block[1] and block[1] % run):
@@ -94,7 +110,7 @@ def box_plan(
     found = found._replace(loops=tuple(sorted(found.loops, key=lambda each: -abs(each.source))))
     return BoxPlan(
         tuple(Loop(n, s // 8, t) for n, s, t in boxes), found, units, count, run, wide,
-        pitch, conversion, block, scale, zero, offset // 8,
+        pitch, conversion, block, offset // 8,
     )  # fmt: skip
 
 

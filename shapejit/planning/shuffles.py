@@ -82,7 +82,10 @@ def shuffle_of(
             nbytes = min(VECTOR, (width << len(block)) // 8)
             sizes = nbytes, read, written
             made = _shuffle(loops, width, bias, sizes, block, here[:near], there[:far])
-            return _boxed(made) if made and boxes else made
+            made = _boxed(made) if made and boxes else made
+            if made is None or not made.boxes or written <= read:
+                return made
+            # Pieces read are short: larger blocks have so many that they fall out of the caches.
     return None
 
 

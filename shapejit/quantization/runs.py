@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 from .. import engine
 from ..casts import cast
 from ..converting import FEW, number_of
+from ..dims import merged
 from ..dtypes import dtype
 from ..kernels.numbers import Conversion
 from ..launches import address_of
 from ..layout import Layout
 from ..places import place_of
-from ..planning.decode_boxes import box_plan
+from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
 from ..tensor import Tensor
 from . import sizes
 from .forms import Numbers
-from .groups import Axes, Group
+from .groups import Axes, Group, Plane
 from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
@@ -95,21 +96,18 @@ class _Program:
         kind, known = group.kind(form.codes), group.known
         blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
-        scale, zero = self._floats_of(multiplied(group, form.scales)), None
-        if isinstance(found, Axes):
-            zero = self._floats_of(found)
-        elif found is not None:
-            zero = self._constant(float(found), scale.per, MOST)
-        if any(
-            operand and operand.apart and operand.per != prod(block) for operand in (scale, zero)
-        ):
+        numbers = [multiplied(group, form.scales), *([found] if isinstance(found, Axes) else [])]
+        spreads = [self._spreads(each, block) for each in numbers]
+        if not all(spreads):
             return False
+        if found is not None and not isinstance(found, Axes):
+            same = self._constant(float(found), 0, MOST).place
+            spreads.append([Spread(same, 0, 4 * (block[1] == 1))] * prod(group.batch))
         lies = "each" if block[1] == 1 else "blocks"
-        made = Conversion(
-            number_of(kind), self.result, 32, "dequantize", lies, "float" if zero else ""
-        )
+        zeros = "" if found is None else "float"
+        made = Conversion(number_of(kind), self.result, 32, "dequantize", lies, zeros)
         sides = [planes[0].side(axis) for axis in self.order]
-        plan = box_plan(sides[1], sides[2], made, (block[0], block[1]), scale, zero)
+        plan = box_plan(sides[1], sides[2], made, (block[0], block[1]))
         if plan is None or any(stride % 8 for stride in sides[0].strides):
             return False
         each = prod(group.sizes(form.result)[len(group.batch) :])
@@ -117,8 +115,29 @@ class _Program:
             first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
             begin = address_of(planes[0].data) + first
             into = place + k * each * self.result.nbytes
-            engine.run_boxes(plan, begin, into, k * each // prod(block))
+            engine.run_boxes(plan, begin, into, [some[k] for some in spreads])
         return True
+
+    def _spreads(self, found: Axes, block: Sequence[int]) -> list[Spread]:
+        """Where the float32 of each expert's blocks lie; none where they are not even."""
+        t = found.tensor if found.tensor.dtype is FLOAT32 else cast(found.tensor, FLOAT32)
+        self.kept.append(t)
+        lie = Plane(t.buffer, t.layout, 0, found.axes)
+        experts, *sides = (lie.side(axis) for axis in self.order)
+        if experts.shape != self.group.batch:
+            return []
+        steps = list[int]()
+        for axis, size, side in zip(self.order[1:], block, sides, strict=True):
+            dims = merged(side.shape, side.strides) or [(1, 0)]
+            if len(dims) > 1 or dims[0][0] * size != self.group.known[axis]:
+                return []
+            steps.append(dims[0][1] // 8)
+        begin = address_of(t.buffer) + t.offset // 8
+        places = (
+            begin + sum(at * by for at, by in zip(index, experts.strides, strict=True)) // 8
+            for index in np.ndindex(*self.group.batch)
+        )
+        return [Spread(place, steps[0], steps[1]) for place in places]
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
         """Numbers multiplied up, as `multiplied` does it."""
@@ -182,7 +201,8 @@ class _Program:
     def _floats_of(self, found: Axes) -> Operand:
         """Numbers in float32 in the order of the result, a new array."""
         t = found.permuted(self.order).tensor
-        made: NDArray[Any] = np.ascontiguousarray(cast(t.ascontiguous(), FLOAT32).numpy())
+        t = t.ascontiguous() if t.dtype is FLOAT32 else cast(t, FLOAT32)
+        made: NDArray[Any] = np.ascontiguousarray(t.numpy())
         self.kept.append(made)
         return Operand(address_of(made), 4, self.total // made.size)
 
