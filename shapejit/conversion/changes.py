@@ -126,8 +126,8 @@ class Change:
 class Result(NamedTuple):
     """A tensor of the destination, made when its data are asked for.
 
-    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that the
-    source's file gives a tensor that stays as it is.
+    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that a GGUF
+    file gives it, if it is rows of blocks.
     """
 
     change: Change
@@ -145,15 +145,14 @@ class Result(NamedTuple):
 
 
 class Results(Mapping[str, Result]):
-    """The tensors of a destination by name; `types` are those of the source's file."""
+    """The tensors of a destination, and the types of those that are rows of blocks, by name."""
 
     def __init__(self, changes: Mapping[str, Change], types: Mapping[str, str]) -> None:
         self._changes, self._types = changes, types
 
     def __getitem__(self, name: str) -> Result:
-        change = self._changes[name]
-        kind = self._types.get(change.stored.name) if change.stored is not None else None
-        return Result(change, None if kind is None else FileType(kind))
+        kind = self._types.get(name)
+        return Result(self._changes[name], None if kind is None else FileType(kind))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._changes)

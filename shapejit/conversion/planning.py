@@ -12,6 +12,7 @@ from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
 from ..files.writing import Progress
+from .blocks import file_types
 from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, without_comfy
 from .folders import Settings, write_folder
@@ -55,7 +56,7 @@ class Conversion:
     @property
     def results(self) -> Results:
         """The tensors of the destination, without writing them."""
-        return Results(self.tensors.changes, self.checkpoint.types)
+        return Results(self.tensors.changes, file_types(self.tensors))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -84,12 +85,7 @@ class Conversion:
             settings = replace(settings or Settings(), told=told)
             write_folder(self.tensors, folder, path, progress, settings)
         else:
-            same = file_formats.writer(path).name == self.checkpoint.format
-            metadata = self.checkpoint.metadata if same else None
-            if metadata is not None:
-                metadata = without_comfy(metadata, self.tensors)
-            kept = self.checkpoint if same else None
-            file_formats.write(path, announced(changes), metadata, progress, source=kept)
+            self._write_file(path, progress)
         self.tensors.latest.clear()
         return Report(
             tensors=len(changes),
@@ -99,6 +95,15 @@ class Conversion:
             bytes_written=self.nbytes,
             seconds=time.perf_counter() - start,
         )
+
+    def _write_file(self, path: Path, progress: Progress | None) -> None:
+        row, metadata, kept = file_formats.writer(path), None, None
+        if row.name == self.checkpoint.format:
+            kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
+            metadata = kept.metadata and without_comfy(kept.metadata, self.tensors)
+        types = file_types(self.tensors) if "types" in row.more else None
+        given = announced(self.changes)
+        file_formats.write(path, given, metadata, progress, source=kept, types=types)
 
 
 def _is_folder(path: Path) -> bool:
