@@ -353,18 +353,24 @@ def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, mo
     with pytest.raises(KeyboardInterrupt):
         convert()
     stop_at(9)
-    convert([("to", "f32"), ("slice", ".*=::-1")])
-    assert len(written) == 3
+    old = contents(tmp_path)
+    with pytest.raises(sj.FileFormatError, match="had another list of rules: it cannot be resumed"):
+        convert([("to", "f32"), ("slice", ".*=::-1")])
+    os.utime(source / "model-00002-of-00003.safetensors")
+    with pytest.raises(sj.FileFormatError, match="had another source: it cannot be resumed"):
+        convert()
+    assert (contents(tmp_path), written) == (old, [])
+    sj.files.convert(source, tmp_path / "out", [("to", "f32"), ("slice", ".*=::-1")])
     check_decoded(tmp_path / "out", {name: x[::-1] for name, x in wanted.items()})
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
 KILLED = """
-import os, signal, sys
+import glob, os, signal, sys
 import shapejit as sj
-calls, fsync = [], os.fsync
+fsync = os.fsync
 def kill(descriptor):
-    calls.append(descriptor)
-    if len(calls) == 2:
+    if glob.glob(os.path.join(os.path.dirname(sys.argv[2]), ".*", ".shapejit-receipt.json")):
         os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
 os.fsync = kill
@@ -372,14 +378,19 @@ sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_00
 """
 
 
-def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
-    source, wanted = quantised(tmp_path / "in")
-    old = contents(source)
+@pytest.mark.parametrize("resume", [False, True])
+def test_what_a_killed_conversion_left_is_removed_or_resumed_by_the_next(
+    resume, tmp_path, monkeypatch
+):
+    source, wanted = quantised(tmp_path / "in", 9)
+    old, write, written = contents(source), safetensors.write, []
     code = subprocess.run([sys.executable, "-c", KILLED, source, source], check=False).returncode
     assert code == -signal.SIGKILL
     assert contents(source) == old
     assert len(os.listdir(tmp_path)) == 2
-    sj.files.convert(source, source, [("to", "f32")])
+    monkeypatch.setattr(safetensors, "write", lambda *a: written.append(a[0]) or write(*a))
+    sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000, resume=resume)
+    assert len(written) < 9 if resume else len(written) == 9
     check_decoded(source, wanted)
     assert os.listdir(tmp_path) == ["in"]
 

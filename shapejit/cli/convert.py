@@ -84,7 +84,7 @@ def _options(parser: ArgumentParser) -> None:
     )
     add("--resume", action="store_true",
         help="continue an interrupted folder from its finished files, and keep those of this "
-        "run if it is interrupted, too")  # fmt: skip
+        "run if it is stopped by Ctrl-C or an error")  # fmt: skip
     add("--quiet", action="store_true", help="print errors only")
     add(
         "--saturate",

@@ -39,7 +39,7 @@ def convert(
     of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
     of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
     sample of each kind of tensor is converted, converted back and compared first, where that
-    is exact; `resume` continues an interrupted folder; `progress` is called with
+    is exact; `resume` continues the folder of a run that was killed; `progress` is called with
     numbers of bytes. `spec` and its flags say what a reshape means, `saturate` what casts to
     float8 do. Raises ReshapeError, DTypeError or FormatError for rules that do not fit,
     FileFormatError for files, OSError where the disk refuses; `dst` is left as it was.
