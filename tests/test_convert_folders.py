@@ -19,7 +19,7 @@ from safetensors import safe_open
 import shapejit as sj
 from shapejit import conversion
 from shapejit.__main__ import main
-from shapejit.conversion import proof, replacing, sources
+from shapejit.conversion import replacing, sources
 from shapejit.files import file_formats, safetensors
 
 FIXTURES = [f for s, group in scheme_fixtures.by_scheme().items() if s in sj.schemes for f in group]
@@ -662,20 +662,6 @@ def test_the_command_line(tmp_path, capsys):
     assert json.loads(found)["bytes_written"] == nbytes
     check_decoded(tmp_path / "out", wanted)
     assert "20 parsecs" in run(capsys, *words, "--max-shard-size=20 parsecs", code=2).err
-
-
-@pytest.mark.parametrize(
-    "rule", [("permute", ".*qweight=1,0"), ("to", "bf16"), ("to", "gptq")], ids=" ".join
-)
-def test_a_proof_that_fails_stops_before_anything_is_written(rule, tmp_path, monkeypatch):
-    source = folder_of(tmp_path / "in", scheme_fixtures.named("awq-gemm"))
-    sj.files.convert(source, tmp_path / "right", [rule])
-    for name in ("array_equal", "same_numbers"):
-        monkeypatch.setattr(proof, name, lambda x, y: False)
-    with pytest.raises(sj.FormatError, match="the proof failed"):
-        sj.files.convert(source, tmp_path / "out", [rule])
-    assert sorted(os.listdir(tmp_path)) == ["in", "right"]
-    sj.files.convert(source, tmp_path / "out", [rule], proof=False)
 
 
 MEMORY = """

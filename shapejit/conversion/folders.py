@@ -14,6 +14,7 @@ from ..errors import FileFormatError
 from ..files import safetensors, sharded
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name, inside
+from ..files.pieces import MOST
 from ..files.safetensors import header
 from ..files.sharded import SUFFIX
 from ..files.writing import Progress
@@ -33,11 +34,13 @@ class Settings:
 
     `resume` continues an interrupted conversion from its finished files, and keeps
     those of this one if it is stopped by an error; `told` are the rules of this one.
+    `most` are the bytes of a tensor that should be in memory at a time.
     """
 
     max_shard: int = MAX_SHARD
     resume: bool = False
     told: str = ""
+    most: int = MOST
 
 
 def write_folder(
@@ -72,7 +75,7 @@ def write_folder(
     ):
         for k, shard in enumerate(files, 1):
             if not done.has(shard.name):
-                new = announced(shard.changes)
+                new = announced(shard.changes, settings.most)
                 safetensors.write(os.path.join(work, shard.name), new, metadata, progress)
                 if k < len(files):  # after the last one little is left to resume
                     done.add(shard.name)
