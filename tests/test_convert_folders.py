@@ -664,38 +664,6 @@ def test_the_command_line(tmp_path, capsys):
     assert "20 parsecs" in run(capsys, *words, "--max-shard-size=20 parsecs", code=2).err
 
 
-MEMORY = """
-import resource, sys
-import numpy as np, shapejit as sj
-sj.cast(np.zeros(9, np.float32), "bfloat16")
-small, large, out = sys.argv[1:]
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-sj.files.convert(small, out, [("to", "bf16")])
-before = peak()
-sj.files.convert(large, out, [("to", "bf16")])
-print(peak() - before)
-"""
-
-
-def test_memory_does_not_grow_with_the_weights(tmp_path):
-    """A weight of 192 MiB, of which the file is a hole, in less than a quarter of that."""
-    for name, rows in (("small", 256), ("large", 3 * 2**14)):
-        (tmp_path / name).mkdir()
-        ends = rows * 4096, rows * 4100
-        entries = {
-            "w.weight": {"dtype": "F8_E4M3", "shape": [rows, 4096], "data_offsets": [0, ends[0]]},
-            "w.weight_scale": {"dtype": "F32", "shape": [rows, 1], "data_offsets": ends},
-        }
-        header = json.dumps(entries).encode()
-        with open(tmp_path / name / "model.safetensors", "wb") as file:
-            file.write(len(header).to_bytes(8, "little") + header)
-            file.truncate(8 + len(header) + ends[1])
-    command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
-    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert int(grown) < 48
-
-
 JUNK = (None, True, -1, 0, 2**70, 1.5, "", "x", [], [1], {}, {"a": 1}, [128, 128], "fp8")
 TARGETS = ("bf16", "f32", "awq", "gptq", "mlx", "int4:compressed-tensors", "fp8:block")
 
@@ -739,3 +707,53 @@ def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
         assert set(os.listdir(tmp_path)) <= {"in", "out"}
     assert 0 < len(faults) < 40
     assert not [text for text in faults if "the proof failed" in text]
+
+
+RANDOMLY = """
+import os, random, signal, sys, time
+from pathlib import Path
+import shapejit as sj
+home, rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
+def convert(target, kind, resume=False):
+    options = {"max_shard_size": 20_000, "resume": resume}
+    sj.files.convert(home / "in", home / target, [("to", kind)], **options)
+def contents(target):
+    files = [home / target] if (home / target).is_file() else sorted((home / target).rglob("*"))
+    return {str(p.relative_to(home)): p.read_bytes() for p in files if p.is_file()}
+new, times = {}, {}
+for target in ("out", "out.npz"):
+    for kind in ("f32", "bf16"):
+        start = time.perf_counter()
+        convert(target, kind)
+        times[target] = time.perf_counter() - start
+        new[target, kind] = contents(target)
+was = dict.fromkeys(times, "bf16")
+killed = resumed = 0
+for _ in range(rounds):
+    target, kind = seed.choice(["out", "out", "out.npz"]), seed.choice(["f32", "bf16"])
+    child = os.fork()
+    if child == 0:
+        convert(target, kind)
+        os._exit(0)
+    time.sleep(seed.random() * times[target] * 1.2)
+    os.kill(child, signal.SIGKILL)
+    killed += os.waitpid(child, 0)[1] != 0
+    assert contents(target) in (new[target, was[target]], new[target, kind])
+    resumed += bool([*home.glob(".*/.shapejit-receipt.json")])
+    convert(target, kind, seed.random() < 0.7)
+    was[target] = kind
+    assert contents(target) == new[target, kind]
+    assert sorted(os.listdir(home)) == ["in", "out", "out.npz"]
+print(killed, resumed)
+"""
+
+
+@pytest.mark.parametrize("rounds", [12, pytest.param(500, marks=pytest.mark.slow)])
+def test_killed_at_random_moments(rounds, tmp_path):
+    """The destination is the old one or the new one, and the next run finishes it."""
+    quantised(tmp_path / "in", 6)
+    command = [sys.executable, "-c", RANDOMLY, tmp_path, str(rounds), "1"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    assert found.returncode == 0, found.stderr
+    killed, _ = map(int, found.stdout.split())
+    assert killed > rounds // 4
