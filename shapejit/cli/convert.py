@@ -83,7 +83,7 @@ def _options(parser: ArgumentParser) -> None:
         "--proof",
         action=BooleanOptionalAction,
         default=True,
-        help="convert a sample of each kind first, and back, and compare",
+        help="convert a sample of each kind first, and compare it with NumPy",
     )
     add("--resume", action="store_true",
         help="continue an interrupted folder from its finished files, and keep those of this "

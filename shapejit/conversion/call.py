@@ -39,8 +39,8 @@ def convert(
     of a file of rules. A folder becomes a folder, with index, config.json and its other files,
     of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
     of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
-    sample of each kind of tensor is converted, converted back and compared first, where that
-    is exact; `resume` continues the folder of a run that was killed; `progress` is called with
+    sample of each kind of tensor is converted and compared with NumPy first; `resume`
+    continues the folder of a run that was killed; `progress` is called with
     numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
     however large it is: FormatError, before anything is written, where a rule needs more.
     `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
@@ -33,7 +33,7 @@ from .sources import Decoded, Joined, PartOf, Source
 
 __all__ = ["prove", "same_numbers"]
 
-SAMPLE = 1 << 24  # bytes of a sample: of larger tensors the first rows
+SAMPLE = 1 << 22  # bytes of a sample: of larger tensors the first rows
 WHOLE = 1 << 28  # bytes of a tensor that may be needed as a whole for its sample
 _BAND = 1 << 18  # elements of a decoded sample
 _FLOAT32 = dtype("float32")
@@ -93,21 +93,19 @@ def _kind(change: Change) -> tuple[object, ...]:
 
 def _right(change: Change, most: int) -> bool:
     """Whether a sample is right, and what it is made of."""
-    source = change.source
-    if isinstance(source, Decoded) and not _decoded_right(source):
-        return False
-    if isinstance(source, Repacked) and not _repacked_right(source):
-        return False
-    if isinstance(source, PartOf) and not _converted_right(source):
-        return False
-    if isinstance(source, Joined) and source.dtype.nbytes(prod(source.shape)) > WHOLE:
+    source, whole = change.source, min(WHOLE, most)
+    if type(source) in _RIGHT:
+        right: bool = _RIGHT[type(source)](source)
+        if not right or not change.ops:
+            return right
+    if isinstance(source, Joined) and source.dtype.nbytes(prod(source.shape)) > whole:
         change = _fewer(change, source)
     elif change.shape and change.nbytes > SAMPLE:
         row = max(1, change.nbytes // change.shape[0])
         change = change.rows(0, max(1, SAMPLE // row))
-    if change.held(most) > min(most, WHOLE) or change.nbytes > WHOLE:
+    if change.held(most) > whole or change.nbytes > whole:
         return True  # what it is made of was right
-    wanted = _moved(change)
+    wanted = _moved(change, whole)
     return wanted is None or _same(change, wanted)
 
 
@@ -149,20 +147,20 @@ def _same(change: Change, wanted: Array) -> bool:
     return rounds(before, last, casts[-1])
 
 
-def _moved(change: Change) -> Array | None:
+def _moved(change: Change, most: int) -> Array | None:
     """The elements (codes of a byte each, if they are packed) as NumPy moves them, not cast.
 
-    None where that takes all elements of a tensor that is too large for a sample.
+    None where that takes all elements of a tensor that has more than `most` bytes.
     """
-    found = _elements(change.source)
+    found = _elements(change.source, most)
     for op in change.ops:
         if found is not None and op[0] != "cast":
-            found = _applied(op, found)
+            found = _applied(op, found, most)
     return found
 
 
-def _applied(op: Op, x: Array) -> Array | None:
-    if op[0] == "reshape" and x.nbytes > WHOLE:
+def _applied(op: Op, x: Array, most: int) -> Array | None:
+    if op[0] == "reshape" and x.nbytes > most:
         layout = Layout.of(x.shape, [8 * by for by in x.strides], 0, 8 * x.itemsize)
         if layout.reshape(op[1][0]) is None:
             return None
@@ -170,21 +168,21 @@ def _applied(op: Op, x: Array) -> Array | None:
     return made
 
 
-def _elements(source: Source) -> Array | None:
+def _elements(source: Source, most: int) -> Array | None:
     """The elements that a source has; None where they are too many to have them all."""
     if isinstance(source, Joined):
-        parts = [_sample_of(part) for part in source.parts if isinstance(part, Change)]
+        parts = [_sample_of(part, most) for part in source.parts if isinstance(part, Change)]
         whole = [part for part in parts if part is not None]
         return np.concatenate(whole, source.axis) if len(whole) == len(parts) else None
     nbytes = source.dtype.nbytes(source.layout.size)
     if isinstance(source, Stored) and not source.dtype.packed:
         return _array(source.mapped())
-    return None if nbytes > WHOLE else _array(source.tensor())
+    return None if nbytes > most else _array(source.tensor())
 
 
-def _sample_of(part: Change) -> Array | None:
+def _sample_of(part: Change, most: int) -> Array | None:
     """The elements of what is joined, which was proved by itself if it is cast."""
-    return _array(part.tensor()) if part.casts else _moved(part)
+    return _array(part.tensor()) if part.casts else _moved(part, most)
 
 
 def _array(t: Tensor) -> Array:
@@ -285,3 +283,10 @@ def _repacked_right(source: Repacked) -> bool:
         codes = codes_of(memory(t), stored, rows)
         found.append((codes - np.uint8(stored.bias)) & np.uint8((1 << stored.bits) - 1))
     return np.array_equal(found[0], found[1])
+
+
+_RIGHT: dict[type, Callable[[Any], bool]] = {
+    Decoded: _decoded_right,
+    PartOf: _converted_right,
+    Repacked: _repacked_right,
+}
