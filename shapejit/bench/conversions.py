@@ -1,4 +1,4 @@
-"""The suite of files: checkpoints converted, beside `cp` of the larger side."""
+"""The suite of files: checkpoints converted, beside `cp` of the larger side and peers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..equality import array_equal
 from ..files.file_formats import load_file
 from ..quantization.table import schemes
 from .checkpoints import KINDS, make
+from .machine import thread_count
 from .throughput import Goal, Work
 
 _NBYTES = 1 << 28  # of the source
@@ -51,7 +52,10 @@ def _work(kind: str, rules: Rules, limit: float, size: float) -> Work:
     ways: dict[str, Callable[[], object]] = {"shapejit": ours, "cp": cp}
     decoded = rules[0][0] == "to"
     same = _same(source, made, KINDS[kind].config if decoded else {})
-    return Work(ways, same, (Goal("cp", "at most", limit),))
+    job = {"work": "convert", "kind": kind, "source": source, "threads": thread_count(),
+           "target": os.path.join(folder.path, "peers")}  # fmt: skip
+    goals = (Goal("cp", "at most", limit),)
+    return Work(ways, same, goals, job=job if decoded else None)
 
 
 def _same(source: str, made: str, config: dict[str, Any]) -> bool:
