@@ -85,6 +85,9 @@ class Writer:
 
     Meanwhile the caller reads and converts the next ones. Pieces must not change until they
     are written. `close` waits for the last one and raises the first error.
+
+    256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
+    waits for the other; through a memory map 340 ms, with two threads 300: page faults.
     """
 
     def __init__(self, descriptor: int, total: int) -> None:
