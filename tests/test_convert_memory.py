@@ -10,7 +10,7 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit.conversion import sources
+from shapejit.conversion import sources, weight_sources
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
@@ -58,7 +58,7 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text(json.dumps(config))
     wanted = converted(source, tmp_path / "whole.safetensors", rules)
     monkeypatch.setattr(sources, "PIECE", 300)
-    monkeypatch.setattr(sources, "BAND", 1)
+    monkeypatch.setattr(weight_sources, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
 
 

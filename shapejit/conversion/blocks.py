@@ -10,8 +10,9 @@ from ..layout import Layout
 from ..quantization import sizes
 from ..quantization.rows import ROWS
 from .changes import Change
-from .sources import Joined, PartOf, Source
+from .sources import Joined, Source
 from .tensors import Tensors
+from .weight_sources import PartOf
 
 __all__ = ["file_types"]
 

@@ -29,7 +29,8 @@ from ..tensor import Tensor
 from .changes import Change
 from .repacks import Repacked
 from .rounding import rounds
-from .sources import Decoded, Joined, PartOf, Source
+from .sources import Joined, Source
+from .weight_sources import Decoded, PartOf
 
 __all__ = ["prove", "same_numbers"]
 
