@@ -567,6 +567,34 @@ def test_conversions_of_checkpoints_are_proved_and_measured(name, monkeypatch):
     assert (goal.kind, goal.way) == ("at most", "cp")
 
 
+def test_conversions_by_peers(tmp_path, monkeypatch):
+    """One that has a way is measured beside ours; NumPy has none."""
+    real = throughput.turns
+    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+
+    class Copies:
+        name, given = "copies", []
+
+        def give(self, job):
+            self.given.append(job)
+            return 1
+
+        def run(self, calls):
+            return 1.0
+
+        def drop(self):
+            self.given.append(None)
+
+    name, one = "deepseek-v3-to-bf16", Copies()
+    with peers.started(("numpy",)) as others:
+        case = {name: conversions.CASES[name]}
+        (found,) = throughput.measured("files", case, 1, 0.001, lambda _: None, [*others, one])
+    assert found.seconds["copies"] == 1
+    assert [(g.way, g.kind, g.limit) for g in found.goals[1:]] == [("copies", "at least", 4)]
+    job, last = one.given
+    assert (job["work"], job["kind"], last) == ("convert", "deepseek-v3", None)
+
+
 def test_the_batch_suite(capsys, monkeypatch):
     real = throughput.turns
     monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))

@@ -620,7 +620,7 @@ def fails(fault):
     return fail
 
 
-@pytest.mark.parametrize("at", ["data", "write", "fsync", "replace", "posix_fallocate", "progress"])
+@pytest.mark.parametrize("at", ["data", "write", "fsync", "replace", "fstatvfs", "progress"])
 @pytest.mark.parametrize(
     "fault", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt(), ValueError()]
 )

@@ -1,6 +1,11 @@
 """Checkpoints shaped like published ones, of any size, their bytes as if they were random.
 
 `python -m shapejit.bench.checkpoints KIND FOLDER` writes one, of 4 GiB if no `--size` is given.
+With `--sparse` the data are a hole in the file. How much memory a conversion takes, say of
+weights of 512 MiB:
+
+    python -m shapejit.bench.checkpoints large in --size 8GiB --sparse
+    /usr/bin/time -v shapejit convert in out --to bf16
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import numpy as np
 from ..conversion import nbytes_of
 from ..dtypes import dtype
 from ..files.file_formats import save_file
+from ..files.safetensors import header
 from ..tensor import Tensor
 from .cases import pattern
 
@@ -38,6 +44,12 @@ class Kind(NamedTuple):
 def _fp8() -> Parts:
     scale = np.ldexp(1.0, pattern(16 * 56).astype(np.int32) % 8 - 12).astype(np.float32)
     return {".weight": _float8(2048, 7168), ".weight_scale_inv": scale.reshape(16, 56)}
+
+
+def _large() -> Parts:
+    codes = np.zeros(1 << 29, np.uint8)
+    weight = Tensor.frombuffer(codes, "float8_e4m3fn", (1 << 16, 1 << 13))
+    return {".weight": weight, ".weight_scale_inv": np.zeros((512, 64), np.float32)}
 
 
 def _float8(*shape: int) -> Tensor:
@@ -71,20 +83,25 @@ def _plain() -> Parts:
 _INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
 _NAME = "model.layers.{}.mlp.experts.{}.up_proj"
 
+_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
 KINDS = {
-    "deepseek-v3": Kind(_NAME, _fp8, {"quantization_config": {
-        "quant_method": "fp8", "weight_block_size": [128, 128]}}, 256),
+    "deepseek-v3": Kind(_NAME, _fp8, {"quantization_config": _BLOCKS}, 256),
     "kimi": Kind(_NAME, _int4, {"quantization_config": {
         "quant_method": "compressed-tensors", "format": "pack-quantized",
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": _INT4}}}}, 384),
     "gpt-oss": Kind("model.layers.{}.mlp.experts.down_proj", _mxfp4, {
         "quantization_config": {"quant_method": "mxfp4"}}),
     "bfloat16": Kind(_NAME, _plain, {}, 256),
+    "large": Kind(_NAME, _large, {"quantization_config": _BLOCKS}),
 }  # fmt: skip
 
 
-def make(kind: str, folder: str, nbytes: int) -> int:
-    """Write a folder of about `nbytes` bytes, at least of one weight; return their number."""
+def make(kind: str, folder: str, nbytes: int, sparse: bool = False) -> int:
+    """Write a folder of about `nbytes` bytes, at least of one weight; return their number.
+
+    The data of a `sparse` one are a hole in its file: zeros that take no room.
+    """
     row = KINDS[kind]
     parts, tensors, size = row.parts(), dict[str, Any](), 0
     one = sum(_nbytes(x) for x in parts.values())
@@ -95,7 +112,15 @@ def make(kind: str, folder: str, nbytes: int) -> int:
         size += one
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "model.safetensors")
-    save_file(tensors, path, metadata={"format": "pt"})
+    metadata = {"format": "pt"}
+    if sparse:
+        named = [(name, dtype(x.dtype), x.shape) for name, x in tensors.items()]
+        first = header.encode(path, named, metadata)
+        with open(path, "wb") as file:
+            file.write(first)
+            file.truncate(len(first) + size)
+    else:
+        save_file(tensors, path, metadata=metadata)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         json.dump({"torch_dtype": "bfloat16", **row.config}, file)
     return size
@@ -111,8 +136,9 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folder")
     parser.add_argument("--size", default="4GiB", help="of its tensors; 4GiB if not given")
+    parser.add_argument("--sparse", action="store_true", help="with zeros that take no room")
     args = parser.parse_args()
-    size = make(args.kind, args.folder, nbytes_of(args.size))
+    size = make(args.kind, args.folder, nbytes_of(args.size), args.sparse)
     print(f"{args.folder}: {size / 1e9:.2f} GB")
 
 

@@ -1,4 +1,4 @@
-"""The suite of files: checkpoints converted, beside `cp` of the larger side."""
+"""The suite of files: checkpoints converted, beside `cp` of the larger side and peers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 from weakref import finalize
 
 from ..conversion.call import convert
@@ -15,6 +16,7 @@ from ..equality import array_equal
 from ..files.file_formats import load_file
 from ..quantization.table import schemes
 from .checkpoints import KINDS, make
+from .machine import thread_count
 from .throughput import Goal, Work
 
 _NBYTES = 1 << 28  # of the source
@@ -48,12 +50,16 @@ def _work(kind: str, rules: Rules, limit: float, size: float) -> Work:
         return subprocess.run(["cp", "-rT", larger, copy], check=True)
 
     ways: dict[str, Callable[[], object]] = {"shapejit": ours, "cp": cp}
-    return Work(ways, _same(kind, source, made), (Goal("cp", "at most", limit),))
+    decoded = rules[0][0] == "to"
+    same = _same(source, made, KINDS[kind].config if decoded else {})
+    job = {"work": "convert", "kind": kind, "source": source, "threads": thread_count(),
+           "target": os.path.join(folder.path, "peers")}  # fmt: skip
+    goals = (Goal("cp", "at most", limit),)
+    return Work(ways, same, goals, job=job if decoded else None)
 
 
-def _same(kind: str, source: str, made: str) -> bool:
-    """Whether a weight is what its scheme decodes, or has all bytes of the source."""
-    config = KINDS[kind].config
+def _same(source: str, made: str, config: dict[str, Any]) -> bool:
+    """Whether a weight is what its scheme, by the config, decodes, or has as many bytes."""
     (name, *_), before = list(found := load_file(made)), load_file(source)
     if not config:
         return all(
@@ -72,8 +78,9 @@ def _cases() -> dict[str, tuple[str, Rules, float]]:
         "reshape": (plain, (("reshape", ".*=1024,2,7168"),), _MOVED),
         "permute": (plain, (("permute", ".*=1,0"),), _COMPUTED),
         "cast": (plain, (("cast", ".*=F16"),), _COMPUTED),
+        "repack": ("kimi", (("repack", ".*weight_packed=compressed-tensors->mlx"),), _COMPUTED),
         **{f"{kind}-to-bf16": (kind, (("to", "bf16"),), _COMPUTED)
-           for kind, row in KINDS.items() if row.config},
+           for kind in ("deepseek-v3", "kimi", "gpt-oss")},
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -280,12 +281,53 @@ def _gguf_decode(job: dict[str, Any]) -> Work:
 
 
 _GGUF = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k")
+
+
+def _ct_convert(job: dict[str, Any]) -> Work:
+    """A folder decoded by compressed-tensors."""
+    entry = import_module("compressed_tensors.entrypoints.convert")
+    source, target = job["source"], job["target"]
+
+    def run() -> None:
+        if job["kind"] == "kimi":
+            converter = entry.CompressedTensorsDequantizer(source)
+        else:
+            converter = entry.FP8BlockDequantizer.from_pretrained(source)
+        entry.convert_checkpoint(source, target, converter)
+
+    return run, None
+
+
+def _gpt_oss_convert(job: dict[str, Any]) -> Work:
+    """A file decoded by the function with which transformers loads gpt-oss, tensor by tensor."""
+    decode = import_module("transformers.integrations.mxfp4").convert_moe_packed_tensors
+    opened = import_module("safetensors").safe_open
+    save = import_module("safetensors.torch").save_file
+    target = Path(job["target"])
+
+    def run() -> None:
+        target.mkdir(exist_ok=True)
+        made = {}
+        with opened(Path(job["source"], "model.safetensors"), "pt") as file:
+            for name in filter(lambda name: name.endswith("_blocks"), file.keys()):
+                base = name.removesuffix("_blocks")
+                parts = file.get_tensor(name), file.get_tensor(f"{base}_scales")
+                made[base] = decode(*parts).contiguous()
+        save(made, target / "model.safetensors")
+
+    return run, None
+
+
 _OF_NUMPY = {"gguf"}  # peers that work without torch
 
 # What tells the works of one kind apart, and who has which.
-_KEYS = {"cast": ("work",), "repack": ("source", "target"), "decode": ("scheme",)}
+_KEYS = {"cast": ("work",), "repack": ("source", "target"), "decode": ("scheme",),
+         "convert": ("work", "kind")}  # fmt: skip
 _WORK: dict[tuple[str, ...], Callable[[dict[str, Any]], Work]] = {
     ("torch", "cast"): _cast,
+    ("compressed_tensors", "convert", "kimi"): _ct_convert,
+    ("compressed_tensors", "convert", "deepseek-v3"): _ct_convert,
+    ("transformers", "convert", "gpt-oss"): _gpt_oss_convert,
     ("compressed_tensors", "cast"): _scaled,
     ("compressed_tensors", "padded", "compressed-tensors"): _ct_pack,
     ("compressed_tensors", "compressed-tensors", "padded"): _ct_unpack,

@@ -61,7 +61,12 @@ class Peer:
         It is UNCHECKED where the result is not ours.
         """
         job = case.asked() if isinstance(case, PackedCase) else _job(case)
-        return None if job is None else self._ask(job=job | {"threads": threads}).get("checksum")
+        return None if job is None else self.give(job | {"threads": threads})
+
+    def give(self, job: dict[str, Any]) -> int | None:
+        """Do some work once: its checksum, None if the peer has no way."""
+        found: int | None = self._ask(job=job).get("checksum")
+        return found
 
     def run(self, calls: int) -> float:
         """Seconds that so many copies took, by the peer's own clock."""

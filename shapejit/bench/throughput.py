@@ -21,9 +21,11 @@ from .cases import pattern
 from .comparison import one_thread
 from .machine import thread_count
 from .measure import clock, turns
+from .peers import Peer
 
 Way = Callable[[], object]
 
+PEERS_TIME = 4.0  # times ours
 SERIAL = "one thread of its own"  # ours with numba held to one thread
 
 
@@ -42,13 +44,15 @@ class Goal(NamedTuple):
 class Work(NamedTuple):
     """The ways of one case, ours first, whether ours was proved, and the goals.
 
-    `serial`: ours is measured on one thread, too.
+    `serial`: ours is measured on one thread, too. `job` is what peers are asked to do, of
+    which some have a way; ours should take at most a part of their time.
     """
 
     ways: dict[str, Way]
     same: bool
     goals: tuple[Goal, ...]
     serial: bool = False
+    job: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ def measured(
     rounds: int,
     size: float,
     tell: Callable[[str], object],
+    others: Sequence[Peer] = (),
 ) -> Iterator[Figure]:
     """One Figure per case, of `size` times as much."""
     for name, make in cases.items():
@@ -99,7 +104,12 @@ def measured(
         clocks = {way: clock(run) for way, run in work.ways.items()}
         if work.serial:
             clocks[SERIAL] = one_thread(clocks["shapejit"])
-        yield Figure(suite, name, turns(clocks, rounds), work.same, work.goals)
+        able = [x for x in others if work.job is not None and x.give(work.job) is not None]
+        clocks |= {peer.name: peer.run for peer in able}
+        goals = (*work.goals, *(Goal(peer.name, "at least", PEERS_TIME) for peer in able))
+        yield Figure(suite, name, turns(clocks, rounds), work.same, goals)
+        for peer in able:
+            peer.drop()
 
 
 def _memory(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -84,7 +84,8 @@ def _run(args: Namespace) -> int:
             first = _counted(bar, firstcall.measured(calls, min(rounds, 5), tell))
             figures = list[throughput.Figure]()
             for suite, works in ((suites.BATCH, batches), (suites.FILES, files)):
-                figures += _counted(bar, throughput.measured(suite, works, rounds, size, tell))
+                run = throughput.measured(suite, works, rounds, size, tell, others)
+                figures += _counted(bar, run)
             if loaded:
                 with spinning():
                     beside = throughput.measured(suites.BUSY, loaded, rounds, size, tell)

@@ -75,16 +75,19 @@ def _options(parser: ArgumentParser) -> None:
         help="rules from a TOML file: tables [[rule]] of one key, as to = \"bf16\"")  # fmt: skip
     add("--max-shard-size", default="5GB", metavar="SIZE",
         help="bytes of tensors per file of a folder, as 500MB (5GB if not given)")  # fmt: skip
+    add("--chunk", metavar="SIZE",
+        help="have at most so many bytes of a tensor in memory at a time, as 64MiB; "
+        "rules that need more are refused")  # fmt: skip
     add("--dry-run", action="store_true", help="print what would be done, and write nothing")
     add(
         "--proof",
         action=BooleanOptionalAction,
         default=True,
-        help="convert a sample of each kind first, and back, and compare",
+        help="convert a sample of each kind first, and compare it with NumPy",
     )
     add("--resume", action="store_true",
         help="continue an interrupted folder from its finished files, and keep those of this "
-        "run if it is interrupted, too")  # fmt: skip
+        "run if it is stopped by Ctrl-C or an error")  # fmt: skip
     add("--quiet", action="store_true", help="print errors only")
     add(
         "--saturate",
@@ -111,12 +114,14 @@ def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
     reshape, rules = conversion.dialect(**given), [*_rules(args.rules)]
     settings = conversion.Settings(conversion.nbytes_of(args.max_shard_size), args.resume)
-    plan = conversion.plan(file_formats.read(args.source), rules, reshape, args.saturate)
+    chunk = None if args.chunk is None else conversion.nbytes_of(args.chunk)
+    source = file_formats.read(args.source)
+    plan = conversion.plan(source, rules, reshape, args.saturate, chunk)
     if args.dry_run:
         _print_groups(conversion.described(plan.tensors), args.json)
         return DONE
     if args.proof:
-        conversion.prove(plan.changes)
+        conversion.prove(plan.changes, plan.most)
     with ExitStack() as stack:
 
         @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..casts import cast
 from ..dtypes import DType, dtype
 from ..files.checkpoint import FileType
-from ..files.pieces import Scratch, pieces, whole_elements
+from ..files.pieces import MOST, Scratch, whole_elements
 from ..files.stored import Extent, Stored
 from ..files.writing import New
 from ..layout import Layout
@@ -19,7 +19,7 @@ from ..programs.fuse import route
 from ..programs.ops import Op
 from ..programs.trace import traced
 from ..tensor import Bytes, Tensor
-from .sources import Source
+from .sources import Copied, Source
 
 __all__ = ["Change", "Result", "Results", "announced"]
 
@@ -92,10 +92,25 @@ class Change:
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The new packed bytes in order; what is read takes memory of `source`."""
+        found = self._seen.pieces(source, result)
+        return self._cast(found, result) if self.casts else found
+
+    @property
+    def _seen(self) -> Source:
+        """The elements before they are cast."""
         first, *rest = self.stages
         seen = self.source.with_layout(first)
-        found = pieces(_later(seen.tensor(), rest), result) if rest else seen.pieces(source, result)
-        return self._cast(found, result) if self.casts else found
+        for layout in rest:
+            seen = Copied(self.source.dtype, seen.layout.shape, seen).with_layout(layout)
+        return seen
+
+    def held(self, most: int) -> int:
+        """Bytes of it that are in memory at a time, beside pieces, if that may be `most`."""
+        return self._seen.held(most)
+
+    def rows(self, begin: int, end: int) -> Change:
+        """Some indices of dim 0."""
+        return self.then(_rows(begin, end))
 
     def _cast(self, found: Iterator[Bytes], result: Scratch) -> Iterator[Bytes]:
         """The pieces, cast."""
@@ -113,21 +128,22 @@ class Change:
 
     def tensor(self) -> Tensor:
         """The new tensor in memory."""
-        first, *rest = self.stages
-        made = _later(self.source.with_layout(first).tensor(), rest)
-        return self._converted(made).reshape(self.shape)
+        return self._converted(self._seen.tensor()).reshape(self.shape)
 
     def result(self, tensor: Tensor) -> Tensor:
         """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
         first, *rest = self.stages
-        return self._converted(_later(tensor.with_layout(first), rest))
+        tensor = tensor.with_layout(first)
+        for layout in rest:
+            tensor = tensor.ascontiguous().with_layout(layout)
+        return self._converted(tensor)
 
 
 class Result(NamedTuple):
     """A tensor of the destination, made when its data are asked for.
 
-    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that the
-    source's file gives a tensor that stays as it is.
+    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that a GGUF
+    file gives it, if it is rows of blocks.
     """
 
     change: Change
@@ -145,15 +161,14 @@ class Result(NamedTuple):
 
 
 class Results(Mapping[str, Result]):
-    """The tensors of a destination by name; `types` are those of the source's file."""
+    """The tensors of a destination, and the types of those that are rows of blocks, by name."""
 
     def __init__(self, changes: Mapping[str, Change], types: Mapping[str, str]) -> None:
         self._changes, self._types = changes, types
 
     def __getitem__(self, name: str) -> Result:
-        change = self._changes[name]
-        kind = self._types.get(change.stored.name) if change.stored is not None else None
-        return Result(change, None if kind is None else FileType(kind))
+        kind = self._types.get(name)
+        return Result(self._changes[name], None if kind is None else FileType(kind))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._changes)
@@ -162,16 +177,15 @@ class Results(Mapping[str, Result]):
         return len(self._changes)
 
 
-def announced(changes: Iterable[Change]) -> list[New]:
-    """The tensors as they are written; they share the memory that they take."""
-    memory = Scratch(), Scratch()
+def announced(changes: Iterable[Change], most: int = MOST) -> list[New]:
+    """The tensors as they are written; they share memory, which should hold `most` of a tensor."""
+    memory = Scratch(most), Scratch(most)
     return [New(c.name, c.dtype, c.shape, partial(c.pieces, *memory), c.extent) for c in changes]
 
 
-def _later(tensor: Tensor, stages: Sequence[Layout]) -> Tensor:
-    for layout in stages:
-        tensor = tensor.ascontiguous().with_layout(layout)
-    return tensor
+@lru_cache(maxsize=1024)
+def _rows(begin: int, end: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t[begin:end]
 
 
 @lru_cache(maxsize=1024)

@@ -16,8 +16,8 @@ from ..files.paths import inside
 from ..files.stored import OpenFile
 from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
-from .sources import Decoded, PartOf
 from .tensors import Tensors
+from .weight_sources import Decoded, PartOf
 
 __all__ = ["CONFIG", "QUANTISED", "Config", "config_of", "rewritten"]
 

@@ -11,8 +11,8 @@ from ..quantization.naming import part_name
 from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
 from .changes import Change
-from .sources import Converted, Decoded, PartOf
 from .tensors import Rule, Tensors
+from .weight_sources import Converted, Decoded, PartOf
 from .weights import Weight
 
 __all__ = ["to"]

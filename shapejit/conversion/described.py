@@ -10,8 +10,9 @@ from ..errors import shape_text
 from ..files.stored import Stored
 from .changes import Change
 from .repacks import Repacked
-from .sources import Decoded, Joined, PartOf, Source
+from .sources import Joined, Source
 from .tensors import Tensors
+from .weight_sources import Decoded, PartOf
 
 __all__ = ["Described", "described"]
 

@@ -7,9 +7,13 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
 from typing import Any
 
-from ..files.paths import open_regular
+from ..errors import FileFormatError
+from ..files.paths import Path, open_regular
 
 __all__ = ["Finished"]
 
@@ -18,21 +22,27 @@ _PIECE = 1 << 22  # bytes
 
 
 class Finished:
-    """The files of `folder` that a conversion has finished; `told` says which conversion.
+    """The files of `folder` that a conversion has finished, in a receipt beside them.
 
-    A receipt in the folder has the size and the CRC-32 of each. A folder of another
-    conversion, or without a receipt, is emptied; so is any if `told` is "".
+    `identity` says what makes it the same conversion: each fact by its name. The receipt
+    has them, and the size and the CRC-32 of each file, which a thread computes. With `resume`
+    the files of an interrupted conversion are kept, without it the folder is emptied.
+    Raises FileFormatError where the facts of the interrupted one are others.
     """
 
-    def __init__(self, folder: str, told: str) -> None:
+    def __init__(self, folder: str, identity: Mapping[str, str], resume: bool, path: Path) -> None:
         self._folder = folder
-        self._told = hashlib.sha256(told.encode()).hexdigest() if told else ""
+        self._identity = {k: hashlib.sha256(v.encode()).hexdigest() for k, v in identity.items()}
         self._files: dict[str, list[int]] = {}
-        found = self._read() if told else {}
-        if found.get("conversion") == self._told and isinstance(found.get("files"), dict):
+        self._thread: Thread | None = None
+        if resume and (found := self._read()):
+            for name, own in self._identity.items():
+                if found.get(name) != own:
+                    reason = f"the interrupted conversion had another {name}: it cannot be resumed"
+                    raise FileFormatError(path, None, f"{reason} (without --resume it is removed)")
             self._files = found["files"]
         for name in os.listdir(folder):
-            if name not in self._files and name != _RECEIPT:
+            if name not in self._files and (name != _RECEIPT or not self._files):
                 _remove(os.path.join(folder, name))
 
     def has(self, name: str) -> bool:
@@ -41,20 +51,33 @@ class Finished:
 
     def add(self, name: str) -> None:
         """A file has been finished, and synced."""
-        if not self._told:
-            return
-        self._files[name] = self._measured(name)
-        path = os.path.join(self._folder, _RECEIPT)
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump({"conversion": self._told, "files": self._files}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        self._wait()
+        self._thread = Thread(target=self._add, args=(name,), daemon=True)
+        self._thread.start()
 
     def forget(self) -> None:
         """Remove the receipt: all files are finished."""
-        if self._told:
-            _remove(os.path.join(self._folder, _RECEIPT))
+        self._wait()
+        _remove(os.path.join(self._folder, _RECEIPT))
+
+    def __enter__(self) -> Finished:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _add(self, name: str) -> None:
+        """Put a file on the receipt; one that is lost, or not written, costs time only."""
+        self._files[name] = self._measured(name)
+        path = os.path.join(self._folder, _RECEIPT)
+        with suppress(OSError):
+            with open(f"{path}.new", "w", encoding="utf-8") as file:
+                json.dump({**self._identity, "files": self._files}, file)
+            os.replace(f"{path}.new", path)
 
     def _read(self) -> dict[str, Any]:
         try:
@@ -62,7 +85,8 @@ class Finished:
                 found = json.load(file)
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        whole = isinstance(found, dict) and isinstance(found.get("files"), dict)
+        return found if whole else {}
 
     def _measured(self, name: str) -> list[int]:
         """The size and the CRC-32 of a file."""

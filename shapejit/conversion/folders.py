@@ -14,6 +14,7 @@ from ..errors import FileFormatError
 from ..files import safetensors, sharded
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name, inside
+from ..files.pieces import MOST
 from ..files.safetensors import header
 from ..files.sharded import SUFFIX
 from ..files.writing import Progress
@@ -32,12 +33,14 @@ class Settings:
     """How a folder is written: at most `max_shard` bytes of tensors per file.
 
     `resume` continues an interrupted conversion from its finished files, and keeps
-    those of this one if it is interrupted; `told` is what says that it is the same one.
+    those of this one if it is stopped by an error; `told` are the rules of this one.
+    `most` are the bytes of a tensor that should be in memory at a time.
     """
 
     max_shard: int = MAX_SHARD
     resume: bool = False
     told: str = ""
+    most: int = MOST
 
 
 def write_folder(
@@ -61,17 +64,23 @@ def write_folder(
     others = {} if home == target else _others(home, own | _shards_of(home, stem))
     kept = _others(target, {*own, *others, *_shards_of(target, stem)}, links=True)
     needed = sum(shard.nbytes for shard in files) + sum(map(os.path.getsize, others.values()))
-    told = "\n".join([settings.told, *map(str, _sources(checkpoint)), *map(repr, headers)])
-    with replaced_folder(target, path, needed, settings.resume) as work:
-        done = Finished(work, told if settings.resume else "")
-        for shard in files:
+    identity = {
+        "source": repr([config_of(checkpoint).facts, *_sources(checkpoint)]),
+        "list of rules": settings.told,
+        "set of files": repr(headers),
+    }
+    with (
+        replaced_folder(target, path, needed, settings.resume) as work,
+        Finished(work, identity, settings.resume, path) as done,
+    ):
+        for k, shard in enumerate(files, 1):
             if not done.has(shard.name):
-                new = announced(shard.changes)
+                new = announced(shard.changes, settings.most)
                 safetensors.write(os.path.join(work, shard.name), new, metadata, progress)
-                done.add(shard.name)
+                if k < len(files):  # after the last one little is left to resume
+                    done.add(shard.name)
             elif progress is not None:
                 progress(shard.nbytes)
-        done.forget()
         for name, found in others.items():
             _place(found, os.path.join(work, name), shutil.copy2)
         for name, found in kept.items():
@@ -79,6 +88,7 @@ def write_folder(
         for name, text in texts.items():
             with open(os.path.join(work, name), "w", encoding="utf-8") as file:
                 file.write(text)
+        done.forget()
 
 
 def _check_apart(home: str, target: str, path: Path) -> None:

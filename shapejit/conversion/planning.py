@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..errors import FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
+from ..files.pieces import MOST
 from ..files.writing import Progress
+from .blocks import file_types
 from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, without_comfy
 from .folders import Settings, write_folder
@@ -41,11 +44,15 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """A checkpoint and what becomes of it; nothing is written yet."""
+    """A checkpoint and what becomes of it; nothing is written yet.
+
+    `most` are the bytes of a tensor that should be in memory at a time.
+    """
 
     checkpoint: Checkpoint
     tensors: Tensors
     rules: tuple[Rule, ...]
+    most: int = MOST
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -55,7 +62,7 @@ class Conversion:
     @property
     def results(self) -> Results:
         """The tensors of the destination, without writing them."""
-        return Results(self.tensors.changes, self.checkpoint.types)
+        return Results(self.tensors.changes, file_types(self.tensors))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -81,15 +88,10 @@ class Conversion:
         folder = folder_of(self.checkpoint)
         if folder is not None and _is_folder(path):
             told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-            settings = replace(settings or Settings(), told=told)
+            settings = replace(settings or Settings(), told=told, most=self.most)
             write_folder(self.tensors, folder, path, progress, settings)
         else:
-            same = file_formats.writer(path).name == self.checkpoint.format
-            metadata = self.checkpoint.metadata if same else None
-            if metadata is not None:
-                metadata = without_comfy(metadata, self.tensors)
-            kept = self.checkpoint if same else None
-            file_formats.write(path, announced(changes), metadata, progress, source=kept)
+            self._write_file(path, progress)
         self.tensors.latest.clear()
         return Report(
             tensors=len(changes),
@@ -100,6 +102,15 @@ class Conversion:
             seconds=time.perf_counter() - start,
         )
 
+    def _write_file(self, path: Path, progress: Progress | None) -> None:
+        row, metadata, kept = file_formats.writer(path), None, None
+        if row.name == self.checkpoint.format:
+            kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
+            metadata = kept.metadata and without_comfy(kept.metadata, self.tensors)
+        types = file_types(self.tensors) if "types" in row.more else None
+        given = announced(self.changes, self.most)
+        file_formats.write(path, given, metadata, progress, source=kept, types=types)
+
 
 def _is_folder(path: Path) -> bool:
     name = file_name(path)
@@ -107,16 +118,32 @@ def _is_folder(path: Path) -> bool:
 
 
 def plan(
-    checkpoint: Checkpoint, rules: Sequence[Rule], reshape: Dialect, saturate: bool = True
+    checkpoint: Checkpoint,
+    rules: Sequence[Rule],
+    reshape: Dialect,
+    saturate: bool = True,
+    chunk: int | None = None,
 ) -> Conversion:
     """The tensors that `rules`, applied in order, make of those of a checkpoint.
 
     No data are read but those that tell of quantised weights; `--to` a scheme converts one
-    weight of each kind. `saturate` is that of all casts. Raises ReshapeError, DTypeError or
-    FormatError, with the file, the tensor and the rule, for a rule that does not fit, and
-    for one that matches no tensor.
+    weight of each kind. `saturate` is that of all casts, `chunk` the bytes of a tensor that
+    may be in memory at a time. Raises ReshapeError, DTypeError or FormatError, with the file,
+    the tensor and the rule, for a rule that does not fit, for one that matches no tensor,
+    and for a tensor that needs more than `chunk`.
     """
     tensors = Tensors(checkpoint, config_of(checkpoint).facts, reshape, saturate)
     for r in rules:
         RULES[r.option].apply(r, tensors)
-    return Conversion(checkpoint, tensors, tuple(rules))
+    if chunk is not None:
+        _check_held(tensors, chunk)
+    return Conversion(checkpoint, tensors, tuple(rules), chunk or MOST)
+
+
+def _check_held(tensors: Tensors, chunk: int) -> None:
+    for change in tensors.changes.values():
+        held = change.held(chunk)
+        if held > chunk:
+            reason = f"what is done to it takes {held} bytes in memory at a time"
+            where = f"{tensors.path}: tensor {quoted(change.name)}"
+            raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")

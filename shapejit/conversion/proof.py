@@ -1,94 +1,266 @@
-"""A sample of each kind of tensor, converted, converted back and compared before any is written."""
+"""A sample of each kind of tensor, converted and compared with NumPy before any is written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from math import prod
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..casts import cast
 from ..dtypes import dtype
 from ..equality import array_equal
 from ..errors import FormatError, quoted
-from ..files.pieces import Scratch
+from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored
-from ..programs.ops import Op, checked_ops
+from ..layout import Layout
+from ..packings.rows import packing
+from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands
+from ..quantization.content import Content, content_of
+from ..quantization.groups import memory
 from ..quantization.table import schemes
+from ..repacking import codes_of
 from ..tensor import Tensor
 from .changes import Change
-from .sources import BAND, Decoded, Joined, PartOf
+from .repacks import Repacked
+from .rounding import rounds
+from .sources import Joined, Source
+from .weight_sources import Decoded, PartOf
 
 __all__ = ["prove", "same_numbers"]
 
-_MOST = 1 << 28  # bytes of a sample; larger tensors are of no other kinds
+SAMPLE = 1 << 22  # bytes of a sample: of larger tensors the first rows
+WHOLE = 1 << 28  # bytes of a tensor that may be needed as a whole for its sample
+_BAND = 1 << 18  # elements of a decoded sample
 _FLOAT32 = dtype("float32")
+_ONCE = ("permute", "flip", "cast")  # operations whose arguments make another kind
+
+Array = NDArray[Any]
 
 
-def prove(changes: Iterable[Change]) -> int:
-    """Check a small tensor of each kind; return how many kinds were checked.
+def prove(changes: Iterable[Change], most: int = MOST) -> int:
+    """Check a small sample of each kind of tensor; return how many kinds there are.
 
-    Moved elements are moved back and compared with those of the file; a weight in another
-    scheme is decoded from both; a decoded one is also decoded to float32, and rounded
-    after that. Reads the samples, writes nothing. Raises FormatError where bits differ.
+    Moved, cut and joined elements must be those of NumPy, cast ones the nearest numbers,
+    repacked codes the same codes, a weight in another scheme the same numbers, a decoded one
+    those that its codes and scales make in NumPy. Reads the samples, `most` bytes of a
+    tensor at a time, writes nothing. Raises FormatError where bits differ.
     """
     samples: dict[object, Change] = {}
     for change in _leaves(changes):
-        key = _kind(change)
-        if key is not None and change.nbytes <= _MOST:
-            best = samples.setdefault(key, change)
-            if change.nbytes < best.nbytes:
-                samples[key] = change
+        if isinstance(change.source, Stored) and not change.ops:
+            continue
+        best = samples.setdefault(_kind(change), change)
+        if change.nbytes < best.nbytes:
+            samples[_kind(change)] = change
     for change in samples.values():
-        if not _right(change):
+        if not _right(change, most):
             raise FormatError(
-                f"tensor {quoted(change.name)}: the proof failed: converted back, its bits "
-                f"differ. This is a fault of shapejit or of this machine; nothing was written"
+                f"tensor {quoted(change.name)}: the proof failed: what a sample of it is "
+                f"converted to is wrong. This is a fault of shapejit or of this machine; "
+                f"nothing was written"
             )
     return len(samples)
 
 
 def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
-    """The tensors, and the parts of those that are joined."""
+    """The tensors, and those of which they are made."""
     for change in changes:
         yield change
         if isinstance(change.source, Joined):
             yield from _leaves(part for part in change.source.parts if isinstance(part, Change))
+        if isinstance(change.source, Repacked):
+            yield from _leaves([change.source.base])
 
 
-def _kind(change: Change) -> object:
-    """What is done to which elements; None where nothing can be compared."""
+def _kind(change: Change) -> tuple[object, ...]:
+    """What is done to which elements."""
     source = change.source
+    ops = tuple((name, given if name in _ONCE else ()) for name, given in change.ops)
+    made: tuple[object, ...] = (type(source), source.dtype, ops)
     if isinstance(source, Decoded):
-        return "decoded", source.weight.scheme, id(source.weight.group.form), source.dtype
+        return (*made, source.weight.scheme, id(source.weight.group.form))
     if isinstance(source, PartOf):
-        return "converted", source.whole.weight.scheme, source.whole.scheme
-    if not isinstance(source, Stored) or not change.ops:
-        return None
-    return ("moved", source.dtype, change.ops) if _back(change) is not None else None
+        return (*made, source.whole.weight.scheme, source.whole.scheme, source.key)
+    if isinstance(source, Repacked):
+        return (*made, source.formats, source.codes)
+    return (*made, source.axis) if isinstance(source, Joined) else made
 
 
-def _right(change: Change) -> bool:
-    source = change.source
-    if isinstance(source, Decoded):
-        return _decoded_right(source)
-    if isinstance(source, PartOf):
-        return _converted_right(source)
-    back, raw = _back(change), Scratch().take(change.nbytes)
-    at = 0
+def _right(change: Change, most: int) -> bool:
+    """Whether a sample is right, and what it is made of."""
+    source, whole = change.source, min(WHOLE, most)
+    if type(source) in _RIGHT:
+        right: bool = _RIGHT[type(source)](source)
+        if not right or not change.ops:
+            return right
+    if isinstance(source, Joined) and source.dtype.nbytes(prod(source.shape)) > whole:
+        change = _fewer(change, source)
+    elif change.shape and change.nbytes > SAMPLE:
+        row = max(1, change.nbytes // change.shape[0])
+        change = change.rows(0, max(1, SAMPLE // row))
+    if change.held(most) > whole or change.nbytes > whole:
+        return True  # what it is made of was right
+    wanted = _moved(change, whole)
+    return wanted is None or _same(change, wanted)
+
+
+def _fewer(change: Change, source: Joined) -> Change:
+    """The first rows of a few parts joined in the same way."""
+    parts = [part for part in source.parts[:4] if isinstance(part, Change)]
+    row = max(part.nbytes // max(1, part.shape[0]) for part in parts)
+    rows = max(1, SAMPLE // 4 // max(1, row))
+    parts = [part.rows(0, rows) for part in parts]
+    shape = list(parts[0].shape)
+    shape[source.axis] = sum(part.shape[source.axis] for part in parts)
+    joined = Joined(source.dtype, tuple(shape), parts, source.axis)
+    return Change.of(change.name, joined, change.saturate)
+
+
+def _bytes(change: Change) -> Tensor:
+    """What would be written."""
+    raw, at = Scratch().take(change.nbytes), 0
     for piece in change.pieces(Scratch(), Scratch()):
         raw[at : at + piece.size] = piece
         at += piece.size
-    moved = Tensor.frombuffer(raw, change.dtype, change.shape)
-    for name, given in back or ():
-        moved = moved.permute_dims(*given) if name == "permute" else moved.reshape(*given)
-    return array_equal(moved, source.tensor())
+    return Tensor.frombuffer(raw, change.dtype, change.shape)
+
+
+def _same(change: Change, wanted: Array) -> bool:
+    """Whether its elements are those, cast one after the other."""
+    made, kind, casts = _bytes(change), change.source.dtype, change.casts
+    if not casts:
+        return _array(made).tobytes() == np.ascontiguousarray(wanted).tobytes()
+    if any(each.numpy is None for each in (kind, *casts)):
+        return True
+    before = np.ascontiguousarray(wanted).reshape(-1)[:_BAND].view(kind.codes)
+    last = (made.unpack() if made.dtype.packed else made.numpy()).reshape(-1)[:_BAND]
+    for each in casts[:-1]:
+        after = cast(before, each, saturate=change.saturate)
+        if not rounds(before, after, each):
+            return False
+        before = after
+    return rounds(before, last, casts[-1])
+
+
+def _moved(change: Change, most: int) -> Array | None:
+    """The elements (codes of a byte each, if they are packed) as NumPy moves them, not cast.
+
+    None where that takes all elements of a tensor that has more than `most` bytes.
+    """
+    found = _elements(change.source, most)
+    for op in change.ops:
+        if found is not None and op[0] != "cast":
+            found = _applied(op, found, most)
+    return found
+
+
+def _applied(op: Op, x: Array, most: int) -> Array | None:
+    if op[0] == "reshape" and x.nbytes > most:
+        layout = Layout.of(x.shape, [8 * by for by in x.strides], 0, 8 * x.itemsize)
+        if layout.reshape(op[1][0]) is None:
+            return None
+    made: Array = numpy_call(op)(x)
+    return made
+
+
+def _elements(source: Source, most: int) -> Array | None:
+    """The elements that a source has; None where they are too many to have them all."""
+    if isinstance(source, Joined):
+        parts = [_sample_of(part, most) for part in source.parts if isinstance(part, Change)]
+        whole = [part for part in parts if part is not None]
+        return np.concatenate(whole, source.axis) if len(whole) == len(parts) else None
+    nbytes = source.dtype.nbytes(source.layout.size)
+    if isinstance(source, Stored) and not source.dtype.packed:
+        return _array(source.mapped())
+    return None if nbytes > most else _array(source.tensor())
+
+
+def _sample_of(part: Change, most: int) -> Array | None:
+    """The elements of what is joined, which was proved by itself if it is cast."""
+    return _array(part.tensor()) if part.casts else _moved(part, most)
+
+
+def _array(t: Tensor) -> Array:
+    """The elements, as unsigned integers or bytes."""
+    if t.dtype.packed:
+        return t.unpack().view(np.uint8)
+    nbytes = t.dtype.bits // 8
+    kind = f"u{nbytes}" if nbytes <= 8 else f"V{nbytes}"
+    strides = [by // 8 for by in t.strides]
+    return np.ndarray(t.shape, kind, np.asarray(t.buffer).data, t.offset // 8, strides)
+
+
+def _decoded_right(source: Decoded) -> bool:
+    """Whether a band is that of float32, rounded, and that what its codes and scales make."""
+    weight, made = source.weight, []
+    found = bands(weight.group, _BAND)
+    if not found or prod(found[0].shape) > WHOLE // 16:
+        return True
+    band = found[0]
+    tensors = weight.read(band.slices, Scratch())
+    for kind in (source.dtype, _FLOAT32):
+        raw = Scratch().take(kind.nbytes(prod(band.shape)))
+        out = Tensor.frombuffer(raw, kind, band.shape)
+        made.append(band.decode(tensors, kind, out))
+    if not array_equal(made[0], cast(made[1], source.dtype)):
+        return False
+    with suppress(FormatError):  # codes that have no other form: grids, act-order
+        content = content_of(replace(band.group, tensors=tensors))
+        return _about(made[1].numpy(), content, band.group.form.result)
+    return True
+
+
+def _about(made: Array, content: Content, result: str) -> bool:
+    """Whether the first rows are (codes - zeros) * scales + offsets, but for the last bits."""
+    batch, block = len(content.batch), content.blocks[0]
+    made = (made.swapaxes(-1, -2) if result == "K N" else made).reshape(content.shape)
+    size = content.shape[batch]
+    rows = min(size, max(1, _BAND * size // made.size // block) * block)
+    some, of = ((*(slice(None),) * batch, slice(-(-rows // by))) for by in (1, block))
+    made, codes = made[some], content.codes[some]
+
+    def spread(x: Any) -> Any:
+        if x is None or np.ndim(x) == 0:
+            return 0 if x is None else x
+        x = np.asarray(x)[of].astype(np.float64)
+        for axis, by in enumerate(content.blocks, batch):
+            x = np.repeat(x, by, axis).take(range(codes.shape[axis]), axis)
+        return x
+
+    with np.errstate(all="ignore"):
+        scale: Any = spread(content.scale)
+        factor: Any = 1.0
+        if content.factor is not None:
+            shape = (-1, *(1,) * len(content.blocks)) if content.factor.size > 1 else ()
+            factor = content.factor.astype(np.float64).reshape(shape)
+        scale = scale / factor if content.step == "/" else scale * factor
+        product = (_values(codes, content.values) - spread(content.zeros)) * scale
+        offset = spread(content.offset)
+        wanted, room = product + offset, 1e-5 * (np.abs(product) + np.abs(offset)) + 1e-37
+        finite = np.isfinite(wanted) & (np.abs(wanted) < 1e38)
+        return bool((np.abs(made - wanted)[finite] <= room[finite]).all())
+
+
+def _values(codes: Array, values: Any) -> Any:
+    """What codes mean, before zero points and scales."""
+    if isinstance(values, tuple):
+        return np.array(values)[codes]
+    if values == "integer":
+        return codes.astype(np.float64)
+    return codes.view(dtype(values).codes).astype(np.float64)
 
 
 def _converted_right(source: PartOf) -> bool:
     """Whether both schemes decode to the same numbers; zeros may differ in their signs."""
     weight, scheme = source.whole.weight, schemes[source.whole.scheme]
+    if prod(weight.group.shape) > WHOLE:
+        return True
     mine = schemes[weight.scheme].decode(weight.parts(), dtype="float32")
     other = scheme.decode(source.whole.parts(), dtype="float32")
     turned = weight.group.form.result != scheme.row.forms[0].result
@@ -100,30 +272,24 @@ def same_numbers(x: Tensor, y: Tensor) -> bool:
     return np.array_equal(x.numpy(), y.numpy(), equal_nan=True)
 
 
-def _decoded_right(source: Decoded) -> bool:
-    """Whether the first band is that of float32, rounded."""
-    band, *_ = bands(source.weight.group, BAND)
-    made = []
-    for kind in (source.dtype, _FLOAT32):
-        tensors = source.weight.read(band.slices, Scratch())
-        raw = Scratch().take(kind.nbytes(prod(band.shape)))
-        out = Tensor.frombuffer(raw, kind, band.shape)
-        made.append(band.decode(tensors, kind, out))
-    return array_equal(made[0], cast(made[1], source.dtype))
+def _repacked_right(source: Repacked) -> bool:
+    """Whether the codes of some rows are the same in both formats."""
+    row = max(1, source.dtype.nbytes(prod(source.shape[1:])))
+    end = min(max(1, SAMPLE // row // source.unit) * source.unit, source.shape[0])
+    base, elements = source.based(0, end)
+    if base.nbytes > WHOLE or base.held(MOST) > WHOLE:
+        return True
+    given, wanted = map(packing, source.formats)
+    rows, found = given.rows_of(elements), list[Array]()
+    for form, t in ((given, base.tensor()), (wanted, source.rows(0, end))):
+        stored = form.stored_rows(rows, source.codes, None)
+        codes = codes_of(memory(t), stored, rows)
+        found.append((codes - np.uint8(stored.bias)) & np.uint8((1 << stored.bits) - 1))
+    return np.array_equal(found[0], found[1])
 
 
-def _back(change: Change) -> list[Op] | None:
-    """What undoes the operations on a stored tensor; None where elements are lost or cast."""
-    made: list[Op] = []
-    shape, kind = change.source.layout.shape, change.source.dtype
-    for op in change.ops:
-        name, given = op
-        if name == "permute":
-            axes = given[0]
-            made.insert(0, (name, (tuple(axes.index(k) for k in range(len(axes))),)))
-        elif name == "reshape":
-            made.insert(0, (name, (shape,)))
-        else:
-            return None
-        shape, kind = checked_ops((op,), shape, kind)
-    return made
+_RIGHT: dict[type, Callable[[Any], bool]] = {
+    Decoded: _decoded_right,
+    PartOf: _converted_right,
+    Repacked: _repacked_right,
+}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from math import lcm, prod
 
 from ..dtypes import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
@@ -15,7 +17,7 @@ from ..quantization.groups import memory
 from ..repacking import repack
 from ..tensor import Bytes, Tensor, asarray
 from .changes import Change
-from .sources import Made
+from .sources import Made, bands_of
 from .tensors import Rule, Tensors
 
 __all__ = ["Repacked", "formats_of", "repacked"]
@@ -32,16 +34,69 @@ class Repacked(Made):
     codes: DType
     formats: tuple[str, str]
 
+    @cached_property
+    def unit(self) -> int:
+        """The rows whose codes are alone in their bytes in both formats; all if there are none."""
+        given, wanted = map(packing, self.formats)
+        rows, count = given.rows_of(self.elements), self.elements[0] if self.elements else 1
+        turned = [each.inputs_first and len(rows) == 2 for each in (given, wanted)]
+        unit = lcm(*(_unit(each, rows, self.codes) for each in (given, wanted)))
+        before, after = (unit * shape[0] for shape in (self.base.shape, self.shape) if shape)
+        if turned[0] != turned[1] or before % count or after % count or count % unit:
+            return self.shape[0]
+        return after // count
+
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed bytes."""
-        return pieces(self.tensor(), result)
+        for begin, end in bands_of(self.shape, self.dtype.bits, self.unit):
+            yield from pieces(self.rows(begin, end), result)
+
+    def held(self, most: int) -> int:
+        """Some rows, before and after."""
+        begin, end = bands_of(self.shape, self.dtype.bits, self.unit)[0]
+        base = self.based(begin, end)[0]
+        return 2 * base.nbytes + base.held(most)
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """The whole, repacked at once."""
-        given, wanted = self.formats
-        raw = memory(self.base.tensor()).data
-        made = repack(raw, shape=self.elements, dtype=self.codes, source=given, target=wanted)
-        return asarray(made)
+        return self.rows(0, self.shape[0] if self.shape else 1)
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, repacked at once."""
+        (base, elements), (given, wanted) = self.based(begin, end), self.formats
+        raw = memory(base.tensor()).data
+        return asarray(repack(raw, shape=elements, dtype=self.codes, source=given, target=wanted))
+
+    def based(self, begin: int, end: int) -> tuple[Change, tuple[int, ...]]:
+        """The rows of the other tensor, and the shape of their codes."""
+        if not self.shape or end - begin == self.shape[0]:
+            return self.base, self.elements
+        count, stored = self.shape[0], self.base.shape[0]
+        rows = self.elements[0] * (end - begin) // count
+        return (
+            self.base.rows(begin * stored // count, end * stored // count),
+            (rows, *self.elements[1:]),
+        )
+
+
+def _unit(row: Packing, rows: tuple[int, ...], codes: DType) -> int:
+    """The indices of the stored array's outer dim whose codes are alone in their bytes."""
+    stored = row.stored_rows(rows, codes, None)
+    axis = 1 if row.inputs_first and len(rows) == 2 else 0
+    count, unit = rows[axis], 1
+    for part in stored.parts:
+        whole = [prod(n for n, _ in dim) for dim in part.dims] == [*stored.logical]
+        outer = part.dims[0 if row.flat else axis][:1]
+        if not whole or not outer or stored.words:
+            return count
+        ((times, step),) = outer
+        others = sum((n - 1) * abs(by) for dim in part.dims for n, by in dim) - (times - 1) * step
+        if times * step != 8 * stored.nbytes or part.offset + others + part.bits > step:
+            return count
+        size = prod(rows) if row.flat else count
+        unit = lcm(unit, size // times)
+    row_size = prod(rows) // count if row.flat else 1
+    return lcm(unit, row_size) // row_size
 
 
 def repacked(r: Rule, tensors: Tensors) -> None:

@@ -122,8 +122,8 @@ def _check_exchange(work: str, target: str, name: str) -> None:
         raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
     trial = [os.path.join(work, f".trial{k}") for k in range(2)]
     try:
-        for each in trial:
-            os.mkdir(each)
+        for each in trial:  # which a process that was killed here may have left
+            os.makedirs(each, exist_ok=True)
         exchanged(*trial)
     except (OSError, AttributeError):
         raise FileFormatError(name, None, reason) from None

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
-from typing import Any, ClassVar, Protocol
+from itertools import groupby
+from math import gcd, prod
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .. import joining
 from ..dtypes import DType
-from ..errors import FormatError, about, quoted, shape_text
-from ..files.pieces import Scratch, pieces
+from ..files.pieces import PIECE, Scratch, parts, pieces
 from ..files.stored import Extent
 from ..layout import Layout
-from ..quantization.bands import bands
-from ..quantization.table import schemes
 from ..tensor import Bytes, Tensor
-from .weights import Weight
 
-__all__ = ["Converted", "Decoded", "Joined", "Latest", "Made", "PartOf", "Source"]
-
-BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
+__all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]
 
 
 class Source(Protocol):
@@ -45,6 +40,9 @@ class Source(Protocol):
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed elements in row-major order."""
+
+    def held(self, most: int) -> int:
+        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """All elements in memory, in row-major order."""
@@ -83,6 +81,11 @@ class Made(ABC):
         """Row-major."""
         return Layout.row_major(self.shape, self.dtype.bits)
 
+    @property
+    def unit(self) -> int:
+        """Of how many rows (indices of dim 0) those are a multiple that are computed alone."""
+        return self.shape[0] if self.shape else 1
+
     def with_layout(self, layout: Layout) -> Source:
         """A view of the tensor, when it has been computed."""
         return self if layout == self.layout else _View(self, layout)
@@ -92,8 +95,24 @@ class Made(ABC):
         """The packed elements in row-major order."""
 
     @abstractmethod
+    def held(self, most: int) -> int:
+        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
+
+    @abstractmethod
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """All elements in memory."""
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows in memory, from a multiple of `unit` to another one, or to the last row."""
+        return self.tensor()
+
+
+class _Part(NamedTuple):
+    """A part of a view, and the rows of its base that it needs."""
+
+    layout: Layout
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,96 +134,83 @@ class _View:
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed elements; a view of all of them in their order needs no copy."""
-        whole = self.layout.contiguous and not self.layout.offset
-        if whole and self.layout.size == prod(self.base.shape):
-            return self.base.pieces(source, result)
-        return pieces(self.tensor(), result)
+        if self._is_whole:
+            yield from self.base.pieces(source, result)
+            return
+        known = None
+        for part in self._parts(source.most):
+            if known is None or known[1:] != part[1:]:
+                known = None  # which gives its memory back
+                known = self.base.rows(part.begin, part.end), part.begin, part.end
+            back = part.layout.offset - part.begin * self._row
+            yield from pieces(known[0].with_layout(part.layout.at(back)), result)
+
+    def held(self, most: int) -> int:
+        """The rows that a part needs."""
+        if self._is_whole:
+            return self.base.held(most)
+        rows = max((part.end - part.begin for part in self._parts(most)), default=0)
+        return rows * self._row // 8 + self.base.held(most)
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """The view in memory."""
         return self.base.tensor(scratch).with_layout(self.layout)
 
+    @property
+    def _is_whole(self) -> bool:
+        together = self.layout.contiguous and not self.layout.offset
+        return together and self.layout.size == prod(self.base.shape)
 
-@dataclass(frozen=True, eq=False)
-class Decoded(Made):
-    """A quantised weight as plain numbers."""
+    @property
+    def _row(self) -> int:
+        """Bits of a row of the base."""
+        return prod(self.base.shape[1:]) * self.dtype.bits
 
-    weight: Weight
-    latest: Latest
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements, a band at a time."""
-        for band in bands(self.weight.group, BAND):
-            count = self.dtype.nbytes(prod(band.shape))
-            out = Tensor.frombuffer(result.take(count), self.dtype, band.shape)
-            tensors = self.weight.read(band.slices, source)
-            with about(f"weight {quoted(self.weight.name)}"):
-                band.decode(tensors, self.dtype, out)
-            yield out.buffer
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The whole weight, which is kept until another one is decoded."""
-        made: Tensor = self.latest.of(self)
-        return made
-
-    def computed(self) -> Tensor:
-        """The whole weight."""
-        memory, at = Scratch().take(self.dtype.nbytes(prod(self.shape))), 0
-        for piece in self.pieces(Scratch(), Scratch()):
-            memory[at : at + piece.size] = piece
-            at += piece.size
-        return Tensor.frombuffer(memory, self.dtype, self.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class Converted:
-    """A quantised weight with the same codes in another scheme."""
-
-    weight: Weight
-    scheme: str
-    latest: Latest
-
-    def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are kept until another weight is converted."""
-        made: Mapping[str, Tensor] = self.latest.of(self)
-        return made
-
-    def computed(self) -> Mapping[str, Tensor]:
-        """Its parts, from those in the file."""
-        parts = self.weight.parts()
-        with about(f"weight {quoted(self.weight.name)}"):
-            return schemes[self.weight.scheme].convert(parts, self.scheme)
-
-    def made(self) -> dict[str, PartOf]:
-        """The parts as sources; those of a weight of equal shapes have equal ones."""
-        parts = self.parts()
-        told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
-        told.pop("K", None)
-        return {key: PartOf(t.dtype, t.shape, self, key, told) for key, t in parts.items()}
-
-
-@dataclass(frozen=True, eq=False)
-class PartOf(Made):
-    """A tensor that another scheme stores; `settings` are those of the weight there."""
-
-    whole: Converted
-    key: str
-    settings: Mapping[str, Any]
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements."""
-        return pieces(self.tensor(), result)
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The part; FormatError unless it has the dtype and the shape that were planned."""
-        found = self.whole.parts().get(self.key)
-        if found is None or (found.dtype, found.shape) != (self.dtype, self.shape):
-            given = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
-            raise FormatError(
-                f"weight {quoted(self.whole.weight.name)}: as {self.whole.scheme} its {self.key} "
-                f"is {given}, that of others {self.dtype} {shape_text(self.shape)}"
-            )
+    def _parts(self, most: int) -> list[_Part]:
+        """Parts that need few rows each; all rows where that takes no longer, and may be held."""
+        count = self.base.shape[0] if self.base.shape else 1
+        found = list[_Part]()
+        for layout in parts(self.layout, PIECE):
+            (low, high), unit = layout.span, self._row * max(1, self.base.unit)
+            begin = low // unit * self.base.unit if unit else 0
+            end = min(count, -(-high // unit) * self.base.unit) if unit else count
+            found.append(_Part(layout, begin, end))
+        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
+        fits = 4 * self.dtype.nbytes(prod(self.base.shape)) <= most
+        if computed > 2 * count or (fits and computed >= count):
+            return [_Part(part.layout, 0, count) for part in found]
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class Copied(Made):
+    """A row-major copy of a view."""
+
+    view: Source
+
+    @property
+    def unit(self) -> int:
+        """One: each row is copied by itself."""
+        return 1
+
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """Those of the view."""
+        return self.view.pieces(source, result)
+
+    def held(self, most: int) -> int:
+        """What the view holds."""
+        return self.view.held(most)
+
+    def tensor(self, scratch: Scratch | None = None) -> Tensor:
+        """The whole."""
+        return self.view.tensor(scratch).ascontiguous()
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows."""
+        if not self.shape or end - begin == self.shape[0]:
+            return self.tensor()
+        layout = self.view.layout.narrow(0, begin, end - begin, 1)
+        return self.view.with_layout(layout).tensor().ascontiguous()
 
 
 class _Piecewise(Protocol):
@@ -218,7 +224,11 @@ class _Piecewise(Protocol):
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]: ...
 
+    def held(self, most: int) -> int: ...
+
     def tensor(self) -> Tensor: ...
+
+    def rows(self, begin: int, end: int) -> _Piecewise: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +238,11 @@ class Joined(Made):
     parts: Sequence[_Piecewise]
     axis: int
 
+    @property
+    def unit(self) -> int:
+        """The rows of whole bytes."""
+        return 8 // gcd(prod(self.shape[1:]) * self.dtype.bits, 8)
+
     @cached_property
     def _in_order(self) -> bool:
         """Whether the bytes of the whole are those of the parts, one after the other."""
@@ -236,13 +251,53 @@ class Joined(Made):
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements."""
-        if not self._in_order:
-            yield from pieces(self.tensor(), result)
-            return
-        for part in self.parts:
-            yield from part.pieces(source, result)
+        if self._in_order:
+            for part in self.parts:
+                yield from part.pieces(source, result)
+        else:
+            for begin, end in self._bands():
+                yield from pieces(self.rows(begin, end), result)
+
+    def held(self, most: int) -> int:
+        """What a part holds, or some rows of the parts together."""
+        if self._in_order:
+            return max((part.held(most) for part in self.parts), default=0)
+        begin, end = self._bands()[0]
+        parts = self._cut(begin, end)
+        return sum(2 * part.nbytes for part in parts) + max(part.held(most) for part in parts)
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """The whole in memory."""
-        made: Tensor = joining.concat([part.tensor() for part in self.parts], axis=self.axis)
+        return self.rows(0, self.shape[0] if self.shape else 1)
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows in memory."""
+        parts = [part.tensor() for part in self._cut(begin, end)]
+        made: Tensor = joining.concat(parts, axis=self.axis)
         return made
+
+    def _bands(self) -> list[tuple[int, int]]:
+        """The rows that are joined at a time."""
+        return bands_of(self.shape, self.dtype.bits, self.unit)
+
+    def _cut(self, begin: int, end: int) -> list[_Piecewise]:
+        """The rows of the parts that are among those of the whole."""
+        if not self.shape or end - begin == self.shape[0]:
+            return [*self.parts]
+        if self.axis:
+            return [part.rows(begin, end) for part in self.parts]
+        made, at = list[_Piecewise](), 0
+        for part in self.parts:
+            first, last = max(begin - at, 0), min(end - at, part.shape[0])
+            if first < last:
+                made.append(part if last - first == part.shape[0] else part.rows(first, last))
+            at += part.shape[0]
+        return made
+
+
+def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, int]]:
+    """Rows (begin, end), multiples of `unit`, of about 8 MiB; all rows where they are no more."""
+    if not shape or not shape[0]:
+        return [(0, shape[0] if shape else 1)]
+    step = max(1, 8 * PIECE // max(1, prod(shape[1:]) * bits * unit)) * unit
+    return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]

@@ -48,6 +48,14 @@ class Weight:
         """The same if its codes have this name."""
         return weight_name(_ROWS[self.scheme], codes)
 
+    def nbytes(self, slices: Mapping[str, Slice]) -> int:
+        """The bytes of the parts, or of those slices of them."""
+        made = 0
+        for key, part in self.stored.items():
+            size = part.layout.shape[slices[key].axis] if key in slices else 1
+            made += part.nbytes * (slices[key].size if key in slices else 1) // max(1, size)
+        return made
+
     def read(self, slices: Mapping[str, Slice], scratch: Scratch) -> dict[str, Tensor]:
         """The parts, by the keys of the form, or those slices of them, read from the file."""
         made = dict[str, Tensor]()

@@ -27,7 +27,7 @@ from .paths import Path, file_name
 from .pieces import whole_elements
 from .stored import OpenFile, Source, Stored
 from .temporary import replacing
-from .writing import New, Progress, announced, reserve, write_all
+from .writing import New, Progress, announced, check_room, write_all
 
 __all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
 
@@ -188,7 +188,7 @@ def write(
         raise FileFormatError(name, None, f"an NPY file holds one tensor, not {len(given)}")
     first = header(given[0])
     with replacing(name) as descriptor:
-        reserve(descriptor, len(first) + nbytes(given[0]))
+        check_room(descriptor, len(first) + nbytes(given[0]))
         write_all(descriptor, memoryview(first))
         for piece in encoded(name, given[0]):
             write_all(descriptor, piece.data)

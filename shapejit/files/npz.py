@@ -26,7 +26,7 @@ from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
 from .stored import OpenFile, Stored
 from .temporary import replacing
-from .writing import New, Progress, reserve
+from .writing import New, Progress, check_room
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -226,13 +226,12 @@ def write(
         raise FileFormatError(name, None, "an NPZ file has no metadata")
     _check_names(name, given)
     with replacing(name) as descriptor:
-        reserve(descriptor, sum(map(npy.nbytes, given)))
+        check_room(descriptor, sum(map(npy.nbytes, given)))
         with os.fdopen(descriptor, "wb", closefd=False) as file:
             with ZipFile(file, "w") as archive:
                 for tensor in given:
                     _add(archive, name, tensor, progress)
             size = file.tell()
-        os.ftruncate(descriptor, size)
     return size
 
 

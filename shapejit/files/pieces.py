@@ -11,17 +11,22 @@ import numpy as np
 from ..layout import Layout
 from ..tensor import Bytes, Tensor
 
-__all__ = ["PIECE", "Scratch", "parts", "pieces", "whole_elements"]
+__all__ = ["MOST", "PIECE", "Scratch", "parts", "pieces", "whole_elements"]
 
 # Bytes that are converted and written at a time: enough for all threads, and
 # still in the last-level cache when the write reads them.
 PIECE = 8 * 1024 * 1024
+MOST = 1 << 30  # bytes of a tensor that are in memory at a time, unless less is asked for
 
 
 class Scratch:
-    """Memory that is used again and again, so that its pages are made once."""
+    """Memory that is used again and again, so that its pages are made once.
 
-    def __init__(self) -> None:
+    `most` are the bytes of a tensor that should be in memory at a time.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self.most = most
         self._buffers: list[Bytes] = []
 
     def take(self, size: int) -> Bytes:

@@ -123,7 +123,7 @@ class Stored:
         """The packed elements in row-major order.
 
         Raises FileFormatError where the file has become too short. `source`
-        takes at most 1 GiB of the file at a time: views that pick their
+        takes at most `source.most` bytes of the file at a time: views that pick their
         elements from all over a larger tensor are read band by band. What is
         compressed is decompressed as a whole for them.
         """
@@ -137,8 +137,13 @@ class Stored:
         if self.file.sequential:
             yield from pieces(self.mapped(), result)
             return
-        for band in parts(self.layout, self._band_size()):
+        for band in parts(self.layout, self._band_size(source.most)):
             yield from pieces(self._loaded(band, source), result)
+
+    def held(self, most: int) -> int:
+        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
+        together = self.layout.contiguous and self.layout.offset % 8 == 0
+        return self.file.size if self.file.sequential and not together else 0
 
     def mapped(self) -> Tensor:
         """A read-only view of the file's memory map (of a copy, where it is compressed)."""
@@ -164,12 +169,13 @@ class Stored:
                 at += piece.size
         return Tensor.frombuffer(memory, self.dtype, self.layout.shape)
 
-    def _band_size(self) -> int:
+    def _band_size(self, most: int) -> int:
         """The bytes of bands that are read in the least time; the smallest of about equal ones."""
+        known = BANDS[: max(1, sum(size <= most for size in BANDS))]
         nbytes = self.nbytes
-        if nbytes <= BANDS[0]:
-            return BANDS[0]
-        sizes = BANDS[: 1 + sum(size < nbytes for size in BANDS)]
+        if nbytes <= known[0]:
+            return known[0]
+        sizes = known[: 1 + sum(size < nbytes for size in known)]
         return min(sizes, key=lambda size: round(_reads(next(parts(self.layout, size))).cost, 1))
 
     def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:

@@ -47,10 +47,13 @@ class Band:
         return decoding.decode(replace(self.group, tensors=tensors), kind, out)
 
 
-def bands(group: Group, limit: int) -> list[Band]:
-    """A weight in bands of about `limit` elements; one alone where its form allows no others."""
+def bands(group: Group, limit: int, begin: int = 0, end: int | None = None) -> list[Band]:
+    """Rows `begin` to `end` of a weight in bands of about `limit` elements.
+
+    One alone has all rows where its form allows no others.
+    """
     if group.batch:
-        return _of_experts(group, limit)
+        return _of_experts(group, limit, begin, end)
     axis = group.form.result[0]
     slices = _sliced(group, axis)
     rows = group.shape[0] if group.shape else 0
@@ -61,7 +64,11 @@ def bands(group: Group, limit: int) -> list[Band]:
         limit *= _APART
     unit = lcm(*(_unit(token, group.known) for _, token in slices.values()))
     step = max(1, limit // row // unit) * unit
-    return [_rows(group, axis, slices, at, min(at + step, rows)) for at in range(0, rows, step)]
+    last = rows if end is None else min(rows, end)
+    return [
+        _rows(group, axis, slices, at, min(at + step, rows))
+        for at in range(begin // unit * unit, last, step)
+    ]
 
 
 def _rows(
@@ -74,19 +81,19 @@ def _rows(
     return Band(begin, end, replace(group, known={**group.known, axis: end - begin}), made)
 
 
-def _of_experts(group: Group, limit: int) -> list[Band]:
+def _of_experts(group: Group, limit: int, begin: int, end: int | None) -> list[Band]:
     """Bands of whole experts, which are stacked along dim 0."""
-    count, rest = group.batch[0], group.batch[1:]
+    last, rest = group.batch[0] if end is None else end, group.batch[1:]
     stacked = [k for k, t in group.tensors.items() if t.shape[: len(group.batch)] == group.batch]
     step = max(1, limit // max(1, prod(group.shape[1:])))
     return [
         Band(
             at,
-            min(at + step, count),
-            replace(group, batch=(min(step, count - at), *rest)),
-            {key: Slice(0, at, min(step, count - at)) for key in stacked},
+            min(at + step, last),
+            replace(group, batch=(min(step, last - at), *rest)),
+            {key: Slice(0, at, min(step, last - at)) for key in stacked},
         )
-        for at in range(0, count, step)
+        for at in range(begin, last, step)
     ]
 
 

@@ -17,7 +17,7 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..temporary import replacing
-from ..writing import New, Progress, announced, reserve, write_all
+from ..writing import New, Progress, announced, check_room, write_all
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
 __all__ = ["write"]
@@ -65,7 +65,7 @@ def write(
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     with replacing(name) as descriptor:
-        reserve(descriptor, len(first) + offsets[-1])
+        check_room(descriptor, len(first) + offsets[-1])
         write_all(descriptor, memoryview(first))
         for new in given:
             for piece in announced(name, new):

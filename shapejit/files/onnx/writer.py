@@ -19,7 +19,7 @@ from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..stored import CONTIGUOUS, OpenFile
 from ..temporary import replacing
-from ..writing import New, Progress, announced, reserve, write_all
+from ..writing import New, Progress, announced, check_room, write_all
 from .graphs import Held, graphs, held, protos
 from .inference import inferred
 from .reader import Checkpoint, read
@@ -71,7 +71,7 @@ def write(
         if outside:
             stack.enter_context(_outside(name, location, total, outside, progress))
         with replacing(name) as descriptor:
-            reserve(descriptor, size)
+            check_room(descriptor, size)
             for part in parts:
                 for piece in _bytes(name, part, source.file, given, progress):
                     write_all(descriptor, piece)
@@ -194,7 +194,7 @@ def _outside(
     data_path = os.path.join(os.path.dirname(path), location)
     try:
         with replacing(data_path) as descriptor:
-            reserve(descriptor, total)
+            check_room(descriptor, total)
             for new in outside:
                 at = os.lseek(descriptor, 0, os.SEEK_CUR)
                 write_all(descriptor, memoryview(bytes(-at % _ALIGNMENT)))

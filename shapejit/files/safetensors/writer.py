@@ -8,7 +8,7 @@ import numpy as np
 
 from ..paths import Path, file_name
 from ..temporary import replacing
-from ..writing import New, Progress, Writer, announced, copied, reserve
+from ..writing import New, Progress, Writer, announced, check_room, copied
 from . import header
 
 
@@ -20,10 +20,9 @@ def write(
 ) -> int:
     """Write a safetensors file in one step, seen from outside; return its size in bytes.
 
-    Everything is checked first; the disk space is reserved before the first
-    byte is written. On any error `path` stays as it was (see
-    `files.temporary.replacing`). `progress` is called with the number of bytes
-    after each piece.
+    Everything is checked first, also that the disk has room. On any error `path` stays
+    as it was (see `files.temporary.replacing`). `progress` is called with the number of
+    bytes after each piece.
 
     Raises FileFormatError (with the tensor) for what the format cannot hold,
     OSError (with `path`) where the disk refuses.
@@ -36,7 +35,7 @@ def write(
         starts[tensor.name] = total
         total += tensor.nbytes
     with replacing(name) as descriptor:
-        reserve(descriptor, total)
+        check_room(descriptor, total)
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))
             # In the order given: what shares a source is computed once.

@@ -1,0 +1,118 @@
+"""Tensors that are converted some rows at a time: the same bytes, in bounded memory."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scheme_fixtures
+
+import shapejit as sj
+from shapejit.conversion import sources, weight_sources
+
+RNG = np.random.default_rng(9)
+X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
+PLAIN = {"a": X, "b": X[::-1].copy(), "c": X[:, :, :4].copy()}
+CODES = {"q": RNG.integers(-(2**31), 2**31, (64, 8)).astype(np.int32)}
+BYTES = {"q": RNG.integers(0, 256, (60, 32), np.uint8)}
+COPIED = [("permute", ".*=1,0,2"), ("reshape", ".*=16,15,-1"), ("permute", ".*=0,2,1")]
+WEIGHTS = {
+    name: scheme_fixtures.named(name).checkpoint()
+    for name in ("awq-gemm", "fp8-block-16x32", "gptq-4bit-act-order", "mxfp4-gpt-oss-gate-up",
+                 "nvfp4-modelopt", "int4-ct-ragged", "bnb-nf4")
+}  # fmt: skip
+CASES = {
+    "permute": (PLAIN, [("permute", ".*=0,2,1")]),
+    "reversed": (PLAIN, [("permute", ".*=2,1,0"), ("slice", ".*=::-1")]),
+    "copied twice": (PLAIN, COPIED),
+    "copied, then cast": (PLAIN, [*COPIED, ("cast", ".*=BF16")]),
+    "concat": (PLAIN, [("concat", "a=-1:b,c->d"), ("permute", "d=0,2,1")]),
+    "concat of casts": (PLAIN, [("cast", ".*=F16"), ("concat", "a=2:b,c->d"), ("slice", "d=3:21")]),
+    "rows": (PLAIN, [("concat", "a=0:b->d"), ("exclude", "c"), ("slice", "d=20:30:3")]),
+    "interleave": (PLAIN, [("interleave", "a=0:b->d")]),
+    "split": (PLAIN, [("interleave", "a=0:b->d"), ("split", "d=0:e,f,g"), ("permute", "f=2,0,1")]),
+    "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")]),
+    "repack back": (CODES, [("repack", "q=gptq:qweight->awq:gemm"), ("slice", "q=8:40")]),
+    "repack turned": (CODES, [("repack", "q=awq:gemm->torch:x2")]),
+    "repack rows": (BYTES, [("repack", "q=torch:x2->lsb")]),
+    "repack blocks": (BYTES, [("slice", "q=:56"), ("repack", "q=torch:x2->torchao:tinygemm")]),
+    **{f"{name} cut": (x, [("to", "f32"), ("slice", ".*=1:")]) for name, x in WEIGHTS.items()},
+    **{f"{name} turned": (x, [("to", "f32"), ("reshape", ".*=2,2,-1"), ("permute", ".*=2,0,1")])
+       for name, x in WEIGHTS.items()},
+}  # fmt: skip
+
+
+def converted(source, target, rules, **options):
+    sj.files.convert(source, target, rules, **options)
+    return target.read_bytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
+    tensors, rules = CASES[case]
+    source = tmp_path / "in.safetensors"
+    sj.save_file(tensors, source)
+    config = scheme_fixtures.named(case.split()[0]).config if case.split()[0] in WEIGHTS else {}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    wanted = converted(source, tmp_path / "whole.safetensors", rules)
+    monkeypatch.setattr(sources, "PIECE", 300)
+    monkeypatch.setattr(weight_sources, "BAND", 1)
+    assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
+
+
+@pytest.mark.parametrize(
+    ("case", "chunk"),
+    [
+        ("repack turned", 1500),
+        ("copied twice", 5000),
+        ("gptq-4bit-act-order cut", 5000),
+        ("concat", 100),
+    ],
+)
+def test_what_needs_a_whole_tensor_is_refused(case, chunk, tmp_path):
+    tensors, rules = CASES[case]
+    source = tmp_path / "in.safetensors"
+    sj.save_file(tensors, source)
+    text = r"tensor '.*': what is done to it takes [0-9]+ bytes in memory at a time, more than"
+    with pytest.raises(sj.FormatError, match=text):
+        sj.files.convert(source, tmp_path / "out.safetensors", rules, chunk=chunk)
+    assert os.listdir(tmp_path) == ["in.safetensors"]
+
+
+LIMITED = """
+import json, resource, sys
+import numpy as np, shapejit as sj
+def sparse(path, rows):
+    entries, at = {}, 0
+    for name, kind, shape in (("a.weight", "F8_E4M3", (rows, 4096)),
+                              ("a.weight_scale", "F32", (rows, 1)),
+                              ("cast", "F16", (rows, 2048)), ("move", "I8", (rows // 64, 64, 4096)),
+                              ("codes", "I32", (rows, 1024))):
+        end = at + int(np.prod(shape)) * {"I8": 1, "F8": 1, "F1": 2, "F3": 4, "I3": 4}[kind[:2]]
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [at, end]}
+        at = end
+    header = json.dumps(entries).encode()
+    with open(path, "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + at)
+rules = [("to", "bf16"), ("cast", "cast=BF16"), ("permute", "move=0,2,1"),
+         ("repack", "codes=awq:gemm->gptq:qweight")]
+source, target = (f"{sys.argv[1]}/{name}.safetensors" for name in ("in", "out"))
+def data():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmData")) << 10
+sparse(source, 4096)
+sj.files.convert(source, target, rules, chunk="64MiB")
+sparse(source, 3 * 2**13)  # 96 MiB each
+resource.setrlimit(resource.RLIMIT_DATA, (data() + (80 << 20),) * 2)
+for which in ("a.*", "cast", "move", "codes"):
+    own = [r for r in rules if which[:2] in r[1] or (which == "a.*" and r[0] == "to")]
+    sj.files.convert(source, target, [("select", which), *own], chunk="64MiB")
+"""
+
+
+def test_tensors_larger_than_memory(tmp_path):
+    """Four of 96 MiB in a file that is a hole, in a process that may take 80 MiB more."""
+    subprocess.run([sys.executable, "-c", LIMITED, tmp_path], check=True, timeout=300)
