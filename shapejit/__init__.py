@@ -37,6 +37,7 @@ from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
 from .repacking import repack
 from .resolver import resolve
+from .result_memory import set_result_cache
 from .tensor import Tensor, asarray
 
 __version__ = "0.1.0"
@@ -78,6 +79,7 @@ __all__ = [
     "resolve_batch",
     "save_file",
     "schemes",
+    "set_result_cache",
     "squeeze",
     "stack",
 ]

@@ -104,8 +104,8 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
 
 def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
-    target = outputs.target(out, x.dtype, shape, (x,))
-    copying.copy(x, target, fresh=out is None)
+    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    copying.copy(x, target, fresh)
     return target if out is None else out
 
 
@@ -249,13 +249,13 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
         given = _codes_as(given, kind)
     if not kind.packed:
         return ascontiguous(given, out=out)
-    target = outputs.target(out, kind, given.shape, (given,))
+    target, fresh = outputs.target(out, kind, given.shape, (given,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
         codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
         given = _codes_as(_copied(codes, codes.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
-    copying.copy(given, target, fresh=out is None)
+    copying.copy(given, target, fresh)
     return target if out is None else out
 
 
@@ -283,11 +283,11 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
         t = _copied(t, t.shape, None)
-    copying.copy(t, target, fresh=out is None)
+    copying.copy(t, target, fresh)
     return target if out is None else out
 
 

@@ -13,7 +13,7 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors", "arithmetic"],
+    ["errors", "arithmetic", "control_group"],
     ["arrays"],
     ["dtypes"],
     ["request"],
@@ -30,6 +30,7 @@ ROOMS = [
     ["planning"],
     ["engine"],
     ["places"],
+    ["result_memory"],
     ["outputs"],
     ["copying"],
     ["operations"],

@@ -104,12 +104,12 @@ class Specialization:
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
         if len(sources) == 1:
-            memory = outputs.new_bytes(nbits)
-            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh=True)
+            memory, fresh = outputs.new_bytes(nbits)
+            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
             return [self._result(memory, dtype)]
-        slab = outputs.new_rows(len(sources), nbits)
+        slab, fresh = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        self._copy(sources, targets, self.route.copies, fresh=True)
+        self._copy(sources, targets, self.route.copies, fresh)
         shape = self.route.result.shape
         plain = self.route.whole and len(shape) < MOST_DIMS and slab.size
         if isinstance(dtype, np.dtype) and plain:
