@@ -39,6 +39,7 @@ from .repacking import repack
 from .resolver import resolve
 from .result_memory import set_result_cache
 from .tensor import Tensor, asarray
+from .warming import warmup
 
 __version__ = "0.1.0"
 
@@ -82,4 +83,5 @@ __all__ = [
     "set_result_cache",
     "squeeze",
     "stack",
+    "warmup",
 ]

@@ -137,7 +137,7 @@ SUITES = {
     casts.SUITE: Suite(casts.cases, "casts and scales, with limits, beside ml_dtypes", 8),
     schemes.SUITE: Suite(schemes.cases, "quantised weights decoded, with limits", 8),
     repacks.SUITE: Suite(repacks.cases, "4-bit weights from one format to another, with limits", 8),
-    FIRST_CALL: Suite(tuple, "the first copy of a new process"),
+    FIRST_CALL: Suite(tuple, "the first call of a new process, with limits"),
     BATCH: Suite(tuple, "many tensors at once, beside loops and memcpy; 2 GiB of memory"),
     FILES: Suite(tuple, "checkpoints converted, beside cp; 2 GiB of /dev/shm"),
     BUSY: Suite(tuple, "copies while another program computes on every core"),

@@ -22,6 +22,7 @@ from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
+RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
 
@@ -137,7 +138,7 @@ class _Batch:
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
         count = len(self.items)
-        fault, kernels = count, headers(count)
+        fault, kernels = count, headers(count, "resolve_all", RESHAPED)
         if kernels is not None:
             firsts, descrs = np.empty((2, kernels.GROUPS), np.int64)
             found, words = kernels.survey(
@@ -278,7 +279,7 @@ class _Batch:
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)
-        if headers(count) is not None:
+        if headers(count, "match", RESHAPED) is not None:
             load("shapes").match(
                 id(items), id(outs), self.groups, self.targets, self.shapes.starts, fits, addresses
             )

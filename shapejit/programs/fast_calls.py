@@ -35,7 +35,7 @@ class FastCalls:
         """Let later calls with arrays like these be fast, if they may; whether `out` is filled."""
         self._calls += 1
         # numba is only imported for the sake of whoever calls several times.
-        kernels = headers(FEW if self._calls >= CALLS else 1)
+        kernels = headers(FEW if self._calls >= CALLS else 1, "fill")
         if kernels is None or special.small_plan is None:
             return False
         low, high = special.source.span

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from .. import engine, outputs
 from ..arrays import MOST_DIMS, possible
 from ..buffers import memory_of
-from ..converting import FEW
 from ..dtypes import DType
 from ..launches import Addresses, address_of
 from ..layout import Layout
@@ -50,7 +48,7 @@ class Specialization:
         if not self.numpys:
             return False
         if self.converts:
-            return "numba" not in sys.modules and self.source.size <= FEW
+            return False
         plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
             made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
