@@ -1,9 +1,11 @@
-"""Limits of the control groups that this process is in (Linux, cgroup v2)."""
+"""Limits of the control groups that this process is in (Linux, cgroup v2).
+
+Read without pathlib, which takes 5 ms to import.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 
 def limits(name: str) -> list[list[str]]:
@@ -12,10 +14,10 @@ def limits(name: str) -> list[list[str]]:
     >>> limits("there is no such limit")
     []
     """
-    found = []
-    with suppress(OSError):
-        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
-        group = Path("/sys/fs/cgroup", path)
-        files = [folder / name for folder in (group, *group.parents)]
-        found = [file.read_text().split() for file in files if file.is_file()]
+    found: list[list[str]] = []
+    with suppress(OSError), open("/proc/self/cgroup") as file:
+        group = file.read().rpartition("::")[2].strip().rstrip("/")
+        for end in [i for i, sign in enumerate(f"{group}/") if sign == "/"]:
+            with suppress(OSError), open(f"/sys/fs/cgroup{group[:end]}/{name}") as file:
+                found.append(file.read().split())
     return [words for words in found if words and words[0] != "max"]
