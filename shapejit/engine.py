@@ -13,6 +13,7 @@ from .compilation import load
 from .kernels.constants import LINE, MAX_RANK, PAGE
 from .kernels.numbers import Conversion
 from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
+from .layout import Layout
 from .patience import Kind, by_kernels
 from .planning import planner
 from .planning.cast_plans import CastPlan
@@ -100,13 +101,17 @@ def _run_small(
 
 def small_plan_of(plan: Plan) -> Addresses:
     """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
-    layout = plan.small
-    assert layout is not None
-    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
-    table, small = _small_plan(dims, layout.bits // 8), load("small")
+    assert plan.small is not None
+    table, small = small_plan(plan.small), load("small")
     for place in (small.SHIFT, small.NEAR):
         table[place] += plan.offset // 8
     return table
+
+
+def small_plan(layout: Layout) -> Addresses:
+    """The words of a small plan of whole bytes, from the first element on."""
+    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
+    return _small_plan(dims, layout.bits // 8)
 
 
 def copy_each(

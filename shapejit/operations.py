@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import array_of, check_possible, is_a, is_sequence, plain
+from .arrays import MOST_DIMS, array_of, check_possible, is_a, is_sequence, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .kernels.constants import CODES_BLOCK, LINE
@@ -22,6 +22,7 @@ from .resolver import target_shape
 from .tensor import Array, Tensor, asarray, fixed_width, is_array
 
 CODES = dtype("uint8")
+TARGET = "the target shape"
 
 
 def reshape(
@@ -40,7 +41,16 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
+    whole = type(x) is np.ndarray and copy is None and out is None and x.flags.c_contiguous
+    # As fast as NumPy's, where it has such a shape.
+    if whole and type(shape) is tuple and len(shape) <= MOST_DIMS and x.size:
+        return x.reshape(_array_target(x.shape, integers(shape, TARGET, "reshape")))
     return reshape_as(x, array_request(shape, "reshape"), copy, out)
+
+
+@lru_cache(maxsize=4096)
+def _array_target(source: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[int, ...]:
+    return target_shape(source, _array_request(tokens))
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +62,7 @@ def array_request(shape: Any, asked_by: str) -> Request:
     """The request for a shape that means what the Array API says; an int is a shape of one dim."""
     if type(shape) is not tuple and isinstance(shape, int | np.integer):
         shape = (shape,)
-    return _array_request(integers(shape, "the target shape", asked_by))
+    return _array_request(integers(shape, TARGET, asked_by))
 
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
@@ -64,9 +74,11 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
-    if out is None and copy is not True:
+    if out is None and (copy is None or copy is False):
         with suppress(ValueError):  # there is no view
-            view = array.reshape(shape, copy=False)
+            # To ask for no copy takes 1 us.
+            whole = array.flags.c_contiguous
+            view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
     copies = outputs.wants_copy(view, array, request, copy, out)
     return _copied(array, shape, out) if copies or view is None else view
 
@@ -118,13 +130,19 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
+    fast = copying.fast
+    if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
+        return out
     if type(x) is not np.ndarray:
         x = checked(x)
     if isinstance(x, Tensor):
         return x.materialized(out)
     if out is None and x.flags.c_contiguous:
         return x
-    return _copied(x, x.shape, out)
+    made = _copied(x, x.shape, out)
+    if out is not None:
+        copying.remember(x, out)
+    return made
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:

@@ -33,6 +33,7 @@ ROOMS = [
     ["places"],
     ["result_memory"],
     ["outputs"],
+    ["fast_calls"],
     ["copying"],
     ["operations"],
     ["converting"],
