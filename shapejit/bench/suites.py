@@ -130,7 +130,9 @@ SUITES = {
     "views": Suite(_views, "slices, negative strides, broadcasts", 4, True),
     "odd": Suite(_odd, "rows off cache lines, in the source and the output", 4, True),
     "tiny-dims": Suite(_tiny_dims, "24 dims of size 2", 1, True),
-    "small": Suite(_small, "64 B to 64 KiB: microseconds a call, at most 0.4 beyond NumPy to 16 KiB", 4, True),
+    "small": Suite(
+        _small, "64 B to 64 KiB: microseconds a call, at most 0.4 beyond NumPy to 16 KiB", 4, True
+    ),
     cliffs.SUITE: Suite(cliffs.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True),
     "fresh": Suite(workloads.fresh, "the workloads without out=, at most 1.2 x the time with it"),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
