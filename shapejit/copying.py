@@ -27,7 +27,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
-CALL, EACH = 1e-6, 1e-9  # seconds of NumPy's for a copy, and for a byte of it
+CALL, EACH = 1e-6, 2e-9  # seconds of NumPy's for a copy, and a byte of it: 0.1 to 5 ns
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet

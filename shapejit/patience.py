@@ -19,7 +19,7 @@ from .errors import FormatError
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.5  # seconds of NumPy's for small work of one kind: a compilation takes 0.5 to 2
-SMALL = 0.005  # seconds of NumPy's for one piece of work; what takes longer is compiled for
+SMALL = 0.05  # seconds of NumPy's for one piece of work; what takes longer is compiled for
 
 Kind = tuple[object, ...]  # its repr is the same in every process
 
