@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Imported when they are first asked for, each from a module or as one: two thirds of the
+# Imported when they are first asked for, each from a module or as one: more than half of the
 # time that importing all would take.
 _LATER = {
     "Program": "programs.program",
