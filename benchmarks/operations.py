@@ -6,7 +6,15 @@ import numpy as np
 
 from . import ratios
 from .memcpy import memcpy, memcpy_of
-from .ratios import OURS, OverMemcpy, OverNumpy, TimeOfACall, TimeOfAThousandCalls, installed
+from .ratios import (
+    OURS,
+    OverMemcpy,
+    OverNumpy,
+    Ratios,
+    TimeOfACall,
+    TimeOfAThousandCalls,
+    installed,
+)
 from .tables import first_of_each, suite
 
 # Two to six dims, with and without the fastest dim in place: those that come in all widths.
@@ -144,6 +152,31 @@ class Fresh(OverNumpy):
             OURS: lambda: sj.ascontiguous(view),
             "numpy": lambda: np.ascontiguousarray(elements),
         }
+
+
+class Results(Ratios):
+    """Copies into new arrays that are dropped, beside copies into a warm out="""
+
+    params = list(FRESH)[::3]
+    baseline = "out="
+    compared = params[::2]
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj, case = installed("ascontiguous", "set_result_cache"), sized(FRESH[case])
+        view, out = case.view(case.source()), case.output()
+        return {
+            OURS: lambda: sj.ascontiguous(view),
+            "out=": lambda: sj.ascontiguous(view, out=out),
+        }
+
+    def track_over_out(self, found, case):
+        return self.over(found, case, "out=")
+
+    track_over_out.unit = "time / out='s"
 
 
 class Small(OverNumpy):

@@ -4,6 +4,7 @@ A class says which cases there are (`params`) and how one is run (`ways`); the
 rest is here. These classes are abstract, so that asv takes none for a benchmark.
 """
 
+import os
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 from importlib import import_module
@@ -11,6 +12,9 @@ from itertools import repeat
 from pkgutil import resolve_name
 
 from .tables import cases, measure
+
+# What is measured is compiled, however few bytes it moves.
+os.environ.setdefault("SHAPEJIT_PATIENCE", "0")
 
 NBYTES = 32 * cases.MIB  # of an array, unless its case says more; tests take less
 SECONDS = 0.003  # a turn

@@ -10,13 +10,14 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 
 # isort: split
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING, Any
+
 from . import dtypes as dtypes
 from .casts import cast, dequantize, quantize
-from .dialects import onednn, onnx, openvino
 from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
-from .files.file_formats import load_file, save_file
 from .joining import concat, stack
 from .operations import (
     ascontiguous,
@@ -29,17 +30,43 @@ from .operations import (
     reshape,
     squeeze,
 )
-from .packings.rows import formats
-from .programs.batch import reshape_batch
-from .programs.planned import plan
-from .programs.program import Program
-from .programs.target_shapes import resolve_batch
-from .quantization.table import schemes
-from .repacking import repack
 from .resolver import resolve
+from .result_memory import set_result_cache
 from .tensor import Tensor, asarray
 
+if TYPE_CHECKING:
+    from . import files as files
+    from .dialects import onednn, onnx, openvino
+    from .files.file_formats import load_file, save_file
+    from .packings.rows import formats
+    from .programs.batch import reshape_batch
+    from .programs.planned import plan
+    from .programs.program import Program
+    from .programs.target_shapes import resolve_batch
+    from .quantization.table import schemes
+    from .repacking import repack
+    from .warming import warmup
+
 __version__ = "0.1.0"
+
+# Imported when they are first asked for, each from a module or as one: more than half of the
+# time that importing all would take.
+_LATER = {
+    "Program": "programs.program",
+    "files": "files",
+    "formats": "packings.rows",
+    "load_file": "files.file_formats",
+    "onednn": "dialects.onednn",
+    "onnx": "dialects.onnx",
+    "openvino": "dialects.openvino",
+    "plan": "programs.planned",
+    "repack": "repacking",
+    "reshape_batch": "programs.batch",
+    "resolve_batch": "programs.target_shapes",
+    "save_file": "files.file_formats",
+    "schemes": "quantization.table",
+    "warmup": "warming",
+}
 
 __all__ = [
     "DType",
@@ -78,6 +105,21 @@ __all__ = [
     "resolve_batch",
     "save_file",
     "schemes",
+    "set_result_cache",
     "squeeze",
     "stack",
+    "warmup",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _import_module(f"{__name__}.{_LATER[name]}")
+    value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

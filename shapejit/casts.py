@@ -132,8 +132,8 @@ def _result(
         if kind.numpy is None:
             raise DTypeError(f"NumPy has no {kind}: pass a Tensor, shapejit.asarray(x)")
         wanted = kind.numpy
-    target = outputs.target(out, wanted, source.shape, (source,))
-    convert(source, target, conversion, operands, fresh=out is None)
+    target, fresh = outputs.target(out, wanted, source.shape, (source,))
+    convert(source, target, conversion, operands, fresh)
     return target if out is None else out
 
 

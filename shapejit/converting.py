@@ -1,12 +1,11 @@
 """Copies that convert: every number of an array, scaled or not, into another array.
 
 What is done to a number is a Conversion, where scales lie is in Operands; how a copy runs
-is the planner's to say. Few elements are converted by NumPy, before numba is imported.
+is the planner's to say; few elements are converted by NumPy, see `patience`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
@@ -14,14 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations
+from . import engine, few
 from .dtypes import DType, fixed_width
 from .errors import DTypeError
-from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion, Number
-from .kernels.plain_conversions import plain
 from .launches import Addresses, address_of
 from .layout import Layout
+from .patience import by_kernels
 from .places import place_of
 from .planning.cast_plans import Scales
 from .planning.casts import cast_plan
@@ -29,7 +27,7 @@ from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor
 
-FEW = 4096  # elements for whose sake numba is not imported
+CALL, EACH = 1e-4, 2e-7  # seconds of NumPy's for a conversion, and for an element of it
 
 
 def number_of(kind: DType) -> Number:
@@ -150,10 +148,6 @@ def convert(
     """Convert the elements of `source` into `target`, row-major, of the same shape."""
     if source.size == 0:
         return
-    few = source.size <= FEW and source.ndim <= MAX_RANK
-    if few and "numba" not in sys.modules:
-        _convert_few(source, target, conversion, operands)
-        return
     place, layout = place_of(source)
     to, whole = place_of(target)
     if fixed_width(source.dtype).kind == "complex":
@@ -192,42 +186,18 @@ def launch(
     """
     plan = cast_plan(layout, unit, into, scales, len(sources))
     made = conversion._replace(scales=plan.lie)
-    engine.run_cast(plan, made, sources, targets, operands, fresh)
+    kind = "cast", made, plan.packed, plan.tiles is not None, plan.streaming
+    if by_kernels(kind, len(sources) * (CALL + EACH * layout.size)):
+        engine.run_cast(plan, made, sources, targets, operands, fresh)
+        return
+    into = into or Layout.row_major(layout.shape, unit)
+    lie = (None, None) if scales is None else (scales.scale, scales.zero)
+    numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
+    for source, target in zip(sources, targets, strict=True):
+        few.convert(int(source), layout, int(target), into, conversion, numbers)
 
 
 def parts_of(layout: Layout) -> Layout:
     """Complex numbers as pairs of floats."""
     half = layout.bits // 2
     return Layout.of((*layout.shape, 2), (*layout.strides, half), layout.offset, half)
-
-
-def _convert_few(
-    source: Array, target: Array, conversion: Conversion, operands: Operands | None
-) -> None:
-    """`convert` by NumPy."""
-    codes = _codes(source, conversion.source.nbytes)
-    made = np.empty(codes.size, f"u{conversion.target.nbytes}")
-    pointers = [codes.ctypes.data, made.ctypes.data, codes.size, 1, 0, 0, 0, 0, 0]
-    kept = []
-    if operands is not None:
-        for at, array in ((4, operands.scale), (6, operands.zero)):
-            if array is not None:
-                kept.append(operands.repeated(array, source.shape))
-                pointers[at] = kept[-1].ctypes.data
-        conversion = conversion._replace(scales="each")
-    plain(conversion)(*pointers)
-    if isinstance(target, Tensor):
-        if target.dtype.packed:
-            operations.pack(made.reshape(target.shape), target.dtype, out=target)
-            return
-        first = target.offset // 8
-        target.buffer[first : first + target.nbytes] = made.view(np.uint8)
-    else:
-        target.reshape(-1).view(np.uint8)[:] = made.view(np.uint8)
-
-
-def _codes(source: Array, nbytes: int) -> NDArray[Any]:
-    """The elements side by side, as unsigned integers."""
-    if isinstance(source, Tensor):
-        source = source.unpack()
-    return np.ascontiguousarray(source).reshape(-1).view(np.uint8).view(f"u{nbytes}")

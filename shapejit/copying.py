@@ -6,15 +6,17 @@ planner's to say.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import engine
-from .compilation import load
+from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK, PIECE
 from .launches import address_of
+from .patience import by_kernels
 from .places import headers, layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
@@ -23,8 +25,15 @@ from .tensor import Tensor
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
+Copy = Callable[[NDArray[Any], NDArray[Any]], None]
+
+CALL, EACH = 1e-6, 2e-9  # seconds of NumPy's for a copy, and a byte of it: 0.1 to 5 ns
+
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
+fast: FastCall | None = None  # of the latest arrays that were met twice in a row
+_latest: tuple[object, ...] = ()
+_whole: Copy | None = None  # the kernel that needs no Plan, once it was called
 
 
 def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
@@ -49,19 +58,15 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    ours = not (nbytes < planner.NUMPYS_OWN_BELOW or _long_runs(x) or is_numpys(x.dtype))
-    kernels = headers(1) if ours else None
-    if kernels is not None and nbytes <= planner.SMALL_BELOW:
-        kernels.copy_whole(x, target)
-        return
-    # numba is not imported for the sake of small copies.
-    if kernels is not None or (ours and nbytes >= planner.NUMPY_BELOW * min(x.itemsize, PIECE)):
-        made = _plan_of(x)
-        if made is None:
-            load("headers").copy_whole(x, target)
-            return
-        if not made.by_numpy:
-            engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
+    if nbytes >= planner.NUMPYS_OWN_BELOW and not (_long_runs(x) or is_numpys(x.dtype)):
+        if nbytes <= planner.SMALL_BELOW:
+            whole = _whole or _copy_whole(nbytes)
+            if whole is not None:
+                whole(x, target)
+                return
+        # numba is not imported for the sake of small copies.
+        least = planner.NUMPY_BELOW * min(x.itemsize, PIECE)
+        if nbytes >= least and _copied_by_plan(x, target, fresh):
             return
     # Assignment is np.copyto without its 100 ns of dispatch.
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
@@ -74,20 +79,56 @@ def _long_runs(x: NDArray[Any]) -> bool:
     return int(x.shape[-1]) * x.itemsize >= planner.NUMPYS_RUN
 
 
-def _plan_of(x: NDArray[Any]) -> Plan | None:
-    """The Plan for arrays like `x`; None for the first one of its kind, which is not too large.
+def _copy_whole(nbytes: int) -> Copy | None:
+    """The kernel that needs no Plan, if it is there or worth its compilation."""
+    global _whole
+    kernels = headers(1, "copy_whole", _seconds(nbytes))
+    if kernels is not None:
+        _whole = kernels.copy_whole
+    return _whole
 
-    A loader whose images all differ does not pay for plans that are of no use again.
+
+def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
+    """Make the next call with arrays like these, which were just copied, a fast one."""
+    global fast, _latest
+    if not 0 < x.nbytes <= planner.SMALL_BELOW:
+        return
+    # A second time: whoever copies arrays that all differ makes no keys.
+    kind = x.shape, x.strides, x.dtype, type(out)
+    if kind != _latest:
+        _latest = kind
+        return
+    kernels = headers(1, "fill")
+    if kernels is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
+        layout = layout_of(x)
+        fast = fast_call(kernels, x, out, engine.small_plan(layout), layout.span)
+
+
+def _seconds(nbytes: int) -> float:
+    """About how long NumPy takes."""
+    return CALL + EACH * nbytes
+
+
+def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
+    """Whether a kernel copied the elements: that of a Plan.
+
+    The first array of its kind that is not too large has none: a loader whose images all
+    differ does not pay for plans that are of no use again.
     """
     key = x.shape, x.strides, x.dtype
     made = _plans.get(key)
     if made is None:
-        if x.nbytes <= planner.ONCE_BELOW and key not in _once and headers(1) is not None:
+        whole = _whole or _copy_whole(x.nbytes) if x.nbytes <= planner.ONCE_BELOW else None
+        if whole is not None and key not in _once:
             _once.put(key, True)
-            return None
+            whole(x, target)
+            return True
         made = planner.plan(layout_of(x))
         _plans.put(key, made)
-    return made
+    if made.by_numpy or not by_kernels(engine.kind_of(made), _seconds(x.nbytes)):
+        return False
+    engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
+    return True
 
 
 def is_numpys(dtype: np.dtype[Any]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion
+from . import conversion, patience
 from .bench.measure import clock, samples
 from .conversion import Change, Conversion, Report
 from .dtypes import DType, dtype
@@ -110,6 +110,7 @@ class Demo:
         return all(row.same for row in self.rows)
 
 
+@patience.none()  # it shows what kernels do
 def run(progress: Callable[[str], object] | None = None) -> Demo:
     """Make a checkpoint in a temporary folder, convert it, check the result and time it.
 

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from . import few
 from .compilation import load
-from .kernels.constants import MAX_RANK, PAGE
+from .kernels.constants import LINE, MAX_RANK, PAGE
 from .kernels.numbers import Conversion
 from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
+from .layout import Layout
+from .patience import Kind, by_kernels
 from .planning import planner
 from .planning.cast_plans import CastPlan
 from .planning.decode_boxes import BoxPlan, Spread
@@ -34,9 +37,16 @@ def run(
     still in the caches when the elements come, so that streaming past them would
     cost. Whoever calls keeps the memory alive, and has checked it.
     """
-    if plan.small is not None:
+    if not plan.nbytes:
+        return
+    if not by_kernels(kind_of(plan), few.seconds(plan.seen, len(sources))):
+        assert plan.seen is not None
+        assert plan.into is not None
+        for source, target in zip(sources, targets, strict=True):
+            few.copy(int(source), plan.seen, int(target), plan.into)
+    elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
-    elif plan.nbytes:
+    else:
         launch = _planned(plan)
         places = np.array([sources, targets], np.int64)
         places += [[plan.offset], [plan.target_offset]]
@@ -46,6 +56,20 @@ def run(
         shares = plan.nbytes * places.shape[1] // SHARE if plan.parallel else 1
         streamed = plan.streaming and not fresh
         run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
+
+
+def kind_of(plan: Plan) -> Kind:
+    """The kind of kernels that run a plan: what they are compiled for."""
+    kind: Kind | None = plan.kept.get("kind")
+    if kind is None:
+        kind = "copy", plan.row.kernel
+        if plan.shuffle is not None:
+            kind = *kind, plan.shuffle.network
+        elif plan.small is None:
+            tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
+            kind = *kind, *(a if isinstance(a, tuple) else type(a).__name__ for a in tags)
+        plan.kept["kind"] = kind
+    return kind
 
 
 def _planned(plan: Plan) -> Launch:
@@ -77,13 +101,17 @@ def _run_small(
 
 def small_plan_of(plan: Plan) -> Addresses:
     """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
-    layout = plan.small
-    assert layout is not None
-    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
-    table, small = _small_plan(dims, layout.bits // 8), load("small")
+    assert plan.small is not None
+    table, small = small_plan(plan.small), load("small")
     for place in (small.SHIFT, small.NEAR):
         table[place] += plan.offset // 8
     return table
+
+
+def small_plan(layout: Layout) -> Addresses:
+    """The words of a small plan of whole bytes, from the first element on."""
+    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
+    return _small_plan(dims, layout.bits // 8)
 
 
 def copy_each(

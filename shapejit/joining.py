@@ -32,8 +32,8 @@ def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None)
     """
     parts = [checked(x) for x in tensors]
     shape, at = _joined_shape(parts, axis, "concat")
-    target = outputs.target(out, parts[0].dtype, shape, parts)
-    _copy_parts(parts, target, at, fresh=out is None)
+    target, fresh = outputs.target(out, parts[0].dtype, shape, parts)
+    _copy_parts(parts, target, at, fresh)
     return target if out is None else out
 
 

@@ -42,8 +42,8 @@ def reshape(
     """
     if copy is None and out is None and type(x) is np.ndarray and x.size and are_sizes(shape):
         # NumPy's own words mean the same here; where there is no view they are said below.
-        try:  # in a third of the time of `suppress`
-            return x.reshape(shape, copy=False)
+        try:  # in a third of the time of `suppress`; to ask for no copy takes 1 us
+            return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
         except ValueError:
             pass
     return reshape_as(x, array_request(shape, "reshape"), copy, out)
@@ -70,9 +70,10 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
-    if out is None and copy is not True:
+    if out is None and (copy is None or copy is False):
         with suppress(ValueError):  # there is no view
-            view = array.reshape(shape, copy=False)
+            whole = array.flags.c_contiguous
+            view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
     copies = outputs.wants_copy(view, array, request, copy, out)
     return _copied(array, shape, out) if copies or view is None else view
 
@@ -110,8 +111,8 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
 
 def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
-    target = outputs.target(out, x.dtype, shape, (x,))
-    copying.copy(x, target, fresh=out is None)
+    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    copying.copy(x, target, fresh)
     return target if out is None else out
 
 
@@ -124,13 +125,19 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
+    fast = copying.fast
+    if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
+        return out
     if type(x) is not np.ndarray:
         x = checked(x)
     if isinstance(x, Tensor):
         return x.materialized(out)
     if out is None and x.flags.c_contiguous:
         return x
-    return _copied(x, x.shape, out)
+    made = _copied(x, x.shape, out)
+    if out is not None:
+        copying.remember(x, out)
+    return made
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
@@ -255,13 +262,13 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
         given = _codes_as(given, kind)
     if not kind.packed:
         return ascontiguous(given, out=out)
-    target = outputs.target(out, kind, given.shape, (given,))
+    target, fresh = outputs.target(out, kind, given.shape, (given,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
         codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
         given = _codes_as(_copied(codes, codes.shape, None), kind)
     # Never the caller's own byte, whose high bits may be dirty.
-    copying.copy(given, target, fresh=out is None)
+    copying.copy(given, target, fresh)
     return target if out is None else out
 
 
@@ -289,11 +296,11 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
-    target = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.
         t = _copied(t, t.shape, None)
-    copying.copy(t, target, fresh=out is None)
+    copying.copy(t, target, fresh)
     return target if out is None else out
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import array_of, is_a, is_sequence, plain
+from . import result_memory
+from .arrays import array_of, is_a, is_sequence, plain, possible
 from .buffers import Bytes
 from .dtypes import DType
 from .errors import DTypeError, ReshapeError, about, shape_text
@@ -26,6 +27,8 @@ from .request import Request
 from .tensor import Tensor, is_array
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
+
+_BYTE = np.dtype(np.uint8)
 
 
 def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: object) -> bool:
@@ -74,20 +77,22 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     return seen
 
 
-def target(out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]) -> Any:
-    """Where a result goes: a new array, or `out` without its subclass, checked in every way."""
+def target(
+    out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
+) -> tuple[Any, bool]:
+    """Where a result goes: a new array, or `out` without its subclass, checked in every way.
+
+    And whether its memory is fresh: it was never touched.
+    """
     if out is None:
-        if isinstance(dtype, DType):
-            layout = Layout.row_major(shape, dtype.bits)
-            return Tensor.trusted(new_bytes(layout.size * dtype.bits), dtype, layout)
-        return array_of(shape, dtype)
+        return new_array(dtype, shape)
     # Written out, not called: a small copy may cost 1 us more than NumPy's.
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
     if not plain_out or out.shape != shape:
         out = checked(out, dtype, shape)
     for x in sources:
         check_apart(x, out)
-    return out
+    return out, False
 
 
 def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
@@ -100,20 +105,35 @@ def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
         raise ReshapeError("out= overlaps the source")
 
 
-def new_bytes(nbits: int) -> Bytes:
+def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:
+    """A new array of the kind that `dtype` stands for, and whether its memory is fresh."""
+    if isinstance(dtype, DType):
+        layout = Layout.row_major(shape, dtype.bits)
+        memory, fresh = new_bytes(layout.size * dtype.bits)
+        return Tensor.trusted(memory, dtype, layout), fresh
+    nbytes = prod(shape) * dtype.itemsize
+    taken = None
+    if nbytes >= result_memory.FROM and not dtype.hasobject and possible(shape, dtype.itemsize):
+        taken = result_memory.kept().take(nbytes)
+    if taken is None:
+        return array_of(shape, dtype), True
+    return array_of(shape, dtype, taken[0]), taken[1]
+
+
+def new_bytes(nbits: int) -> tuple[Bytes, bool]:
     """New memory for so many bits; those behind them in the last byte are zero."""
-    memory = np.empty((nbits + 7) // 8, np.uint8)
+    memory, fresh = new_array(_BYTE, ((nbits + 7) // 8,))
     if nbits % 8:
         memory[-1] = 0
-    return memory
+    return memory, fresh
 
 
-def new_rows(count: int, nbits: int) -> NDArray[np.uint8]:
+def new_rows(count: int, nbits: int) -> tuple[NDArray[np.uint8], bool]:
     """New memory for `count` results of so many bits: rows of whole bytes."""
-    slab = np.empty((count, (nbits + 7) // 8), np.uint8)
+    slab, fresh = new_array(_BYTE, (count, (nbits + 7) // 8))
     if nbits % 8:
         slab[:, -1] = 0
-    return slab
+    return slab, fresh
 
 
 def array_over(

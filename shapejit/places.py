@@ -19,8 +19,10 @@ from .compilation import load
 from .errors import about
 from .launches import Addresses, address_of
 from .layout import Layout
+from .patience import by_kernels
 from .tensor import Tensor
 
+ASKED = 3e-6  # seconds that Python takes to ask an array what it is
 FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
 
 Spans = tuple[Addresses, Addresses]  # of each the first byte, and the byte past the last
@@ -140,7 +142,7 @@ def read_alike(
     and writable.
     """
     addresses = np.empty(len(items), np.int64)
-    kernels = headers(len(items))
+    kernels = headers(len(items), "read_alike")
     if kernels is not None:
         expected = kernels.kind_of(dtype, shape, strides)
         flags = kernels.CONTIGUOUS_WRITEABLE if to_fill else 0
@@ -155,11 +157,14 @@ def read_alike(
     return addresses, len(items)
 
 
-def headers(count: int) -> ModuleType | None:
-    """The kernels that read ndarrays where they lie, if they are to be had and to be trusted."""
+def headers(count: int, kernel: str, seconds: float = ASKED) -> ModuleType | None:
+    """The kernels that read ndarrays where they lie, if they are to be had and to be trusted.
+
+    One of them is wanted for `count` arrays, for each of which Python takes so many seconds.
+    """
     if count < FEW and "numba" not in sys.modules:
         return None
-    return trusted_headers()
+    return trusted_headers() if by_kernels(("headers", kernel), count * seconds) else None
 
 
 @cache

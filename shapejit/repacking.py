@@ -64,10 +64,10 @@ def repack(
     memory = given.memory(buffer, src)
     if src.pitch > src.bits:
         _check_codes(memory, given, kind)
-    if out is None:
-        made = (np.zeros if dst.gaps else np.empty)(dst.shape, dst.unit)
+    if out is None and dst.gaps:
+        made = np.zeros(dst.shape, dst.unit)
     else:
-        made = outputs.target(out, dst.unit, dst.shape, (memory,))
+        made, _ = outputs.target(out, dst.unit, dst.shape, (memory,))
     if made.size:
         clear = out is not None and wanted.pads and dst.gaps
         _move(memory, src, made.reshape(-1).view(np.uint8), dst, _Work(rows, kind, wanted, clear))

@@ -15,16 +15,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from math import ceil
-from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
 
 from .compilation import load
+from .control_group import limits
 from .kernels.constants import LINE
 
+IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
 LOOKS = 1000  # at the count of jobs, before a worker sleeps; about 50 us
+
+
+# Called by workers that have no job; each returns whether it wants to be called again.
+when_idle: list[Callable[[], bool]] = []
 
 
 class Job(NamedTuple):
@@ -79,12 +84,18 @@ class Workers:
             job = self._latest
             if now == seen or job is None:
                 self._asleep.add(me)
-                job = self._jobs.get()
+                job = self._next_job()
                 self._asleep.discard(me)
                 self._wake(job)
                 now = job_after(self.signal, seen, 1)
             seen = now
             job.run(False)
+
+    def _next_job(self) -> Job:
+        """The next job that wants a worker; what is `when_idle` is called while there is none."""
+        while True:
+            with suppress(Empty):
+                return self._jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
 
 
 def threads() -> int:
@@ -107,15 +118,10 @@ def threads() -> int:
 @cache
 def quota() -> int:
     """The whole number of cores that the CPU quota of this control group comes to (cgroup v2)."""
-    least = float("inf")
-    with suppress(OSError, ValueError):
-        path = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip().lstrip("/")
-        group = Path("/sys/fs/cgroup", path)
-        for folder in (group, *group.parents):
-            if (limit := folder / "cpu.max").is_file():
-                most, period = limit.read_text().split()
-                least = min(least, float(most) / float(period) if most != "max" else least)
-    return ceil(least) if least < float("inf") else sys.maxsize
+    with suppress(ValueError):
+        least = min((float(most) / float(period) for most, period in limits("cpu.max")), default=0)
+        return ceil(least) or sys.maxsize
+    return sys.maxsize
 
 
 _workers = Workers()

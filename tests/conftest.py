@@ -1,5 +1,6 @@
 """Which loops the tests run: every size through compiled kernels, serial or parallel."""
 
+import os
 from collections.abc import Iterator
 
 import guarded
@@ -13,6 +14,9 @@ collect_ignore_glob = ["fixtures/*"]
 # A first call compiles: time says nothing about an example.
 settings.register_profile("shapejit", deadline=None)
 settings.load_profile("shapejit")
+
+# No work is too small for kernels; processes that tests start have it, too.
+os.environ["SHAPEJIT_PATIENCE"] = "0"
 
 guarded.guard_stages()
 

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying
+from shapejit import copying, result_memory
 from shapejit.planning import boxes, casts, planner
 from shapejit.recent import Recent
 
@@ -29,6 +29,10 @@ SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
 BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 
 # Casts of transposed sources go by tiles, or in boxes.
+# Results of any size lie in memory that was used before, and is full of something else.
+USED_MEMORY = ("parallel", "streamed")
+RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
+
 TILES_FROM = {"by size": casts.TILES_FROM, "boxes": NEVER}
 
 
@@ -38,6 +42,8 @@ def use(kind):
     vars(casts).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
     casts.TILES_FROM = TILES_FROM.get(kind, 0)
     vars(boxes).update(BOXES)
+    result_memory.FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
+    result_memory.ResultMemory.take = take_dirty if kind in USED_MEMORY else TAKE
     forget_plans()
 
 
@@ -49,6 +55,14 @@ def used(kind):
         yield
     finally:
         use("by size")
+
+
+def take_dirty(kept, nbytes):
+    """Memory for a result in which no byte is what it should be, but by chance."""
+    taken = TAKE(kept, nbytes)
+    if taken is not None:
+        taken[0][:] = 0xA5
+    return taken
 
 
 def use_boxes():

@@ -13,7 +13,7 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors", "arithmetic"],
+    ["errors", "arithmetic", "control_group"],
     ["arrays"],
     ["dtypes"],
     ["request"],
@@ -25,12 +25,15 @@ ROOMS = [
     ["tensor"],
     ["recent", "lazy", "compilation"],
     ["kernels"],
+    ["patience", "few"],
     ["workers"],
     ["launches"],
     ["planning"],
     ["engine"],
     ["places"],
+    ["result_memory"],
     ["outputs"],
+    ["fast_calls"],
     ["copying"],
     ["operations"],
     ["converting"],
@@ -43,6 +46,7 @@ ROOMS = [
     ["comparing"],
     ["programs"],
     ["program"],
+    ["warming"],
     ["dialects"],
     ["files"],
     ["conversion"],

@@ -522,9 +522,9 @@ def test_first_call(monkeypatch):
 
 
 def test_first_call_code_runs():
-    dtype, view = firstcall.COPIES["transpose-uint8"]
-    ours = firstcall.OURS.format(view=view)
-    assert firstcall.seconds_of(firstcall.CLOCK.format(dtype=dtype, call=ours), "") > 0
+    made = firstcall.CALLS["transpose-uint8"]
+    ours = firstcall.OURS.format(code=made.code)
+    assert firstcall.seconds_of(firstcall.CLOCK.format(dtype=made.dtype, call=ours), "") > 0
 
 
 def test_asking_for_help_imports_no_numba():

@@ -1,5 +1,6 @@
 """Casts and scales against the oracle, which is checked against ml_dtypes first."""
 
+import os
 import random
 import subprocess
 import sys
@@ -584,7 +585,9 @@ assert np.array_equal(sj.quantize(wanted, 0.5, zero_point=3, dtype="uint8"), cod
 sys.exit("numba" in sys.modules)
 """
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    environment = {**os.environ, "SHAPEJIT_PATIENCE": "1e9"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

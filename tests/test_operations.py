@@ -543,3 +543,25 @@ def test_an_array_without_dims_is_viewed():
     for view in (sj.flip(x), sj.permute_dims(x, ()), sj.reshape(x, ()), sj.broadcast_to(x, ())):
         assert np.shares_memory(view, x)
         assert view.view(np.uint8) == 43
+
+
+def test_repeated_small_copies_are_checked_like_the_first_one():
+    """Calls with arrays like those before go straight to a kernel."""
+    x = np.arange(24, dtype=np.int32).reshape(4, 6)
+    out = np.empty((6, 4), np.int32)
+    for k in range(5):
+        assert sj.ascontiguous(x.T + k, out=out) is out
+        assert (out == x.T + k).all()
+        assert sj.ascontiguous((x + k).T, out=out) is out
+        assert (out == x.T + k).all()
+    memory = np.arange(40, dtype=np.int32)
+    for shift in (1, 12, 16):
+        with pytest.raises(sj.ReshapeError, match="overlaps"):
+            sj.ascontiguous(
+                memory[:24].reshape(4, 6).T, out=memory[shift : shift + 24].reshape(6, 4)
+            )
+    locked = np.empty((6, 4), np.int32)
+    locked.flags.writeable = False
+    for wrong in (locked, np.empty((4, 6), np.int32), np.empty((6, 4), np.uint32)):
+        with pytest.raises((sj.ReshapeError, sj.DTypeError)):
+            sj.ascontiguous(x.T, out=wrong)

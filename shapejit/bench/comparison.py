@@ -244,6 +244,7 @@ def _ways(
         "numpy": lambda: np.copyto(carrier, carried),
     }
     if case.fresh:
+        ways["shapejit with out="] = ways["shapejit"]  # wanted: at most 1.2 times its time
         ways["shapejit"] = lambda: operations.ascontiguous(view)
         ways["numpy"] = lambda: np.ascontiguousarray(carried)
     return ways

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from .. import patience
 from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
 from ..bench.machine import machine as described_machine
@@ -74,6 +75,7 @@ def _run(args: Namespace) -> int:
         comparison.use_threads(args.threads)
         machine = described_machine()
         with (
+            patience.none(),
             peers.started(tuple(args.peers)) as others,
             tqdm(
                 total=sum(len(x) for x in (copies, calls, batches, files, loaded)), leave=False
@@ -149,7 +151,7 @@ def _chosen(args: Namespace) -> tuple[list[Case], list[str], Works, Works, Works
         case if case.suite == "small" else case.scaled(args.size)
         for case in comparison.matching(suites.select(names, args.quick, args.seed), pattern)
     ]
-    first = list(firstcall.COPIES)
+    first = list(firstcall.CALLS)
     calls = matching(suites.FIRST_CALL, first, first[:1])
     batches, files, loaded = (
         {name: module.CASES[name] for name in matching(suite, module.CASES, module.QUICK)}

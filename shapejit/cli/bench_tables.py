@@ -18,6 +18,8 @@ _FIRST_CALLS: Columns = {
     "warm s": "{0.warm:.2f}",
     "trivial warm s": "{0.warm_trivial:.2f}",
     "beyond s": "{0.warm_beyond:+.2f}",
+    "cold beyond s": "{0.cold_beyond:+.2f}",
+    "wanted": "at most {0.limit:g}",
 }
 _SUMMARIES: Columns = {
     "suite": "{0.suite}",
@@ -59,7 +61,8 @@ def print_found(
         _FIRST_CALLS,
         calls,
         "Seconds from import to result in a new process, numba's disk cache cold or warm; "
-        "trivial: a parallel numba function that does nothing. beyond: warm - trivial warm.",
+        "trivial: a parallel numba function that does nothing. beyond: warm - trivial warm; "
+        "cold beyond: cold - trivial cold.",
     )
     _print(_SUMMARIES, summaries)
     for row in rows:

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import escaped
-from . import bench, convert, demo, dtypes, formats, inspect, verify
+from . import bench, convert, demo, dtypes, formats, inspect, verify, warmup
 from .command import ArgumentError, Command
 
 COMMANDS = (
@@ -18,6 +18,7 @@ COMMANDS = (
     dtypes.COMMAND,
     formats.COMMAND,
     bench.COMMAND,
+    warmup.COMMAND,
 )
 
 

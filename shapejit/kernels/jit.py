@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import pickle
 import re
 import warnings
@@ -10,6 +12,7 @@ from contextlib import suppress
 from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeVar, cast
 
 import llvmlite
@@ -29,6 +32,10 @@ Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
 # from .module import names, from . import modules; the names may stand in parentheses.
+LOGGER = logging.getLogger("shapejit")
+NOTICED = 1.0  # seconds of a compilation that is logged
+NOTICE = "compiled kernels in %.1f s; `shapejit warmup` or shapejit.warmup() does so beforehand"
+
 IMPORT = re.compile(r"from (\.+)(\w*) import (\([^)]*\)|.*)")
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -52,13 +59,16 @@ def inlined(function: Kernel) -> Kernel:
 
 def _compile(function: Kernel, nogil: bool) -> Kernel:
     # Kernels take memory from whoever calls: without numba's they do not count references,
-    # which cost 0.1 us per call of another kernel.
-    options = {"error_model": "numpy", "boundscheck": False, "_nrt": False}
+    # which cost 0.1 us per call of another kernel. Wrappers for C would be a tenth of every
+    # compilation, and nobody calls them.
+    options = {"error_model": "numpy", "boundscheck": False}
+    options |= {"_nrt": False, "no_cfunc_wrapper": True}
     compiled = njit(nogil=nogil, **options)(function)
     if COMPILED:
-        # RuntimeError: numba found no folder that it may write. Every process compiles then.
-        with suppress(RuntimeError):
+        try:
             compiled._cache = _Cache(function)
+        except RuntimeError:  # numba found no folder that it may write
+            _warn_of_no_folder()
         # numba calls these for arguments whose types it does not know yet (which imports
         # numpy.ma), and for types that it has not compiled; then it runs what it got.
         for name in ("typeof_pyval", "_compile_for_args"):
@@ -67,15 +77,46 @@ def _compile(function: Kernel, nogil: bool) -> Kernel:
     return cast(Kernel, compiled)
 
 
+@cache
+def _warn_of_no_folder() -> None:
+    warnings.warn(
+        "shapejit finds no folder that it may write for compiled kernels: every process compiles "
+        "them anew. Let the environment variable NUMBA_CACHE_DIR name one.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 def compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
     """Take a step of a compilation where no signal strikes: see `compilation`.
 
     Not for a caller that numba's lock belongs to, being called by something that numba
-    compiles: another thread would wait for that lock.
+    compiles: another thread would wait for that lock. A step that takes long is logged.
     """
     if global_compiler_lock.is_locked():
         return step(*arguments)
-    return apart(step, *arguments)
+    start = perf_counter()
+    try:
+        result: Result = apart(_uncollected, step, *arguments)
+        return result
+    finally:
+        taken = perf_counter() - start
+        if taken > NOTICED:
+            LOGGER.info(NOTICE, taken)
+
+
+def _uncollected(step: Callable[..., Result], *arguments: Any) -> Result:
+    """Take a step without garbage collections, a tenth of every compilation.
+
+    Under the lock that forks take: a child would never collect again.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return step(*arguments)
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _unliteral(template: Callable[..., Result], kinds: Any, named: Any) -> Result:
@@ -118,6 +159,14 @@ class StoredCode(_Cache):
         if self._enabled:
             self._attempt(self._impl.locator.ensure_cache_path)
             self._attempt(partial(self._cache_file.save, key, code))
+
+
+@cache
+def marks() -> StoredCode | None:
+    """Where it is kept which kinds of kernels were compiled; None: there is no folder for it."""
+    with suppress(RuntimeError):
+        return StoredCode(kernel)
+    return None
 
 
 class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is not type-checked

@@ -7,6 +7,7 @@ Running it is the engine's work.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -56,7 +57,8 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
     key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
     made = _plans.get(key)
     if made is None:
-        made = _plan(*key)
+        target = into or Layout.row_major(layout.shape, key[1])
+        made = replace(_plan(*key), seen=layout, into=target)
         _plans.put(key, made)
     return made
 

@@ -33,7 +33,8 @@ class Plan:
     the target. `reach` are the bytes behind the first element's that may be read.
     `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
     what is written: the bits of elements, and no other. `small` is the Layout that a
-    small plan is made of, `shuffle` the network of SHUFFLE. `kept` is the engine's.
+    small plan is made of, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts
+    of source and target that it was made for. `kept` is the engine's.
     """
 
     strategy: Strategy
@@ -53,6 +54,8 @@ class Plan:
     streaming: bool = False
     small: Layout | None = None
     shuffle: Shuffle | None = None
+    seen: Layout | None = field(default=None, compare=False, repr=False)
+    into: Layout | None = field(default=None, compare=False, repr=False)
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:

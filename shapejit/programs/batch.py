@@ -22,6 +22,7 @@ from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
+RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
 
@@ -137,7 +138,7 @@ class _Batch:
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
         count = len(self.items)
-        fault, kernels = count, headers(count)
+        fault, kernels = count, headers(count, "resolve_all", RESHAPED)
         if kernels is not None:
             firsts, descrs = np.empty((2, kernels.GROUPS), np.int64)
             found, words = kernels.survey(
@@ -195,10 +196,11 @@ class _Batch:
         if addresses is None:
             self._view(results)
         if len(small):
-            fresh = addresses is None
-            targets = self._allocate(small, results) if addresses is None else addresses[small]
+            targets, fresh = (
+                self._allocate(small, results) if addresses is None else (addresses[small], False)
+            )
             sources, nbytes = self.spans[small, 0], self.spans[small, 1]
-            engine.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh=fresh)
+            engine.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
         for i in self.lent if addresses is None else ():
             results[i] = asarray(results[i])
         return results
@@ -214,39 +216,42 @@ class _Batch:
 
     def _copy_packed(self, which: Sequence[int], results: list[Any]) -> None:
         """Copies of packed Tensors, in one launch for all that lie alike."""
+        any_fresh = False
         for i in which:
             t, out = self.items[i], None if self.outs is None else self.outs[i]
             shape = target_shape(t.shape, self.shapes.request(i))
-            results[i] = outputs.target(out, t.dtype, shape, ())
+            results[i], fresh = outputs.target(out, t.dtype, shape, ())
+            any_fresh |= fresh
         sources = places_of([self.items[i] for i in which])
         targets = places_of([results[i] for i in which])
         for layout, group in sources.groups():
             made = planner.compiled(layout, count=len(group))
             src, dst = sources.addresses[group] & ~7, targets.addresses[group]
-            engine.run(made, src, dst, self.outs is None)
+            engine.run(made, src, dst, any_fresh)
 
     def _view(self, results: list[Any]) -> None:
         """The results that need no copy."""
         for i in np.flatnonzero(self.verdicts == VIEW).tolist():
             results[i] = self.items[i].reshape(self.shapes.shapes[i])
 
-    def _allocate(self, which: Addresses, results: list[Any]) -> Addresses:
-        """New memory for the results of the tensors `which`; return where each begins."""
+    def _allocate(self, which: Addresses, results: list[Any]) -> tuple[Addresses, bool]:
+        """New memory for results of the tensors `which`: where each begins, and if any is fresh."""
         room = -(-self.spans[which, 1] // ALIGN) * ALIGN
         ends = np.cumsum(room)
         targets = np.empty(len(which), np.int64)
-        low = 0
+        low, any_fresh = 0, False
         while low < len(which):
             begin = ends[low] - room[low]
             high = max(low + 1, int(np.searchsorted(ends, begin + SLAB, "right")))
-            slab = np.empty(int(ends[high - 1] - begin) + ALIGN, np.uint8)
+            slab, fresh = outputs.new_bytes(8 * (int(ends[high - 1] - begin) + ALIGN))
+            any_fresh |= fresh
             shift = -address_of(slab) % ALIGN
             starts = ends[low:high] - room[low:high] - begin
             targets[low:high] = address_of(slab) + shift + starts
             aligned = slab[shift : slab.size - ALIGN + shift]
             self._arrays(which[low:high], aligned, starts, results)
             low = high
-        return targets
+        return targets, any_fresh
 
     def _arrays(
         self, which: Addresses, slab: NDArray[np.uint8], starts: Addresses, results: list[Any]
@@ -275,7 +280,7 @@ class _Batch:
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)
-        if headers(count) is not None:
+        if headers(count, "match", RESHAPED) is not None:
             load("shapes").match(
                 id(items), id(outs), self.groups, self.targets, self.shapes.starts, fits, addresses
             )

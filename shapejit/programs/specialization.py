@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from .. import engine, outputs
 from ..arrays import MOST_DIMS, possible
 from ..buffers import memory_of
-from ..converting import FEW
 from ..dtypes import DType
 from ..launches import Addresses, address_of
 from ..layout import Layout
@@ -50,7 +48,7 @@ class Specialization:
         if not self.numpys:
             return False
         if self.converts:
-            return "numba" not in sys.modules and self.source.size <= FEW
+            return False
         plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
             made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
@@ -104,12 +102,12 @@ class Specialization:
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
         if len(sources) == 1:
-            memory = outputs.new_bytes(nbits)
-            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh=True)
+            memory, fresh = outputs.new_bytes(nbits)
+            self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
             return [self._result(memory, dtype)]
-        slab = outputs.new_rows(len(sources), nbits)
+        slab, fresh = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
-        self._copy(sources, targets, self.route.copies, fresh=True)
+        self._copy(sources, targets, self.route.copies, fresh)
         shape = self.route.result.shape
         plain = self.route.whole and len(shape) < MOST_DIMS and slab.size
         if isinstance(dtype, np.dtype) and plain:

@@ -15,6 +15,7 @@ from ..dtypes import DType, dtype
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
 from ..layout import checked_shape
+from ..outputs import new_array
 from ..scaling import dequantize_operands, quantize_operands
 
 _CONSTANTS = ("float32", "float64", "int64")
@@ -68,9 +69,9 @@ class Step(NamedTuple):
 
     def new(self, x: NDArray[Any]) -> NDArray[Any]:
         """The converted elements of an ndarray."""
-        made = np.empty(x.shape, self.kind.codes)
-        convert(x, made, self.conversion, self.operands, fresh=True)
-        return made
+        made, fresh = new_array(self.kind.codes, x.shape)
+        convert(x, made, self.conversion, self.operands, fresh)
+        return made  # type: ignore[no-any-return]
 
 
 class Expected(NamedTuple):

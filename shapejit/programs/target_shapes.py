@@ -144,7 +144,7 @@ def _tokens(
     cannot hold, and no shape can mean, is INVALID. An error names the row by its name, if
     it has one.
     """
-    kernels = headers(len(rows))
+    kernels = headers(len(rows), "read_ints")
     found: tuple[Addresses, Addresses] | None = None
     if kernels is not None:
         found = kernels.read_ints(rows)

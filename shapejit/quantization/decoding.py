@@ -26,7 +26,7 @@ DENSE = 64  # codes side by side that are worth a loop of their own
 def decode(group: Group, kind: DType, out: Any, between: DType | None = None) -> Tensor:
     """The weight as `kind`: in float32 until the last step, or rounded to `between` before sums."""
     shape = group.shape
-    target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))
+    target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))[0]
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
     if (between is None or not group.form.rounds) and decoded_in_runs(group, into):
         return target
@@ -42,7 +42,7 @@ def _decoded(group: Group, target: Tensor, between: DType | None) -> None:
     zero = zero_points(group)
     offset = multiplied(group, form.offset) if form.offset else None
     if between is not None and form.rounds == "product":
-        product = outputs.target(None, between, target.shape, ())
+        product, _ = outputs.new_array(between, target.shape)
         _scaled(group, codes, scale, zero, None, product)
         codes = Axes(product.reshape(codes.tensor.shape), codes.axes)
         scale, zero = Axes(asarray(np.ones(scale.tensor.shape, np.float32)), scale.axes), None
@@ -68,7 +68,7 @@ def _scaled(
         some, operands = t[rows], whole
         if rows:
             if stage is None:
-                stage = outputs.new_bytes(some.size * t.dtype.bits)
+                stage, _ = outputs.new_bytes(some.size * t.dtype.bits)
             ordered = Layout.row_major(some.shape, t.dtype.bits)
             some = some.ascontiguous(out=Tensor.trusted(stage, t.dtype, ordered))
             zeros_of = None if whole.zero is None else whole.zero[of]

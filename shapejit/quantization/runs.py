@@ -6,7 +6,6 @@ multiplied and converted on a stage in the cache, then their codes: see `kernels
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 
 from .. import engine
 from ..casts import cast
-from ..converting import FEW, number_of
+from ..converting import number_of
 from ..dims import merged
 from ..dtypes import dtype
 from ..kernels.numbers import Conversion
 from ..launches import address_of
 from ..layout import Layout
+from ..patience import by_kernels
 from ..places import place_of
 from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
@@ -34,6 +34,7 @@ from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
+PLAIN = 1e-6  # seconds that NumPy takes for a number
 FEW_ALIKE = 16  # numbers with one factor that are worth a loop of their own
 
 
@@ -43,8 +44,10 @@ class UnfitError(Exception):
 
 def decoded_in_runs(group: Group, target: Tensor) -> bool:
     """Decode a weight into a Tensor, row-major; False, with nothing done, where it is not fit."""
-    few = target.size <= FEW and "numba" not in sys.modules
-    if few or group.order is not None:
+    if group.order is not None:
+        return False
+    kind = "decode", repr(group.form.codes), repr(group.form.scales), target.dtype.name
+    if not by_kernels(kind, PLAIN * target.size):
         return False
     program, place = _Program(group, target), place_of(target)[0] // 8
     try:

@@ -1,0 +1,37 @@
+"""Calls that go from Python straight to a kernel, which checks both arrays itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .launches import Addresses
+
+
+class FastCall(NamedTuple):
+    """A kernel that does a whole call, if both arrays are as its `key` says."""
+
+    fill: Callable[[int, int, Addresses], bool]
+    key: Addresses
+    dtypes: tuple[np.dtype[Any], ...]  # the kernel knows them by their address
+
+
+def fast_call(
+    headers: ModuleType,
+    x: NDArray[Any],
+    out: NDArray[Any],
+    plan: Addresses,
+    reach: tuple[int, int],
+) -> FastCall:
+    """The fast call that copies arrays like `x` into arrays like `out` by a small plan.
+
+    `reach` are the bits that `x` reaches around its first element.
+    """
+    kinds = [headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
+    low, high = (bits // 8 for bits in reach)
+    key = headers.fast_call_key(*kinds, plan, low, high, out.nbytes)
+    return FastCall(headers.fill, key, (x.dtype, out.dtype))

@@ -1,0 +1,117 @@
+"""Copies and conversions of few elements by NumPy, wherever they lie, packed or not.
+
+Places are bit addresses, from which the offsets of Layouts count; whoever calls keeps the
+memory alive, and has checked it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrays import MOST_DIMS
+from .buffers import Bytes, Lent
+from .kernels.numbers import Conversion
+from .kernels.plain_conversions import plain
+from .layout import Layout
+
+CALL, EACH, EACH_PACKED = 5e-5, 5e-9, 5e-8  # seconds of a call, and of one element
+
+Codes = NDArray[np.uint8]  # of each element the bytes of its code, the least one first
+
+
+def seconds(layout: Layout | None, count: int) -> float:
+    """About how long so many copies take; for ever if it is not known what is copied."""
+    if layout is None:
+        return inf
+    return count * (CALL + (EACH_PACKED if layout.bits % 8 else EACH) * layout.size)
+
+
+def copy(source: int, seen: Layout, target: int, into: Layout) -> None:
+    """Copy the elements at `source` to `target`, wider ones with zeros above."""
+    _write(_read(source, seen), target, into)
+
+
+def convert(
+    source: int,
+    seen: Layout,
+    target: int,
+    into: Layout,
+    conversion: Conversion,
+    operands: tuple[tuple[int, Layout | None], ...],
+) -> None:
+    """Convert the elements; `operands` are where scales and zero points lie, one per element."""
+    codes = _read(source, seen)
+    numbers = [None if lie is None else _read(place, lie) for place, lie in operands]
+    made = np.empty((seen.size, conversion.target.nbytes), np.uint8)
+    scale, zero = (0 if a is None else a.ctypes.data for a in numbers)
+    lie = "each" if scale else ""
+    run = plain(conversion._replace(scales=lie))
+    run(codes.ctypes.data, made.ctypes.data, seen.size, 1, scale, 0, zero, 0, 0)
+    _write(made, target, into)
+
+
+def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
+    """The bytes that elements reach, and the bit of the first element in them."""
+    low, high = layout.span
+    first, end = (place + low) >> 3, (place + high + 7) >> 3
+    lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
+    return np.asarray(lent), place + layout.offset - 8 * first
+
+
+def _elements(memory: Bytes, begin: int, layout: Layout) -> NDArray[Any] | None:
+    """The elements as a view, if they are whole bytes."""
+    whole = not any(bits % 8 for bits in (begin, layout.bits, *layout.strides))
+    if not whole or layout.ndim > MOST_DIMS:
+        return None
+    nbytes, strides = layout.bits // 8, tuple(stride // 8 for stride in layout.strides)
+    kind = f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
+    return np.ndarray(layout.shape, kind, memory.data, begin // 8, strides)
+
+
+def _bits(begin: int, layout: Layout) -> NDArray[np.int64]:
+    """The bit of each element, in row-major order."""
+    at = np.array([begin])
+    for size, stride in zip(layout.shape, layout.strides, strict=True):
+        at = np.add.outer(at, stride * np.arange(size)).reshape(-1)
+    return at
+
+
+def _read(place: int, layout: Layout) -> Codes:
+    """The codes of elements in row-major order."""
+    memory, begin = _memory(place, layout)
+    nbytes = -(-layout.bits // 8)
+    whole = _elements(memory, begin, layout)
+    if whole is not None:
+        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).reshape(-1, nbytes)
+    bits = _bits(begin, layout)
+    made, shift = np.empty((len(bits), nbytes), np.uint8), bits & 7
+    for k in range(nbytes):
+        low, high = (np.minimum((bits >> 3) + k + i, len(memory) - 1) for i in (0, 1))
+        made[:, k] = (memory[low] | memory[high].astype(np.int64) << 8) >> shift
+    made[:, -1] &= 0xFF >> -layout.bits % 8
+    return made
+
+
+def _write(codes: Codes, place: int, layout: Layout) -> None:
+    """Write codes; bits between elements stay as they are."""
+    memory, begin = _memory(place, layout)
+    nbytes = -(-layout.bits // 8)
+    codes = np.pad(codes[:, :nbytes], ((0, 0), (0, max(0, nbytes - codes.shape[1]))))
+    whole = _elements(memory, begin, layout)
+    if whole is not None:
+        whole[...] = codes.reshape(-1).view(whole.dtype).reshape(whole.shape)
+        return
+    bits = _bits(begin, layout)
+    for k in range(nbytes):
+        mask = (1 << min(8, layout.bits - 8 * k)) - 1
+        masks, values = mask << (bits & 7), (codes[:, k].astype(np.int64) & mask) << (bits & 7)
+        for i in (0, 1):
+            part = masks >> 8 * i & 0xFF
+            some = np.flatnonzero(part)
+            at = (bits[some] >> 3) + k + i
+            np.bitwise_and.at(memory, at, ~part[some].astype(np.uint8))
+            np.bitwise_or.at(memory, at, (values[some] >> 8 * i).astype(np.uint8))

@@ -1,0 +1,81 @@
+"""When kernels do a piece of work, and when NumPy does it because they would have to be compiled.
+
+The kernels that a piece of work takes have a *kind*, which is known before any is loaded.
+Small work of a kind that no process has compiled yet is NumPy's, until NumPy has taken as
+long for such work as a compilation takes: whoever makes a few small copies never waits for
+the compiler, and whoever makes many waits once. Results are the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from .compilation import load
+from .errors import FormatError
+
+VARIABLE = "SHAPEJIT_PATIENCE"
+PATIENCE = 0.5  # seconds of NumPy's for small work of one kind: a compilation takes 0.5 to 2
+SMALL = 0.05  # seconds of NumPy's for one piece of work; what takes longer is compiled for
+
+Kind = tuple[object, ...]  # its repr is the same in every process
+
+_ready: set[Kind] = set()
+_missing: set[Kind] = set()  # not on disk, when this process looked
+_taken: dict[Kind, float] = {}  # seconds of NumPy's
+_impatient = 0
+
+
+def by_kernels(kind: Kind, seconds: float) -> bool:
+    """Whether kernels are to do a piece of work that takes NumPy about so many seconds.
+
+    >>> by_kernels(("a kind of work", "too large for NumPy"), 1.0)
+    True
+    """
+    if kind in _ready:
+        return True
+    if seconds < SMALL and not _impatient and not _on_disk(kind):
+        taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
+        if taken < patience():
+            return False
+    _ready.add(kind)
+    marks = load("jit").marks()
+    if marks is not None and not marks.load(repr(kind)):
+        # They are not compiled yet: should that fail, another process waits once.
+        marks.save(repr(kind), True)
+    return True
+
+
+def _on_disk(kind: Kind) -> bool:
+    """Whether a process has compiled kernels of this kind, and numba is here to load them."""
+    if kind in _missing or "numba" not in sys.modules:
+        return False
+    marks = load("jit").marks()
+    if marks is not None and marks.load(repr(kind)):
+        return True
+    _missing.add(kind)
+    return False
+
+
+@contextmanager
+def none() -> Iterator[None]:
+    """Kernels do all work meanwhile."""
+    global _impatient
+    _impatient += 1
+    try:
+        yield
+    finally:
+        _impatient -= 1
+
+
+@cache
+def patience() -> float:
+    """The seconds that `VARIABLE` says, or `PATIENCE`."""
+    given = os.environ.get(VARIABLE, str(PATIENCE))
+    try:
+        return float(given)
+    except ValueError:
+        raise FormatError(f"{VARIABLE} is a number of seconds, not {given!r}") from None

@@ -1,0 +1,210 @@
+"""Memory that results lie in: remembered for a while, and used again once nothing sees it.
+
+The pages of new memory are made when they are first written, which takes longer than the
+copy that writes them. A block is free when it has no references but ours: every view of
+an ndarray holds the array that it is a view of. Blocks are taken out of their queue while
+they are looked at, so that no two threads find the same one; there are no locks for a fork
+or a signal's handler to find taken. A forked child has copies of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from time import monotonic
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .control_group import limits
+from .errors import DTypeError, FormatError
+from .workers import IDLE, when_idle
+
+VARIABLE = "SHAPEJIT_RESULT_CACHE"
+PART = 32  # of the machine's memory: what is remembered by default, 1 / PART of it
+# Bytes: malloc keeps smaller pieces itself, and a call would notice our 3 us.
+FROM = 512 * 1024
+HUGE = 2 * 1024 * 1024  # bytes of a huge page, whose fault takes as long as five of 4 KiB
+STEPS = 4  # sizes of blocks between a power of two and the next; and sizes that may be taken
+LOOKS = 8  # for a free block at either end of a queue
+SECONDS = IDLE  # that a block is remembered for after it was last given away
+
+Bytes = NDArray[np.uint8]
+
+
+class Block(NamedTuple):
+    """Memory that was given away as a result's at a time (seconds)."""
+
+    memory: Bytes
+    since: float
+
+
+class ResultMemory:
+    """Blocks that were given away, of no more than `most` bytes in all.
+
+    >>> memory = ResultMemory(1 << 24)
+    >>> first, fresh = memory.take(1 << 20)
+    >>> first[:] = 7
+    >>> fresh, memory.nbytes >= 1 << 20
+    (True, True)
+    >>> memory.take(1 << 20)[1]  # the first one is still alive
+    True
+    >>> del first
+    >>> memory.take(1 << 20)[1]
+    False
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._blocks: dict[int, deque[Block]] = {}
+        self._looked = monotonic()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all blocks; summed anew: a running total would need a lock."""
+        return sum(size * len(blocks) for size, blocks in list(self._blocks.items()))
+
+    def take(self, nbytes: int) -> tuple[Bytes, bool] | None:
+        """Memory of at least so many bytes, and whether it is fresh; None: it is not our size.
+
+        It is the caller's as long as it, or any view of it, is alive.
+        """
+        if not FROM <= nbytes <= self.most:
+            return None
+        now = monotonic()
+        if now > self._looked + SECONDS:
+            self.forget_old()
+        sizes = _sizes(nbytes)
+        found = next(filter(None, map(self._free, sizes)), None)
+        memory = found.memory if found else _mapped(sizes[0], nbytes)
+        if memory is None:  # the system has no more
+            self.forget(0)
+            return None
+        self._blocks.setdefault(memory.size, deque()).append(Block(memory, now))
+        self.forget(self.most)  # now: another thread may not have seen what we looked at
+        return memory, found is None
+
+    def _free(self, size: int) -> Block | None:
+        """A block of this size that nothing refers to, taken out of its queue.
+
+        The last ones given away may be in a cache still, the first ones are likely to be free.
+        """
+        blocks = self._blocks.get(size)
+        if not blocks:
+            return None
+        return _unused(blocks.pop, blocks.extend) or _unused(blocks.popleft, blocks.extendleft)
+
+    def forget(self, most: int) -> None:
+        """Forget those that were given away first until no more than `most` bytes are left.
+
+        Memory of results that are alive goes back to the system when they are dropped.
+        """
+        while self.nbytes > most:
+            with suppress(IndexError, ValueError):  # other threads may empty queues
+                first = (blocks for blocks in list(self._blocks.values()) if blocks)
+                min(first, key=lambda blocks: blocks[0].since).popleft()
+
+    def forget_old(self) -> bool:
+        """Forget blocks that were given away more than `SECONDS` ago; whether others are left."""
+        self._looked = now = monotonic()
+        for blocks in list(self._blocks.values()):
+            for _ in range(len(blocks)):
+                with suppress(IndexError):
+                    block = blocks.popleft()
+                    if block.since > now - SECONDS:
+                        blocks.append(block)
+        return any(self._blocks.values())
+
+
+def _unused(take: Callable[[], Block], put: Callable[[list[Block]], None]) -> Block | None:
+    """A block at one end of a queue that nothing else refers to, taken out of it."""
+    used: list[Block] = []
+    found = None
+    with suppress(IndexError):  # there are no more, or another thread has taken them
+        while found is None and len(used) < LOOKS:
+            block = take()
+            if _references(block) == _FREE:
+                found = block
+            else:
+                used.append(block)
+    put(used[::-1])
+    return found
+
+
+def _sizes(nbytes: int) -> range:
+    """The sizes of blocks that serve for so many bytes, the least one first."""
+    step = 1 << max((nbytes - 1).bit_length() - STEPS.bit_length(), 0)
+    if nbytes >= HUGE:
+        step = max(step, HUGE)  # the system puts such memory on the bounds of huge pages
+    size = -(-nbytes // step) * step
+    return range(size, size + STEPS * step, step)
+
+
+def _mapped(size: int, nbytes: int) -> Bytes | None:
+    """New memory, in huge pages as far as the bytes that are wanted fill them."""
+    try:
+        pages = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+    except (OSError, MemoryError):
+        return None
+    if nbytes >= HUGE:
+        with suppress(OSError):  # the system has none
+            pages.madvise(MADV_HUGEPAGE, 0, nbytes // HUGE * HUGE)
+    return np.ndarray(size, np.uint8, pages)
+
+
+def _references(block: Block) -> tuple[int, int]:
+    """The references to a block's memory and to what that is a view of."""
+    return sys.getrefcount(block.memory), sys.getrefcount(block.memory.base)
+
+
+def _default() -> int:
+    """The bytes that `VARIABLE` says, or a part of the memory that this process may use."""
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        if not given.strip().isdecimal():
+            raise FormatError(f"{VARIABLE} is a number of bytes, not {given!r}")
+        return int(given)
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([machine, *(int(words[0]) for words in limits("memory.max"))]) // PART
+
+
+_FREE = _references(Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0))
+
+
+@cache
+def kept() -> ResultMemory:
+    """The memory of this process's results."""
+    return ResultMemory(_default())
+
+
+when_idle.append(lambda: kept().forget_old())
+
+
+def set_result_cache(nbytes: int, /) -> int:
+    """Remember at most so many bytes of memory for new results; return what it was before.
+
+    The memory of a result of 512 KiB or more that is dropped is used again for a new one,
+    whose pages need not be made anew; what no new result wants within about ten seconds goes
+    back to the system, at the next call if not before. 0 turns that off, and gives back at
+    once what no result lies in. The default is 1/32 of the memory that the process may use,
+    or the bytes that the environment variable `SHAPEJIT_RESULT_CACHE` says. Raises
+    DTypeError, FormatError.
+
+    >>> before = set_result_cache(1 << 28)
+    >>> set_result_cache(before) == 1 << 28
+    True
+    """
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int | np.integer):
+        raise DTypeError(f"set_result_cache takes a number of bytes, not {nbytes!r}")
+    if nbytes < 0:
+        raise FormatError(f"the result cache cannot have {nbytes} bytes")
+    memory = kept()
+    before, memory.most = memory.most, int(nbytes)
+    memory.forget(memory.most)
+    return before

@@ -1,0 +1,172 @@
+"""Kernels compiled beforehand: one row per kind of work, which does a little of it.
+
+What a row does is compiled, and kept in numba's disk cache for every process to come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import patience
+from .casts import cast, dequantize, quantize
+from .dtypes import dtype
+from .equality import array_equal
+from .errors import FormatError
+from .joining import concat, stack
+from .operations import ascontiguous, pack
+from .programs.batch import reshape_batch
+from .programs.planned import plan
+from .programs.target_shapes import resolve_batch
+from .quantization.table import schemes
+from .request import request
+from .tensor import Tensor
+
+SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
+UNITS = ("uint8", "uint16", "float32", "float64", "complex128")
+PACKED = ("uint1", "uint2", "uint3", "int4", "float6_e2m3fn")
+FLOATS = ("float32", "bfloat16", "float16")
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int4", "uint4", "float4_e2m1fn")
+
+Views = tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]
+VIEWS: Views = (
+    lambda x: x.T,
+    lambda x: x[:, ::-1],
+    lambda x: x[:, 3:-2],
+    lambda x: x[:, ::2],
+    lambda x: x.reshape(4, -1, 64, 4).transpose(0, 2, 1, 3),
+    lambda x: x.reshape(-1, 4, 256).transpose(0, 2, 1),
+    lambda x: x.reshape(-1, 256, 4).transpose(0, 2, 1),
+    lambda x: x.reshape(-1, 3 * 256)[: SIDE // 2].reshape(-1, 256, 3).transpose(0, 2, 1),
+    lambda x: x.reshape(-1)[: SIDE * 768].reshape(-1, 3, 256).transpose(0, 2, 1),
+)
+
+
+def _matrix(name: str) -> NDArray[Any]:
+    return np.zeros((SIDE, SIDE), dtype(name).numpy)
+
+
+def _copies() -> Iterator[object]:
+    for name in UNITS:
+        x = _matrix(name)
+        for view in VIEWS[:5] if name == "complex128" else VIEWS:
+            seen = view(x[:, : SIDE - SIDE % 3]) if view is VIEWS[7] else view(x)
+            yield ascontiguous(seen, out=np.empty(seen.shape, seen.dtype))
+        yield ascontiguous(x[:33, :31].T)
+
+
+def _joins() -> Iterator[object]:
+    for name in UNITS[:4]:
+        x = _matrix(name)
+        yield concat([x.T, x.T], axis=1)
+        yield stack([x, x], axis=-1)
+        yield array_equal(x, x.T)
+
+
+def _packed() -> Iterator[object]:
+    for name in PACKED:
+        made = pack(np.zeros((512, 512), np.uint8), name)
+        small = pack(np.zeros((5, 7), np.uint8), name)
+        for t in (made, small):
+            for view in (t.T, t[:, 1:], t[:, ::-1], t[:, ::2]):
+                yield view.ascontiguous()
+            yield t.T.unpack()
+            yield concat([t, t], axis=1)
+
+
+def _casts() -> Iterator[object]:
+    for wide in FLOATS:
+        for name in (*FLOATS, *NARROW):
+            for source, target in ((wide, name), (name, wide)):
+                given = _given(source)
+                for x in (given, given.T):
+                    yield cast(x, target)
+
+
+def _given(name: str) -> Any:
+    kind = dtype(name)
+    if not kind.packed:
+        return _matrix(name)
+    return Tensor.frombuffer(np.zeros(SIDE * SIDE // 2, np.uint8), kind, (SIDE, SIDE))
+
+
+def _scales() -> Iterator[object]:
+    scale = np.ones((SIDE, SIDE // 32), np.float32)
+    for name in NARROW:
+        for kind in FLOATS:
+            yield dequantize(_given(name), scale, block_shape=(1, 32), dtype=kind)
+        yield quantize(_matrix("float32"), scale, dtype=name, block_shape=(1, 32))
+
+
+def _programs() -> Iterator[object]:
+    for name in UNITS[:4]:
+        x = np.zeros((4, 64, 8), name)
+        program = plan(x.shape, name, lambda t: t.permute_dims((1, 0, 2)))
+        yield program.map([x] * 100)
+        out = np.empty(program.shape, name)
+        for _ in range(4):
+            yield program(x, out=out)
+
+
+def _batches() -> Iterator[object]:
+    tensors = [np.zeros((k % 7 + 2, 5), name).T for name in UNITS for k in range(40)]
+    made = reshape_batch(tensors, -1)
+    yield made
+    yield reshape_batch(tensors, -1, out=made)
+    asked = request((-1,), asked_by="warmup")
+    yield resolve_batch([x.shape for x in tensors], asked)
+    yield resolve_batch(np.ones((3, 2), np.int64), asked)
+
+
+def _schemes() -> Iterator[object]:
+    x = np.ones((512, 512), np.float32)
+    for scheme in schemes.values():
+        try:
+            parts = scheme.encode(x)
+        except (FormatError, TypeError):  # it only decodes, or has settings without defaults
+            continue
+        for kind in ("bfloat16", "float32"):
+            yield scheme.decode(parts, dtype=kind)
+
+
+ROWS: dict[str, Callable[[], Iterator[object]]] = {
+    "copies": _copies,
+    "joins": _joins,
+    "packed": _packed,
+    "casts": _casts,
+    "scales": _scales,
+    "programs": _programs,
+    "batches": _batches,
+    "schemes": _schemes,
+}
+"""What is warmed, by name."""
+
+
+def warmup(only: Sequence[str] | None = None) -> dict[str, float]:
+    """Compile kernels, or those for some kinds of work only, into numba's disk cache.
+
+    `only` names rows of "copies", "joins", "packed" (narrower than a byte), "casts", "scales",
+    "programs" (`plan`), "batches" (`reshape_batch`) and "schemes"; all take some minutes. Returns
+    the seconds that each took; what is there already takes next to none. Other processes
+    find the kernels where `NUMBA_CACHE_DIR` is the same, on the same processor, for the same
+    version. Raises FormatError for an unknown name.
+
+    >>> warmup([])
+    {}
+    """
+    names = list(ROWS) if only is None else list(only)
+    for name in names:
+        if name not in ROWS:
+            raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(ROWS)}")
+    taken = {}
+    with patience.none():
+        for name in names:
+            start = perf_counter()
+            for _ in ROWS[name]():
+                pass
+            taken[name] = perf_counter() - start
+    return taken
