@@ -53,6 +53,24 @@ def test_images_of_every_size_without_a_plan(dtype):
                 assert sj.ascontiguous(view).tobytes() == view.tobytes()
 
 
+@pytest.mark.skipif(not COMPILED, reason="there are no stages with the JIT off")
+@pytest.mark.parametrize("width", [1, 4, 8])
+def test_blocks_as_large_as_can_be(width):
+    """Long and many rows, which gather on a stage whose end is guarded."""
+    x = np.arange(240_000).astype(WIDTHS[width])
+    views = [
+        *(x.reshape(turns, -1).T for turns in (2, 3, 4)),
+        *(x.reshape(20, turns, -1).transpose(0, 2, 1) for turns in (2, 3, 4)),
+        *(x.reshape(turns, 40, -1)[..., : 2000 // width].transpose(1, 2, 0) for turns in (3, 4)),
+        *(x[::step] for step in (-1, 2, -3, 4, 7)),
+        *(x.reshape(100, -1)[:, ::step] for step in (-1, 2, 7)),
+        *(x.reshape(-1, group)[:, ::-1] for group in (2, 3, 4)),
+    ]
+    with loops.used("streamed"):
+        for view in views:
+            assert sj.ascontiguous(view).tobytes() == view.tobytes()
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("rows", EDGES if COMPILED else [3, 65])
 def test_tiles_at_every_edge(width, rows, kernels):

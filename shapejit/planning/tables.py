@@ -28,7 +28,8 @@ from .loops import Loop, length_of
 # elements are many; runs (0) are cheap to stage.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
-BLOCK_BYTES = 8192  # of a block of rows, or interleaved columns, alone
+BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage beside what is there
+INTERLEAVED_BYTES = 2048  # of interleaved columns, up to four of which are a block
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
@@ -78,20 +79,20 @@ def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
 
 def row_sides(rows: Dims, width: int) -> Sides:
     """The tables of blocks of rows alone, which gather on the stage."""
-    made = _sides(rows, (), width, (_whole(rows, width), 0))
+    made = _sides(rows, (), width, (_whole(rows, width, BLOCK_BYTES), 0))
     return made._replace(stage=STAGE_BYTES)
 
 
 def interleaved_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     """The same where columns are dense in the target: their offsets are those in the source."""
     by_source = tuple(Loop(n, s, s) for n, s, _ in columns)
-    limits = ROW_BYTES[kind_of(width)], _whole(columns, width)
+    limits = ROW_BYTES[kind_of(width)], _whole(columns, width, INTERLEAVED_BYTES)
     return _sides(rows, by_source, width, limits)._replace(stage=STAGE_BYTES)
 
 
-def _whole(dims: Dims, width: int) -> int:
+def _whole(dims: Dims, width: int, most: int) -> int:
     """The bytes of a block of a side: whole rows of the last dim, if there are several."""
-    limit = min(BLOCK_BYTES, BLOCK_ELEMENTS * width)
+    limit = min(most, BLOCK_ELEMENTS * width)
     row = dims[-1].size * width
     return limit if len(dims) == 1 else max(row, limit // row * row)
 

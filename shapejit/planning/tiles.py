@@ -7,7 +7,17 @@ from typing import NamedTuple
 from ..kernels.constants import BIT_COLUMNS, LINE, PIECE, per_byte
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy
-from .tables import BIT_ROW, BLOCK_BYTES, COLUMN_BYTES, ROW_BYTES, RUN, STREAMS, Dims, kind_of
+from .tables import (
+    BIT_ROW,
+    BLOCK_BYTES,
+    COLUMN_BYTES,
+    INTERLEAVED_BYTES,
+    ROW_BYTES,
+    RUN,
+    STREAMS,
+    Dims,
+    kind_of,
+)
 
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
 CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
@@ -49,7 +59,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
         turns = length_of(inner, 1)
         dense = chain[0].source > 0 and chain[0].target == turns * width
         if dense and turns in TURNS and chain[0].size * width >= PIECE:
-            around, columns = _last_block(loops[: -len(inner)], width)
+            around, columns = _last_block(loops[: -len(inner)], width, INTERLEAVED_BYTES)
             return Tile(Strategy.INTERLEAVE, width, around, tuple(inner), columns, turns)
     return _tile_of_elements(loops, width)
 
@@ -79,8 +89,8 @@ def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
         outer, groups = tuple(loops[:-2]), (loops[-2],)
         return Tile(Strategy.TURN, group, outer, groups, step=last.size, shift=back)
     if apart in STEPS and last.source % width == 0 and group >= PIECE:
-        return Tile(Strategy.PICK, width, *_last_block(loops, width), step=apart)
-    return Tile(Strategy.GATHER, width, *_last_block(loops, width))
+        return Tile(Strategy.PICK, width, *_last_block(loops, width, BLOCK_BYTES), step=apart)
+    return Tile(Strategy.GATHER, width, *_last_block(loops, width, BLOCK_BYTES))
 
 
 def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
@@ -126,10 +136,10 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
     return Tile(Strategy.CODES, width, around, within)
 
 
-def _last_block(loops: list[Loop], width: int) -> tuple[Dims, Dims]:
+def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
     """The outer loops, and the last ones that make a block."""
     last = 1
-    while last < len(loops) and length_of(loops[-last:], width) < BLOCK_BYTES:
+    while last < len(loops) and length_of(loops[-last:], width) < most:
         if loops[-last - 1].target != loops[-last].size * loops[-last].target:
             break
         last += 1
