@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from . import engine
 from .fast_calls import FastCall, fast_call
-from .kernels.constants import MAX_RANK, PIECE
+from .kernels.constants import MAX_RANK
 from .launches import address_of
 from .patience import by_kernels
 from .places import headers, layout_of, place_of
@@ -58,25 +58,25 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    if nbytes >= planner.NUMPYS_OWN_BELOW and not (_long_runs(x) or is_numpys(x.dtype)):
-        if nbytes <= planner.SMALL_BELOW:
+    if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
+        run = _run(x)
+        long = run >= planner.NUMPYS_RUN and nbytes < planner.NUMPYS_RUNS_BELOW
+        if nbytes <= planner.SMALL_BELOW and not long:
             whole = _whole or _copy_whole(nbytes)
             if whole is not None:
                 whole(x, target)
                 return
         # numba is not imported for the sake of small copies.
-        least = planner.NUMPY_BELOW * min(x.itemsize, PIECE)
-        if nbytes >= least and _copied_by_plan(x, target, fresh):
+        if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
             return
     # Assignment is np.copyto without its 100 ns of dispatch.
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 
 
-def _long_runs(x: NDArray[Any]) -> bool:
-    """Whether a plan would be NumPy's copy, seen without one."""
-    if x.nbytes >= planner.NUMPYS_RUNS_BELOW or x.strides[-1:] != (x.itemsize,):
-        return False
-    return int(x.shape[-1]) * x.itemsize >= planner.NUMPYS_RUN
+def _run(x: NDArray[Any]) -> int:
+    """The bytes that lie side by side, as far as the last dim tells."""
+    dense = x.strides[-1:] == (x.itemsize,)
+    return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
 
 
 def _copy_whole(nbytes: int) -> Copy | None:

@@ -168,11 +168,15 @@ def _shuffled(
     )
 
 
+def numpys_below(width: int) -> int:
+    """The bytes below which NumPy copies runs of `width` bytes as fast as a compiled call."""
+    return NUMPYS_RUNS_BELOW if width >= NUMPYS_RUN else NUMPY_BELOW * min(width, PIECE)
+
+
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
     """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
     by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
-    below = NUMPYS_RUNS_BELOW if width >= NUMPYS_RUN else NUMPY_BELOW * min(width, PIECE)
-    if loops and itemsize and total < below:
+    if loops and itemsize and total < numpys_below(width):
         return by_numpy
     tile = tile_of(loops, width)
     if total >= BOXES_FROM and pays(tile, loops, width):
