@@ -19,7 +19,7 @@ from .memory import copy, move, move_line, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
-CALLED = 4 * LINE
+CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
 
 
 @kernel

@@ -31,11 +31,11 @@ COMPILED = not config.DISABLE_JIT
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
-# from .module import names, from . import modules; the names may stand in parentheses.
 LOGGER = logging.getLogger("shapejit")
 NOTICED = 1.0  # seconds of a compilation that is logged
 NOTICE = "compiled kernels in %.1f s; `shapejit warmup` or shapejit.warmup() does so beforehand"
 
+# from .module import names, from . import modules; the names may stand in parentheses.
 IMPORT = re.compile(r"from (\.+)(\w*) import (\([^)]*\)|.*)")
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])

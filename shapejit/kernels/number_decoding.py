@@ -169,17 +169,10 @@ class Decoding(Words):
 
     def _permuted(self, codes: Any, values: tuple[int, ...]) -> Any:
         """The values at codes of 4 bits or fewer, given their bits: from a register."""
-        builder, count = self.builder, PERMUTED
-        kind = ir.VectorType(ir.IntType(32), count)
-        module, name = builder.module, "llvm.x86.avx512.permvar.si.512"
-        permute = module.globals.get(name)
-        if permute is None:
-            permute = ir.Function(module, ir.FunctionType(kind, [kind, kind]), name)
-        table = ir.Constant(kind, [values[k % len(values)] for k in range(count)])
-        parts = []
-        for first in range(0, self.lanes, count):
-            part = llvm.shuffle(builder, codes, codes, list(range(first, first + count)))
-            parts.append(builder.call(permute, [table, part]))
+        builder, kind = self.builder, ir.VectorType(ir.IntType(32), PERMUTED)
+        permute = self.declared("llvm.x86.avx512.permvar.si.512", kind, [kind, kind])
+        table = ir.Constant(kind, [values[k % len(values)] for k in range(PERMUTED)])
+        parts = [builder.call(permute, [table, part]) for part in self.parts(codes, PERMUTED)]
         return builder.bitcast(llvm.joined(builder, parts), self.floats(32))
 
     def _looked_up(self, codes: Any, table: tuple[float, ...]) -> Any:

@@ -69,9 +69,10 @@ class Step(NamedTuple):
 
     def new(self, x: NDArray[Any]) -> NDArray[Any]:
         """The converted elements of an ndarray."""
+        made: NDArray[Any]
         made, fresh = new_array(self.kind.codes, x.shape)
         convert(x, made, self.conversion, self.operands, fresh)
-        return made  # type: ignore[no-any-return]
+        return made
 
 
 class Expected(NamedTuple):
