@@ -116,3 +116,35 @@ for which in ("a.*", "cast", "move", "codes"):
 def test_tensors_larger_than_memory(tmp_path):
     """Four of 96 MiB in a file that is a hole, in a process that may take 80 MiB more."""
     subprocess.run([sys.executable, "-c", LIMITED, tmp_path], check=True, timeout=300)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, shapejit as sj
+sj.cast(np.zeros(9, np.float32), "bfloat16")
+small, large, out = sys.argv[1:]
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+sj.files.convert(small, out, [("to", "bf16")])
+before = peak()
+sj.files.convert(large, out, [("to", "bf16")])
+print(peak() - before)
+"""
+
+
+def test_memory_does_not_grow_with_the_weights(tmp_path):
+    """A weight of 192 MiB, of which the file is a hole, in less than a quarter of that."""
+    for name, rows in (("small", 256), ("large", 3 * 2**14)):
+        (tmp_path / name).mkdir()
+        ends = rows * 4096, rows * 4100
+        entries = {
+            "w.weight": {"dtype": "F8_E4M3", "shape": [rows, 4096], "data_offsets": [0, ends[0]]},
+            "w.weight_scale": {"dtype": "F32", "shape": [rows, 1], "data_offsets": ends},
+        }
+        header = json.dumps(entries).encode()
+        with open(tmp_path / name / "model.safetensors", "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header)
+            file.truncate(8 + len(header) + ends[1])
+    command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(grown) < 48

@@ -484,12 +484,13 @@ def test_a_model_of_three_gigabytes_takes_little_memory(tmp_path):
     with open(tmp_path / "a.onnx", "wb") as file:
         file.write(head)
         file.truncate(len(head) + size)
+    sj.load_file(tmp_path / "a.onnx")  # what is imported takes memory, too
     tracemalloc.start()
     t = sj.load_file(tmp_path / "a.onnx")["w"]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (t.shape, int(t[-1].numpy())) == ((size,), 0)
-    assert peak < 32 * 2**20
+    assert peak < 9 * 2**20  # it is read in pieces of 8 MiB
 
 
 def test_the_wire_format_is_protobufs(tmp_path):

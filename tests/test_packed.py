@@ -424,7 +424,7 @@ def test_threads_walk_side_by_side(width, kernels):
 @pytest.mark.skipif(not (COMPILED and X86), reason="the features named are those of x86")
 @pytest.mark.parametrize(
     ("cpu", "features", "vector", "widths"),
-    [("generic", "", 16, (3,)), ("haswell", "+avx2,+bmi,+bmi2", 32, (4,))],
+    [("generic", "", 16, (1, 3)), ("haswell", "+avx2,+bmi,+bmi2", 32, (4, 6))],
     ids=["SSE2", "AVX2"],
 )
 def test_narrower_vectors(cpu, features, vector, widths):
