@@ -309,6 +309,12 @@ def test_ratios_and_summaries():
     assert found["times_faster_than_torch"].cases == 1
 
 
+def test_vectors_are_chosen_before_numba_is_imported(capsys):
+    pytest.importorskip("numba")
+    assert main(["bench", "--suite", "small", "--vectors", "sse2"]) == 2
+    assert "--vectors sse2: only on x86, and before numba" in capsys.readouterr().err
+
+
 def test_the_plain_copies_copy():
     source, target = np.arange(1 << 20, dtype=np.int32), np.zeros(1 << 20, np.int32)
     for streamed in (False, True):

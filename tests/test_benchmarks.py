@@ -34,6 +34,7 @@ from benchmarks import (
     report,
     tensor,
     trials,
+    vectors,
     worker,
 )
 
@@ -56,6 +57,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tensor, "SHAPE", (32, 64))
     monkeypatch.setattr(files, "TENSORS", 3)
     monkeypatch.setattr(counters, "NBYTES", 1 << 14)
+    monkeypatch.setattr(vectors, "CASES", "views/flip-outer")
     real = ratios.measure.samples
     monkeypatch.setattr(ratios.measure, "samples", lambda clocks, _, seconds: real(clocks, 1, 0))
 

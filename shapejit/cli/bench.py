@@ -12,6 +12,7 @@ from tqdm import tqdm
 from .. import patience
 from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
+from ..bench.machine import VECTORS, use_vectors
 from ..bench.machine import machine as described_machine
 from ..bench.spinning import spinning
 from ..bench.worker import PEERS
@@ -42,6 +43,7 @@ def _options(parser: ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of the random suite")
     add("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
     add("--threads", type=_count, metavar="N")
+    add("--vectors", choices=list(VECTORS), help="compile for a processor of lesser vectors")
     add(
         "--peer",
         dest="peers",
@@ -72,6 +74,7 @@ def _run(args: Namespace) -> int:
     rounds = args.rounds or (5 if args.quick else 9)
     measure.wait_shortly()
     try:
+        use_vectors(args.vectors)
         comparison.use_threads(args.threads)
         machine = described_machine()
         with (
@@ -101,7 +104,7 @@ def _run(args: Namespace) -> int:
     if args.json:
         made = [*(row.as_json(ways) for row in rows), *(each.as_json() for each in first)]
         made += [figure.as_json() for figure in figures]
-        settings = {name: getattr(args, name) for name in ("size", "quick", "seed")}
+        settings = {name: getattr(args, name) for name in ("size", "quick", "seed", "vectors")}
         settings["rounds"] = rounds
         print_json(
             {
