@@ -57,7 +57,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tensor, "SHAPE", (32, 64))
     monkeypatch.setattr(files, "TENSORS", 3)
     monkeypatch.setattr(counters, "NBYTES", 1 << 14)
-    monkeypatch.setattr(vectors, "CASES", "views/flip-outer")
+    monkeypatch.setattr(vectors, "CASES", "views/slice-columns/")
     real = ratios.measure.samples
     monkeypatch.setattr(ratios.measure, "samples", lambda clocks, _, seconds: real(clocks, 1, 0))
 
