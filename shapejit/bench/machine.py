@@ -13,13 +13,63 @@ from typing import Any
 VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
 
 
+# As /proc/cpuinfo has them on x86 and on ARM.
+_FACTS = {
+    "name": "model name",
+    "vendor": "vendor_id|CPU implementer",
+    "family": "cpu family|CPU architecture",
+    "model": "model|CPU part",
+    "flags": "flags|Features",
+}
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
+_VECTORS = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
+CPUINFO, CACHES = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def _fact(name: str) -> str:
+    """What the system says of the processor; nothing where it says nothing."""
+    try:
+        found = re.search(rf"^(?:{_FACTS[name]})\s*: *(.+)$", CPUINFO.read_text(), re.M)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
+
+
 def processor() -> str:
     """The processor's name, as Linux or Python knows it."""
-    try:
-        found = re.search(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+    return _fact("name") or platform.processor() or platform.machine()
+
+
+def kind() -> str:
+    """What tells machines with other figures apart: processor, vectors, caches, cores.
+
+    Vendor, family and model, the widest vectors, the caches that a core sees from the second
+    level on, and the number of cores; no frequency, which is calibrated anew at each boot.
+    """
+    vendor = _VENDORS.get(_fact("vendor"), _fact("vendor")) or processor()
+    flags = _fact("flags").split()
+    vectors = next((text for flag, text in _VECTORS.items() if flag in flags), "128-bit")
+    parts = [
+        vendor,
+        _fact("family"),
+        _fact("model"),
+        vectors,
+        *_caches(),
+        f"{os.cpu_count()} cores",
+    ]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
+
+
+def _caches() -> list[str]:
+    """Level and size of the caches for data, from the second level on."""
+    found = []
+    for folder in sorted(CACHES.glob("index*")):
+        level, use, size = (
+            (folder / name).read_text().strip() for name in ("level", "type", "size")
+        )
+        if use != "Instruction" and int(level) > 1:
+            found.append(f"l{level} {size}")
+    return found
 
 
 def use_vectors(name: str | None) -> None:
