@@ -113,7 +113,7 @@ def rows(
         if stage == 0 or nbytes > PAGE:
             for _ in range(low, high):
                 if stage != 0:
-                    stream(target + t, source + s, nbytes)
+                    stream_pages(target + t, source + s, nbytes)
                 elif nbytes > CALLED:
                     copy(target + t, source + s, nbytes)
                 else:
