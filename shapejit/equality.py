@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from .arrays import is_a, plain
 from .dtypes import STRING
 from .errors import DTypeError
+from .foreign import native
 from .operations import ascontiguous, dtype_of
 from .tensor import Bytes, Tensor, asarray
 
@@ -23,12 +24,12 @@ PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     """Whether shapes, dtypes and the bits of all elements are the same.
 
-    `a` and `b` are ndarrays or Tensors (also one of each), packed or with one
-    element per byte, with any strides; a view is copied and compared in pieces of
-    at most 1 MiB. NaNs with equal bits are equal, 0.0 and -0.0 are not; bits
-    outside the elements (padding, the high bits of ml_dtypes' sub-byte types) are
-    ignored. Strings are compared with `==`. Raises DTypeError for objects other
-    than arrays and for unsupported dtypes.
+    `a` and `b` are ndarrays, Tensors or arrays of other libraries (also one of
+    each), packed or with one element per byte, with any strides; a view is
+    copied and compared in pieces of at most 1 MiB. NaNs with equal bits are equal,
+    0.0 and -0.0 are not; bits outside the elements (padding, the high bits of
+    ml_dtypes' sub-byte types) are ignored. Strings are compared with `==`. Raises
+    DTypeError for objects other than arrays and for unsupported dtypes.
 
     >>> import numpy as np
     >>> array_equal(np.array([np.nan, 0.0]), np.array([np.nan, 0.0]))
@@ -36,7 +37,7 @@ def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     >>> array_equal(np.array([0.0]), np.array([-0.0]))
     False
     """
-    x, y = _checked(a), _checked(b)
+    x, y = _checked(native(a)), _checked(native(b))
     kind = dtype_of(x)
     if dtype_of(y) is not kind or x.shape != y.shape:
         return False

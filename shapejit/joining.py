@@ -10,6 +10,7 @@ import numpy as np
 from . import engine, outputs
 from .copying import is_numpys
 from .errors import DTypeError, ReshapeError
+from .foreign import joins
 from .kernels.constants import MAX_RANK
 from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
@@ -19,6 +20,7 @@ from .request import integers
 from .tensor import Array, Tensor
 
 
+@joins
 def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
     """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
 
@@ -37,6 +39,7 @@ def concat(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None)
     return target if out is None else out
 
 
+@joins
 def stack(tensors: Sequence[Array], *, axis: int = 0, out: Array | None = None) -> Array:
     """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
 

@@ -14,6 +14,7 @@ from . import copying, outputs
 from .arrays import array_of, check_possible, is_a, is_sequence, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
+from .foreign import moves, opened, typed
 from .kernels.constants import CODES_BLOCK, LINE
 from .layout import Layout, normal_axes
 from .places import layout_of
@@ -24,6 +25,7 @@ from .tensor import Array, Tensor, asarray, fixed_width, is_array
 CODES = dtype("uint8")
 
 
+@typed
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -64,9 +66,7 @@ def array_request(shape: Any, asked_by: str) -> Request:
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.reshaped(request, copy, out)
+        return _reshape_other(x, request, copy, out)
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
@@ -76,6 +76,15 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
             view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
     copies = outputs.wants_copy(view, array, request, copy, out)
     return _copied(array, shape, out) if copies or view is None else view
+
+
+@opened
+def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
+    """`reshape_as` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.reshaped(request, copy, out)
+    return reshape_as(x, request, copy, out)
 
 
 def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
@@ -88,6 +97,8 @@ def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None
 
 def checked(x: Array) -> Array:
     """An ndarray without its subclass, or a Tensor; nothing else is converted silently."""
+    if type(x) is np.ndarray:
+        return x
     if not is_array(x):
         raise DTypeError(
             f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
@@ -116,6 +127,7 @@ def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     return target if out is None else out
 
 
+@typed
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
 
@@ -129,15 +141,22 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
         return out
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.materialized(out)
+        return _ascontiguous_other(x, out)
     if out is None and x.flags.c_contiguous:
         return x
     made = _copied(x, x.shape, out)
     if out is not None:
         copying.remember(x, out)
     return made
+
+
+@opened
+def _ascontiguous_other(x: Array, out: Array | None) -> Array:
+    """`ascontiguous` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.materialized(out)
+    return ascontiguous(x, out=out)
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
@@ -147,6 +166,7 @@ def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
     return _copied(t, t.shape, out)
 
 
+@moves
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
@@ -161,6 +181,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     return np.permute_dims(x, normal_axes(order, x.ndim, "permute_dims"))
 
 
+@moves
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
@@ -175,6 +196,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
+@moves
 def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
@@ -194,6 +216,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
         raise
 
 
+@moves
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
@@ -210,6 +233,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return np.expand_dims(x, axes)
 
 
+@moves
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
@@ -224,6 +248,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     return np.squeeze(x, axes)
 
 
+@moves
 def matrix_transpose(x: Array, /) -> Array:
     """The view with the last two dims exchanged.
 

@@ -14,7 +14,7 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors", "arithmetic", "control_group"],
-    ["arrays"],
+    ["arrays", "dtype_names", "float_formats"],
     ["dtypes"],
     ["request"],
     ["resolver"],
@@ -23,6 +23,7 @@ ROOMS = [
     ["slicing", "buffers"],
     ["dlpack"],
     ["tensor"],
+    ["foreign"],
     ["recent", "lazy", "compilation"],
     ["kernels"],
     ["patience", "few"],
