@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import is_a
 from .dtype_names import ALIASES, MODULES, TORCH
-from .errors import DTypeError
+from .errors import DTypeError, did_you_mean, quoted
 from .float_formats import FORMATS
 from .float_formats import FloatFormat as FloatFormat
 
@@ -281,11 +281,8 @@ def _by_other_name(name: str) -> DType:
     if kinds:
         listed = " or ".join(f"{kind} ({who})" for who, kind in meanings)
         raise DTypeError(f"the dtype {name!r} is ambiguous: {listed}")
-    from difflib import get_close_matches  # which takes 10 ms to import
-
-    near = get_close_matches(name, [*_BY_NAME, *_OTHER_NAMES], 1, 0.75)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise DTypeError(f"unknown dtype {name!r}{hint}")
+    hint = did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
+    raise DTypeError(f"unknown dtype {quoted(name)}{hint}")
 
 
 def _of_library(x: object, name: str) -> DType:
