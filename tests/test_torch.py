@@ -12,7 +12,7 @@ import shapejit as sj
 
 torch = pytest.importorskip("torch")
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+READMES = [Path(__file__).parent.parent / name for name in ("README.md", "shapejit/README.md")]
 NAMES = [d.name for d in sj.dtypes.all() if d.bits >= 8 and hasattr(torch, d.name)]
 BEYOND_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
@@ -180,11 +180,21 @@ def test_pairs_of_float4():
     assert back.data_ptr() == pairs.data_ptr()
 
 
-def test_the_readme_runs():
-    found = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("path", READMES, ids=lambda path: path.parent.name)
+def test_the_readmes_run(path):
+    found = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
     (snippet,) = (s for s in found if "import torch" in s)
     names = {}
     exec(snippet, names)
-    t, turned, again = names["t"], names["turned"], names["again"]
-    assert (turned.shape, again.dtype) == (t.shape[::-1], torch.float4_e2m1fn_x2)
-    assert np.array_equal(sj.asarray(again).unpack().view(np.uint8), t.unpack().view(np.uint8).T)
+    if path == READMES[0]:
+        assert torch.equal(names["turned"], names["w"].T.contiguous())
+        assert torch.equal(names["out"], names["turned"])
+        assert names["heads"].data_ptr() == names["w"].data_ptr()
+        assert names["small"].dtype is torch.float8_e4m3fn
+        assert tuple(names["layers"]["weight"].shape) == (64 * 64,)
+    else:
+        assert names["t"].shape == (128, 64)
+        assert (names["again"].dtype, tuple(names["again"].shape)) == (
+            torch.float4_e2m1fn_x2,
+            (64, 64),
+        )
