@@ -14,19 +14,41 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
+from . import familiar as _familiar  # noqa: F401  # binds methods of Tensor
 from .casts import cast, dequantize, quantize
+from .codes import pack, unpack
 from .dtypes import DType, dtype
 from .equality import array_equal
-from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .errors import (
+    AxisError,
+    DTypeError,
+    ExportError,
+    FileFormatError,
+    FormatError,
+    OutOfBoundsError,
+    ReshapeError,
+    ShapeJitError,
+    TraceError,
+    UnknownNameError,
+)
 from .joining import concat, stack
-from .manipulation import tile
+from .manipulation import (
+    broadcast_arrays,
+    broadcast_shapes,
+    moveaxis,
+    repeat,
+    roll,
+    split,
+    tile,
+    transpose,
+    unstack,
+)
 from .operations import (
     ascontiguous,
     broadcast_to,
     expand_dims,
     flip,
     matrix_transpose,
-    pack,
     permute_dims,
     reshape,
     squeeze,
@@ -70,17 +92,24 @@ _LATER = {
 }
 
 __all__ = [
+    "AxisError",
     "DType",
     "DTypeError",
+    "ExportError",
     "FileFormatError",
     "FormatError",
+    "OutOfBoundsError",
     "Program",
     "ReshapeError",
     "ShapeJitError",
     "Tensor",
+    "TraceError",
+    "UnknownNameError",
     "array_equal",
     "asarray",
     "ascontiguous",
+    "broadcast_arrays",
+    "broadcast_shapes",
     "broadcast_to",
     "cast",
     "concat",
@@ -92,6 +121,7 @@ __all__ = [
     "formats",
     "load_file",
     "matrix_transpose",
+    "moveaxis",
     "onednn",
     "onnx",
     "openvino",
@@ -100,16 +130,22 @@ __all__ = [
     "plan",
     "quantize",
     "repack",
+    "repeat",
     "reshape",
     "reshape_batch",
     "resolve",
     "resolve_batch",
+    "roll",
     "save_file",
     "schemes",
     "set_result_cache",
+    "split",
     "squeeze",
     "stack",
     "tile",
+    "transpose",
+    "unpack",
+    "unstack",
     "warmup",
 ]
 
@@ -124,4 +160,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])
