@@ -19,6 +19,7 @@ from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
 from .joining import concat, stack
+from .manipulation import tile
 from .operations import (
     ascontiguous,
     broadcast_to,
@@ -108,6 +109,7 @@ __all__ = [
     "set_result_cache",
     "squeeze",
     "stack",
+    "tile",
     "warmup",
 ]
 

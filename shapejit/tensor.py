@@ -60,6 +60,7 @@ class Tensor:
     permute_dims: Callable[..., Tensor]
     reshape: Callable[..., Tensor]
     squeeze: Callable[..., Tensor]
+    tile: Callable[..., Tensor]
     materialized: Callable[..., Tensor]
     reshaped: Callable[..., Tensor]
     converted: Callable[..., Any]

@@ -42,6 +42,7 @@ ROOMS = [
     ["packings"],
     ["repacking"],
     ["equality", "joining"],
+    ["manipulation"],
     ["quantization"],
     ["comparing"],
     ["programs"],
