@@ -18,6 +18,7 @@ from .casts import cast, dequantize, quantize
 from .dtypes import DType, dtype
 from .equality import array_equal
 from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .gathering import take
 from .joining import concat, stack
 from .manipulation import tile
 from .operations import (
@@ -109,6 +110,7 @@ __all__ = [
     "set_result_cache",
     "squeeze",
     "stack",
+    "take",
     "tile",
     "warmup",
 ]
