@@ -31,6 +31,7 @@ from .errors import (
     TraceError,
     UnknownNameError,
 )
+from .gathering import take
 from .joining import concat, stack
 from .manipulation import (
     broadcast_arrays,
@@ -142,6 +143,7 @@ __all__ = [
     "split",
     "squeeze",
     "stack",
+    "take",
     "tile",
     "transpose",
     "unpack",

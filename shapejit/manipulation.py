@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from . import outputs
 from .arrays import is_a, is_sequence
 from .errors import DTypeError, ReshapeError, shape_text, shortened
+from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .layout import normal_axes, normal_axis
 from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
@@ -284,16 +285,7 @@ def _repeated_each(x: Any, counts: Sequence[int], at: int, out: Any) -> Any:
         raise ReshapeError(
             f"{len(counts)} repeats for dim {at} of {shape_text(x.shape)}", asked_by="repeat"
         )
-    lead = (slice(None),) * at
-    edges = list(accumulate(counts, initial=0))
-    shape = (*x.shape[:at], edges[-1], *x.shape[at + 1 :])
-    parts, boxes = [], []
-    for i, (begin, end) in enumerate(pairwise(edges)):
-        if begin < end:
-            size = (*x.shape[:at], end - begin, *x.shape[at + 1 :])
-            parts.append(broadcast_to(x[(*lead, slice(i, i + 1))], size))
-            boxes.append((*lead, slice(begin, end)))
-    return joined(parts, boxes, shape, x.dtype, out)
+    return take(x, np.repeat(np.arange(len(counts)), counts), axis=at, out=out)
 
 
 def _ints(values: Any, what: str, asked_by: str) -> tuple[int, ...]:

@@ -376,7 +376,7 @@ def test_bad_arguments(call):
 
 
 @pytest.mark.parametrize(
-    "x", [[1, 2], 3, None, "ab", np.float32(1), memoryview(b"ab")], ids=lambda x: type(x).__name__
+    "x", [[1, 2], 3, None, "ab", memoryview(b"ab")], ids=lambda x: type(x).__name__
 )
 def test_other_kinds_are_refused(x):
     with pytest.raises(sj.DTypeError, match="expected"):
