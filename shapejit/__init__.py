@@ -14,7 +14,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
-from . import familiar as _familiar  # noqa: F401  # binds methods of Tensor
+from . import numpy_protocol as _numpy_protocol  # noqa: F401  # binds methods of Tensor
 from .casts import cast, dequantize, quantize
 from .codes import pack, unpack
 from .dtypes import DType, dtype

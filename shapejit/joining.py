@@ -64,7 +64,8 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     """
     parts = [checked(x) for x in tensors]
     if len({x.shape for x in parts}) > 1:
-        raise ReshapeError(f"shapes {[x.shape for x in parts]} differ", asked_by="stack")
+        shapes = [x.shape for x in parts]
+        raise ReshapeError(f"all arrays must have the same shape, not {shapes}", asked_by="stack")
     ndim = parts[0].ndim + 1 if parts else 1
     at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
     return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
@@ -113,7 +114,7 @@ def flat_boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[Box]:
 def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
     """The dtype of the whole."""
     if not parts:
-        raise ReshapeError("there is nothing to join", asked_by=asked_by)
+        raise ReshapeError("need at least one array to join", asked_by=asked_by)
     first = parts[0]
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):

@@ -17,7 +17,7 @@ from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .layout import normal_axes, normal_axis
 from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
-from .request import MAX_RANK, integers, request
+from .request import MAX_RANK, integers, plain_shape, request
 from .tensor import Array, Tensor
 
 
@@ -58,13 +58,13 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     return permute_dims(x, order)
 
 
-def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     """The shape that arrays of these shapes are broadcast to (Array API v2025.12).
 
     >>> broadcast_shapes((2, 1), (3,), ())
     (2, 3)
     """
-    given = [integers(shape, "a shape", "broadcast_shapes") for shape in shapes]
+    given = [plain_shape(shape, "a shape", "broadcast_shapes") for shape in shapes]
     made = [1] * max(map(len, given), default=0)
     for shape in given:
         for i, size in enumerate(shape[::-1]):

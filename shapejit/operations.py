@@ -16,7 +16,7 @@ from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .layout import normal_axes, permutation, squeezed
 from .places import layout_of
-from .request import Request, are_sizes, integers, request
+from .request import Request, are_sizes, integers, plain_shape, request
 from .resolver import target_shape
 from .tensor import Array, Tensor, is_array
 
@@ -53,9 +53,7 @@ def _array_request(tokens: tuple[int, ...]) -> Request:
 
 def array_request(shape: Any, asked_by: str) -> Request:
     """The request for a shape that means what the Array API says; an int is a shape of one dim."""
-    if type(shape) is not tuple and isinstance(shape, int | np.integer):
-        shape = (shape,)
-    return _array_request(integers(shape, "the target shape", asked_by))
+    return _array_request(plain_shape(shape, "the target shape", asked_by))
 
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
@@ -177,14 +175,14 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
-def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
+def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
     >>> import numpy as np
     >>> broadcast_to(np.arange(3), (2, 3)).strides
     (0, 8)
     """
-    sizes = integers(shape, "the shape", "broadcast_to")
+    sizes = plain_shape(shape, "the shape", "broadcast_to")
     x = checked(x)
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.broadcast_to(sizes)).locked()

@@ -48,6 +48,7 @@ ROOMS = [
     ["padding", "gathering"],
     ["manipulation"],
     ["familiar"],
+    ["numpy_protocol"],
     ["quantization"],
     ["comparing"],
     ["programs"],
