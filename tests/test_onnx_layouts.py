@@ -13,24 +13,9 @@ OPSETS = range(1, 29)
 OBSOLETE = {"consumed_inputs"}
 # Operators of which a table says which types the inputs after the first may have.
 LAYOUTS = [
-    "Transpose",
-    "Squeeze",
-    "Unsqueeze",
-    "Flatten",
-    "Expand",
-    "Concat",
-    "Split",
-    "Slice",
-    "Tile",
-    "Identity",
-    "Size",
-    "DepthToSpace",
-    "SpaceToDepth",
-    "Pad",
-    "Gather",
-    "CenterCropPad",
-    "Reshape",
-    "Shape",
+    *("Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Concat", "Split", "Slice", "Tile"),
+    *("Identity", "Size", "DepthToSpace", "SpaceToDepth", "Pad", "Gather", "CenterCropPad"),
+    *("Reshape", "Shape"),
 ]
 
 
