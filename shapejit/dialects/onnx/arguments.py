@@ -20,9 +20,15 @@ INT64 = ("int64",)
 
 
 def ints(
-    row: Version, values: Any, name: str, types: Sequence[str] | frozenset[str] = INT64
+    row: Version,
+    values: Any,
+    name: str,
+    types: Sequence[str] | frozenset[str] = INT64,
+    scalar: bool = False,
 ) -> tuple[int, ...]:
     """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
+
+    With `scalar`, an array without dims is one int: functions in onnx's own schemas have it so.
 
     >>> from .versions import version
     >>> ints(version("Squeeze", 13), np.array([0, -1]), "axes")
@@ -31,7 +37,7 @@ def ints(
     if is_a(values, Tensor):
         values = np.asarray(values)
     if is_a(values, np.ndarray):
-        values = plain(values)
+        values = plain(values).reshape(-1) if scalar and not values.ndim else plain(values)
         if types and dtype(values.dtype).name not in types:
             listed = " or ".join(sorted(types))
             raise DTypeError(f"{name} of {row} must be {listed}, not {values.dtype}")

@@ -275,16 +275,16 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
         if value.size != 1:
             fault = f"constant_value must be one element, not {value.size}"
             raise ReshapeError(fault, asked_by=str(row))
-        given: Any = checked(value)
-        if isinstance(given, Tensor) == isinstance(x, Tensor):
+        if is_a(value, Tensor) == is_a(x, Tensor):
+            given: Any = value
             return operations.reshape(given, ())
-        value = np.asarray(given).reshape(())
+        value = np.asarray(value).reshape(())
     elif kind.numpy is None:
         raise DTypeError(f"constant_value of {row} must be a Tensor of {kind}")
     try:
         return padding.scalar(x, value)
     except (TypeError, ValueError, OverflowError):
-        raise DTypeError(f"constant_value of {row} must be a {kind}, not {value!r}") from None
+        raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
 
 
 def center_crop_pad(

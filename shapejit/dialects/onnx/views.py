@@ -76,7 +76,7 @@ def squeeze(
     if axes is None:
         drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
     else:
-        drop = axes_of(row, ints(row, axes, "axes"), x.ndim)
+        drop = axes_of(row, ints(row, axes, "axes", scalar=True), x.ndim)
     for i in drop:
         if x.shape[i] != 1:
             note = f"dim {i} of {shape_text(x.shape)} has size {x.shape[i]}, not 1"
@@ -103,7 +103,7 @@ def unsqueeze(
     row = version("Unsqueeze", opset)
     row.check(data)
     x = checked(data)
-    given = ints(row, axes, "axes")
+    given = ints(row, axes, "axes", scalar=True)
     return placed(
         operations.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
         copy,
