@@ -14,6 +14,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
+from . import foreign as _foreign
 from . import numpy_protocol as _numpy_protocol  # noqa: F401  # binds methods of Tensor
 from .casts import cast, dequantize, quantize
 from .codes import pack, unpack
@@ -150,6 +151,15 @@ __all__ = [
     "unstack",
     "warmup",
 ]
+
+
+def _library(kind: type) -> _foreign.Library:
+    """The library that a type of arrays belongs to; the adapters are imported for the first."""
+    found: _foreign.Library = _import_module(f"{__name__}.adapters.libraries").library(kind)
+    return found
+
+
+_foreign.library = _library
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ A message is composed when it is printed: raising an error only stores its field
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from numpy import exceptions
@@ -33,6 +33,18 @@ def quoted(text: str, longest: int = 200) -> str:
     "'line\\\\nbreak'"
     """
     return repr(shortened(text, longest))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one that is near, if any.
+
+    >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
+    ("; did you mean 'convert'?", '')
+    """
+    from difflib import get_close_matches  # which takes 10 ms to import
+
+    near = get_close_matches(word[:100], known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shown(text: str) -> str:

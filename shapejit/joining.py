@@ -12,18 +12,20 @@ from .casts import cast
 from .copying import is_numpys
 from .dtypes import DType
 from .errors import DTypeError, ReshapeError
+from .foreign import joins
 from .kernels.constants import MAX_RANK
 from .layout import Layout, normal_axes
 from .operations import checked, expand_dims, reshape
 from .places import place_of
 from .planning import planner
-from .promotion import is_foreign, promoted
+from .promotion import beyond_numpy, promoted
 from .request import integers
 from .tensor import Array, Tensor
 
 Box = tuple[slice, ...]  # elements that an index selects, no dim fewer
 
 
+@joins
 def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None = None) -> Array:
     """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
 
@@ -53,6 +55,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     return made
 
 
+@joins
 def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) -> Array:
     """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
 
@@ -162,7 +165,7 @@ def _copy_pairs(pairs: Sequence[tuple[Any, Any]], fresh: bool) -> None:
 def _by_numpy(kind: Any, wanted: Any, converts: bool) -> bool:
     """Whether only NumPy can copy the elements, or it is what converts them."""
     if converts:
-        return not (is_foreign(kind) or is_foreign(wanted))
+        return not (beyond_numpy(kind) or beyond_numpy(wanted))
     return is_numpys(kind.codes if isinstance(kind, DType) else kind)
 
 

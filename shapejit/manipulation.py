@@ -13,6 +13,7 @@ import numpy as np
 from . import outputs
 from .arrays import is_a, is_sequence
 from .errors import DTypeError, ReshapeError, shape_text, shortened
+from .foreign import moves, opened
 from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .layout import normal_axes, normal_axis
@@ -21,6 +22,7 @@ from .request import MAX_RANK, integers, plain_shape, request
 from .tensor import Array, Tensor
 
 
+@moves
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
 
@@ -32,6 +34,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
 
 
+@moves
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """The view with the dims `source` at the places `destination`, the others in their order.
 
@@ -75,6 +78,7 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     return tuple(made[::-1])
 
 
+@opened
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
 
@@ -87,6 +91,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     return tuple(broadcast_to(x, shape) for x in given)
 
 
+@opened
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """The views at each index of `axis`, without that dim (Array API).
 
@@ -100,6 +105,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
 
+@opened
 def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """The views of the parts of `x` along `axis`, as numpy.split has them.
 
@@ -129,6 +135,7 @@ def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     return [whole[(*lead, slice(i, j))] for i, j in pairwise((0, *given, size))]
 
 
+@moves
 def roll(
     x: Array,
     /,
@@ -195,6 +202,7 @@ def _rolled_flat(x: Any, places: int, out: Any) -> Any:
     return reshape(made, x.shape) if out is None else out
 
 
+@moves
 def tile(
     x: Array,
     repetitions: int | Sequence[int],
@@ -228,6 +236,7 @@ def tile(
     return made
 
 
+@moves
 def repeat(
     x: Array,
     repeats: int | Sequence[int],

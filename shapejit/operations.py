@@ -14,6 +14,7 @@ from . import copying, outputs
 from .arrays import check_possible, is_a, is_sequence, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
+from .foreign import moves, opened, typed
 from .layout import normal_axes, permutation, squeezed
 from .places import layout_of
 from .request import Request, are_sizes, integers, plain_shape, request
@@ -21,6 +22,7 @@ from .resolver import target_shape
 from .tensor import Array, Tensor, is_array
 
 
+@typed
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -59,9 +61,7 @@ def array_request(shape: Any, asked_by: str) -> Request:
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.reshaped(request, copy, out)
+        return _reshape_other(x, request, copy, out)
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
@@ -71,6 +71,15 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
             view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
     copies = outputs.wants_copy(view, array, request, copy, out)
     return copied(array, shape, out) if copies or view is None else view
+
+
+@opened
+def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
+    """`reshape_as` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.reshaped(request, copy, out)
+    return reshape_as(x, request, copy, out)
 
 
 def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
@@ -86,6 +95,8 @@ def checked(x: Array) -> Array:
 
     But NumPy's scalars, which its functions return in place of arrays without dims.
     """
+    if type(x) is np.ndarray:
+        return x
     if not is_array(x):
         if is_a(x, np.generic):
             return np.asarray(x)
@@ -116,6 +127,7 @@ def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     return target if out is None else out
 
 
+@typed
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
 
@@ -129,15 +141,22 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
         return out
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.materialized(out)
+        return _ascontiguous_other(x, out)
     if out is None and x.flags.c_contiguous:
         return x
     made = copied(x, x.shape, out)
     if out is not None:
         copying.remember(x, out)
     return made
+
+
+@opened
+def _ascontiguous_other(x: Array, out: Array | None) -> Array:
+    """`ascontiguous` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.materialized(out)
+    return ascontiguous(x, out=out)
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
@@ -147,6 +166,7 @@ def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
     return copied(t, t.shape, out)
 
 
+@moves
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
@@ -161,6 +181,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     return np.permute_dims(x, permutation(order, x.shape))
 
 
+@moves
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
@@ -175,6 +196,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
+@moves
 def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
@@ -194,6 +216,7 @@ def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
         raise
 
 
+@moves
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
@@ -210,6 +233,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return np.expand_dims(x, axes)
 
 
+@moves
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
@@ -225,6 +249,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     return np.squeeze(x, axes)
 
 
+@moves
 def matrix_transpose(x: Array, /) -> Array:
     """The view with the last two dims exchanged.
 

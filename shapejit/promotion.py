@@ -43,7 +43,7 @@ def promoted(kinds: tuple[Kind, ...], asked_by: str) -> Kind:
     if not any(kind != first for kind in kinds):
         return first
     try:
-        if not any(map(is_foreign, kinds)):
+        if not any(map(beyond_numpy, kinds)):
             made = np.result_type(*(k.codes if isinstance(k, DType) else k for k in kinds))
             return dtype(made) if isinstance(first, DType) else made
         row = _narrowest([dtype(kind) for kind in kinds])
@@ -55,7 +55,7 @@ def promoted(kinds: tuple[Kind, ...], asked_by: str) -> Kind:
     return row if isinstance(first, DType) else row.codes
 
 
-def is_foreign(kind: Kind) -> bool:
+def beyond_numpy(kind: Kind) -> bool:
     """Whether a dtype is not NumPy's own: one of ml_dtypes, or of the table alone."""
     known = kind.numpy if isinstance(kind, DType) else kind
     return known is None or known.isbuiltin == 2

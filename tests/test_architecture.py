@@ -14,7 +14,7 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors", "arithmetic", "control_group"],
-    ["arrays"],
+    ["arrays", "dtype_names", "float_formats"],
     ["dtypes"],
     ["promotion"],
     ["request"],
@@ -25,6 +25,7 @@ ROOMS = [
     ["dlpack"],
     ["methods"],
     ["tensor"],
+    ["foreign"],
     ["recent", "lazy", "compilation"],
     ["kernels"],
     ["patience", "few"],

@@ -10,6 +10,7 @@ from .. import request as requests
 from ..arrays import is_a
 from ..dtypes import STRING
 from ..errors import DTypeError
+from ..foreign import moves
 from ..operations import dtype_of, reshape_as
 from ..request import Request
 from ..tensor import Array, Tensor, is_array
@@ -35,6 +36,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
 
+@moves
 def reshape(
     data: Array,
     shape: Any,
