@@ -33,8 +33,14 @@ class DType:
     which have no fixed width. `format` says how floats are written, those that a
     complex number consists of, too.
 
+    A DType equals whatever `dtype` makes it of: names, NumPy's and ml_dtypes' dtypes and
+    scalar types. Its hash is that of its name: in a set or a dict it stands for the name,
+    but not for a NumPy dtype, whose hash is another (also than that of its own name).
+
     >>> dtype("int4").bits, dtype("int4").onnx, dtype("int4").openvino
     (4, 22, 'i4')
+    >>> dtype("int4") == "int4", dtype("int4") == ml_dtypes.int4, dtype("int4") == "int8"
+    (True, True, False)
     """
 
     name: str
@@ -52,6 +58,17 @@ class DType:
     dlpack: tuple[int, int] | None = None
     format: FloatFormat | None = None
     torch: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is DType:
+            return self is other
+        try:
+            return dtype(other) is self
+        except DTypeError:
+            return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return f"shapejit.dtype({self.name!r})"

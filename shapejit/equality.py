@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a, plain
 from .dtypes import STRING
-from .errors import DTypeError
 from .foreign import native
-from .operations import ascontiguous, dtype_of
+from .operations import ascontiguous, checked, dtype_of
 from .tensor import Bytes, Tensor, asarray
 
 Index = tuple[int | slice, ...]
@@ -37,23 +35,13 @@ def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     >>> array_equal(np.array([0.0]), np.array([-0.0]))
     False
     """
-    x, y = _checked(native(a)), _checked(native(b))
+    x, y = checked(native(a)), checked(native(b))
     kind = dtype_of(x)
     if dtype_of(y) is not kind or x.shape != y.shape:
         return False
     if kind is STRING:
         return all(p is q or p == q for p, q in zip(x.flat, y.flat, strict=True))
     return _same_bits(asarray(x), asarray(y))
-
-
-def _checked(x: Any) -> Any:
-    if is_a(x, Tensor):
-        return x
-    if is_a(x, np.ndarray):
-        return plain(x)
-    raise DTypeError(
-        f"array_equal compares numpy.ndarrays and shapejit.Tensors, not {type(x).__name__}"
-    )
 
 
 def _same_bits(x: Tensor, y: Tensor) -> bool:

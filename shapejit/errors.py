@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from numpy import exceptions
+
 _LONGEST = 600  # characters of a line of a message
 _MOST_LINES = 100  # of a message; the rest is one line
 
@@ -119,7 +121,7 @@ class ReshapeError(ShapeJitError, ValueError):
         notes: Sequence[str] = (),
         asked_by: str = "",
     ) -> None:
-        super().__init__(reason, source, target, notes, asked_by)
+        Exception.__init__(self, reason, source, target, notes, asked_by)
         self.reason = reason
         self.source = source
         self.target = target
@@ -162,6 +164,17 @@ class OutOfBoundsError(ReshapeError, IndexError):
     >>> issubclass(OutOfBoundsError, IndexError)
     True
     """
+
+
+class AxisError(OutOfBoundsError, exceptions.AxisError):
+    """An axis that an array does not have; NumPy's error of that name, too.
+
+    >>> from numpy.exceptions import AxisError as NumpyError
+    >>> issubclass(AxisError, NumpyError), issubclass(AxisError, OutOfBoundsError)
+    (True, True)
+    """
+
+    axis = ndim = None
 
 
 class FormatError(ShapeJitError, ValueError):

@@ -200,6 +200,8 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **named)
         if not args and names[0] in named:
             args = (named.pop(names[0]),)
+        if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results
+            args = (np.asarray(args[0]), *args[1:])
         if not (args and is_foreign(_first(args[0]))):
             return function(*args, **named)
         check_out(args[0], {**dict(zip(names, args, strict=False)), **named}.get("out"))

@@ -13,10 +13,11 @@ import torch
 
 from .. import dlpack, dtypes
 from ..arrays import is_a
+from ..codes import pack
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
 from ..launches import address_of
-from ..operations import ascontiguous, pack
+from ..operations import ascontiguous
 from ..tensor import Tensor
 
 _CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits
