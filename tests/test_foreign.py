@@ -1,5 +1,6 @@
 """Arrays of other libraries, without any: they lend memory by DLPack, and take it."""
 
+import inspect
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -48,6 +49,9 @@ SCALE = np.float32(2)
 TURN = sj.plan((2, 3, 4), "float32", lambda t: t.permute_dims((2, 0, 1)).reshape((8, 3)))
 ANY = sj.plan((None, 3, 4), "float32", lambda t: t.permute_dims((2, 0, 1)))
 
+IMAGES = np.arange(64, dtype=np.int8).reshape(1, 4, 4, 4)
+AXES = np.array([0])
+
 # Every function of arrays, called with `to`, which makes arrays of one library.
 CALLS = {
     "reshape": lambda to: sj.reshape(to(X), (6, -1)),
@@ -79,7 +83,38 @@ CALLS = {
     "onnx.dequantize_linear": lambda to: sj.onnx.dequantize_linear(to(CODES), to(SCALE)),
     "onnx.quantize_linear": lambda to: sj.onnx.quantize_linear(to(X), to(SCALE)),
     "openvino.reshape": lambda to: sj.openvino.reshape(to(X), [0, -1], special_zero=True),
-    "onednn.reshape": lambda to: sj.onednn.static_reshape(to(B), shape=[6, 4], special_zero=False),
+    "onednn.static_reshape": lambda to: sj.onednn.static_reshape(
+        to(B), shape=[6, 4], special_zero=False
+    ),
+    "onednn.dynamic_reshape": lambda to: sj.onednn.dynamic_reshape(
+        to(B), [6, 4], special_zero=False
+    ),
+    "broadcast_arrays": lambda to: sj.broadcast_arrays(to(X), to(X[:1])),
+    "moveaxis": lambda to: sj.moveaxis(to(X), 0, 2),
+    "repeat": lambda to: sj.repeat(to(X), 2, axis=1),
+    "roll": lambda to: sj.roll(to(X), 1, axis=2),
+    "split": lambda to: sj.split(to(X), 2, axis=2),
+    "take": lambda to: sj.take(to(X), to(np.array([1, 0])), axis=0),
+    "tile": lambda to: sj.tile(to(X), (1, 2, 1)),
+    "transpose": lambda to: sj.transpose(to(B)),
+    "unstack": lambda to: sj.unstack(to(X)),
+    "onnx.cast_like": lambda to: sj.onnx.cast_like(to(X), to(B)),
+    "onnx.center_crop_pad": lambda to: sj.onnx.center_crop_pad(to(X), to(np.array([1, 5, 4]))),
+    "onnx.concat": lambda to: sj.onnx.concat([to(X), to(X)], axis=1),
+    "onnx.depth_to_space": lambda to: sj.onnx.depth_to_space(to(IMAGES), blocksize=2),
+    "onnx.expand": lambda to: sj.onnx.expand(to(X[:1]), to(np.array([2, 3, 4]))),
+    "onnx.flatten": lambda to: sj.onnx.flatten(to(X)),
+    "onnx.gather": lambda to: sj.onnx.gather(to(X), to(np.array([1, 0]))),
+    "onnx.identity": lambda to: sj.onnx.identity(to(B)),
+    "onnx.pad": lambda to: sj.onnx.pad(to(X), to(np.array([0, 0, 1, 0, 0, 1]))),
+    "onnx.size": lambda to: sj.onnx.size(to(X)),
+    "onnx.slice": lambda to: sj.onnx.slice(to(X), to(AXES), to(AXES + 1)),
+    "onnx.space_to_depth": lambda to: sj.onnx.space_to_depth(to(IMAGES), blocksize=2),
+    "onnx.split": lambda to: sj.onnx.split(to(X), num_outputs=2),
+    "onnx.squeeze": lambda to: sj.onnx.squeeze(to(X[:1]), to(AXES)),
+    "onnx.tile": lambda to: sj.onnx.tile(to(X), to(np.array([1, 2, 1]))),
+    "onnx.transpose": lambda to: sj.onnx.transpose(to(B)),
+    "onnx.unsqueeze": lambda to: sj.onnx.unsqueeze(to(X), to(AXES)),
     "repack": lambda to: sj.repack(
         to(np.arange(8, dtype=np.uint8)), shape=(16,), dtype="uint4", source="lsb", target="msb"
     ),
@@ -89,11 +124,35 @@ CALLS = {
 def check_call(call, to, kind, back):
     """Results of foreign arrays are foreign, and equal those of ndarrays."""
     results, expected = call(to), call(lambda x: x)
-    if not isinstance(results, list):
+    assert type(results) is (type(expected) if isinstance(expected, list | tuple) else kind)
+    if results is not expected and not isinstance(results, list | tuple):
         results, expected = [results], [expected]
     for made, wanted in zip(results, expected, strict=True):
         assert type(made) is kind
         assert sj.array_equal(back(made), wanted)
+
+
+# Functions whose result is not an array of the caller's, or that take none.
+OTHERS = {
+    *("array_equal", "asarray", "pack", "unpack", "save_file", "load_file", "set_result_cache"),
+    *("broadcast_shapes", "dtype", "plan", "resolve", "resolve_batch", "warmup"),
+    *("onnx.request", "onnx.shape_of", "onnx.version", "openvino.request", "onednn.request"),
+}
+
+
+def test_every_function_is_among_the_calls():
+    for prefix, module in (
+        ("", sj), ("onnx.", sj.onnx), ("openvino.", sj.openvino), ("onednn.", sj.onednn),
+    ):  # fmt: skip
+        names = getattr(module, "__all__", vars(module))
+        functions = [n for n in names if inspect.isroutine(getattr(module, n)) and n[0] != "_"]
+        own = [n for n in functions if getattr(module, n).__module__.startswith(own_name(module))]
+        assert {prefix + name for name in own} - OTHERS <= set(CALLS)
+
+
+def own_name(module):
+    """Where the functions of a namespace are defined; others are only imported there."""
+    return "shapejit" if hasattr(module, "__all__") else module.__name__
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -168,10 +227,11 @@ def test_a_library_without_from_dlpack_is_named():
 
 
 def test_jax():
-    jnp = pytest.importorskip("jax.numpy")
+    jax = pytest.importorskip("jax")
+    jnp = jax.numpy
     kind = type(jnp.zeros(1))
-    for name, call in CALLS.items():
-        if name not in ("onnx.reshape", "onnx.shape"):  # int64: jax has it if it is told so
+    with jax.enable_x64(True):  # int64, for shapes and indices
+        for call in CALLS.values():
             check_call(call, lambda x: jnp.asarray(x), kind, np.asarray)
     assert sj.dtype(jnp.bfloat16).name == "bfloat16"
     four = jnp.ones((2, 4), jnp.int4)
