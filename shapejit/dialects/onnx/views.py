@@ -21,7 +21,8 @@ from ...arrays import is_a, plain
 from ...errors import ReshapeError, shape_text
 from ...operations import checked
 from ...tensor import Array, Tensor
-from .arguments import axes_of, check_sign, integer, ints, placed
+from ..placing import broadcast, part_of, placed
+from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
 
@@ -162,22 +163,6 @@ def expand(
     return placed(operations.broadcast_to(x, target), copy, out)
 
 
-def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to, each by the other; sizes in elements.
-
-    >>> broadcast((3, 1), (2, 1, 4), "doctest")
-    (2, 3, 4)
-    """
-    rank = max(len(source), len(shape))
-    pairs = zip(*((*(1,) * (rank - len(sizes)), *sizes) for sizes in (source, shape)), strict=True)
-    made = []
-    for have, want in pairs:
-        if want < 0 or (have != want and 1 not in (have, want)):
-            raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
-        made.append(want if have == 1 else have)
-    return tuple(made)
-
-
 def slice(  # noqa: A001  # the operator's name
     data: Array,
     starts: Any,
@@ -215,17 +200,6 @@ def slice(  # noqa: A001  # the operator's name
     for i, *given in zip(axes_of(row, along, x.ndim), begins, stops, by, strict=True):
         index[i] = _slice(row, x.shape[i], *given)
     return placed(part_of(x, *index), copy, out)
-
-
-def part_of(x: Array, *index: builtins.slice) -> Array:
-    """The view by slices of the first dims; an array without dims stays one.
-
-    >>> part_of(np.arange(3), builtins.slice(1, None))
-    array([1, 2])
-    """
-    part: Any = x
-    made: Array = part[(*index, ...)]
-    return made
 
 
 def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
