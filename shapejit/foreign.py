@@ -87,6 +87,32 @@ class Joins(Protocol[P]):
     def __call__(self, x: Sequence[Other], /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
 
 
+class Lists(Protocol[P]):
+    """The type of a function that makes a list of arrays of one."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
+    ) -> list[NDArray[Scalar]]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> list[Other]: ...
+
+
+class Tuples(Protocol[P]):
+    """The type of a function that makes a tuple of arrays of one, or of several."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[NDArray[Scalar], ...]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Other, ...]: ...
+
+
 def no_library(kind: type) -> Library:
     """What `library` is until the package has set it."""
     raise DTypeError(f"{kind.__name__} is the array of an unknown library")
@@ -223,6 +249,16 @@ def converts(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
 def joins(function: Callable[Concatenate[Any, P], Any]) -> Joins[P]:
     """`opened`, of a function that makes one array of several."""
     return cast(Joins[P], opened(function))
+
+
+def lists(function: Callable[Concatenate[Any, P], Any]) -> Lists[P]:
+    """`opened`, of a function that makes a list of arrays of one."""
+    return cast(Lists[P], opened(function))
+
+
+def tuples(function: Callable[Concatenate[Any, P], Any]) -> Tuples[P]:
+    """`opened`, of a function that makes a tuple of arrays of one, or of several."""
+    return cast(Tuples[P], opened(function))
 
 
 def typed(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:

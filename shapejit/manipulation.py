@@ -13,7 +13,7 @@ import numpy as np
 from . import outputs
 from .arrays import is_a, is_sequence
 from .errors import DTypeError, ReshapeError, shape_text, shortened
-from .foreign import moves, opened
+from .foreign import lists, moves, tuples
 from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .layout import normal_axes, normal_axis
@@ -78,7 +78,7 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     return tuple(made[::-1])
 
 
-@opened
+@tuples
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
 
@@ -91,7 +91,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     return tuple(broadcast_to(x, shape) for x in given)
 
 
-@opened
+@tuples
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """The views at each index of `axis`, without that dim (Array API).
 
@@ -105,7 +105,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
 
-@opened
+@lists
 def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """The views of the parts of `x` along `axis`, as numpy.split has them.
 

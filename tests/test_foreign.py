@@ -89,6 +89,12 @@ CALLS = {
     "onednn.dynamic_reshape": lambda to: sj.onednn.dynamic_reshape(
         to(B), [6, 4], special_zero=False
     ),
+    "openvino.transpose": lambda to: sj.openvino.transpose(to(B), [2, 0, 1]),
+    "openvino.squeeze": lambda to: sj.openvino.squeeze(to(X[:1]), to(AXES)),
+    "openvino.unsqueeze": lambda to: sj.openvino.unsqueeze(to(X), to(AXES)),
+    "openvino.broadcast": lambda to: sj.openvino.broadcast(to(X[:1]), to(np.array([2, 3, 4]))),
+    "openvino.concat": lambda to: sj.openvino.concat([to(X), to(X)], 1),
+    "openvino.split": lambda to: sj.openvino.split(to(X), 0, 2),
     "broadcast_arrays": lambda to: sj.broadcast_arrays(to(X), to(X[:1])),
     "moveaxis": lambda to: sj.moveaxis(to(X), 0, 2),
     "repeat": lambda to: sj.repeat(to(X), 2, axis=1),

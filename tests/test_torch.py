@@ -92,6 +92,8 @@ def test_a_view_is_a_view_of_the_tensor_that_came_in():
     whole = x.contiguous()
     assert sj.ascontiguous(whole) is whole
     assert sj.broadcast_to(x, (5, 2, 3, 4)).stride() == (0, 24, 8, 2)
+    rows = torch.arange(3)
+    assert sj.broadcast_arrays(x[0, :, :1], rows)[1].data_ptr() == rows.data_ptr()
     # torch has no negative strides: a copy
     assert torch.equal(sj.flip(x, axis=1), torch.flip(x, (1,)))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from .. import dlpack, dtypes
 from ..arrays import is_a
@@ -58,27 +59,35 @@ def _enter(x: Any) -> Native:
 
 
 def _leave(made: Native, like: Any) -> Any:
-    if is_a(made, Tensor):
-        if made.dtype.packed or made.dtype.numpy is None:
-            return _packed(made)
-        made = made.numpy()
-    kind = _TORCH.get(made.dtype)
+    if is_a(made, Tensor) and (made.dtype.packed or made.dtype.numpy is None):
+        return _packed(made)
+    array: Any = made.numpy() if is_a(made, Tensor) else made
+    kind, size = _TORCH.get(array.dtype), array.itemsize
     if kind is None:
-        return _packed(pack(made))
-    size = made.itemsize
-    if any(stride < 0 or stride % size for stride in made.strides):
-        made = ascontiguous(made)
-    if like is not None and like.dtype is kind and made.size:
+        return _packed(pack(array))
+    if any(stride < 0 or stride % size for stride in array.strides):
+        array = ascontiguous(array)
+    if like is not None and like.dtype is kind and array.size:
         memory = like.untyped_storage()
-        offset = address_of(made) - memory.data_ptr()
+        offset = address_of(array) - memory.data_ptr()
         if 0 <= offset < memory.nbytes():
-            steps = [stride // size for stride in made.strides]
-            return like.as_strided(made.shape, steps, offset // size)
-    if not made.flags.writeable:  # torch has no such memory
-        made = np.array(made, order="C")
+            steps = [stride // size for stride in array.strides]
+            return like.as_strided(array.shape, steps, offset // size)
+    if not array.flags.writeable:  # torch has no such memory
+        array = _writable(array)
     if kind not in _SEEN:
-        return torch.from_numpy(made)
-    return torch.from_numpy(made.view(_NUMPY_CODES[8 * size])).view(kind)
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(_NUMPY_CODES[8 * size])).view(kind)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view as a writable one of the same memory, or of a copy if that is read-only."""
+    view = array.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:
+        view = np.array(array, order="C")
+    return view
 
 
 def _packed(t: Tensor) -> Any:

@@ -11,9 +11,8 @@ from ...arrays import is_a, plain
 from ...dtypes import dtype
 from ...errors import DTypeError, ReshapeError
 from ...layout import normal_axes
-from ...operations import reshape
 from ...request import integers
-from ...tensor import Array, Tensor
+from ...tensor import Tensor
 from .versions import NEGATIVE_AXES, Version
 
 INT64 = ("int64",)
@@ -77,8 +76,3 @@ def one_of(row: Version, value: Any, name: str, allowed: Sequence[str]) -> str:
         listed = ", ".join(allowed)
         raise ReshapeError(f"{name} must be one of {listed}, not {value!r}", asked_by=str(row))
     return text
-
-
-def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
-    """A view as the result: itself, or its elements copied as `copy` and `out` ask."""
-    return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)

@@ -15,6 +15,7 @@ from ... import joining, manipulation, operations, padding
 from ...arrays import is_a
 from ...dtypes import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
+from ...foreign import joins, moves
 from ...gathering import taken
 from ...operations import checked, dtype_of
 from ...tensor import Array, Tensor, is_array
@@ -27,6 +28,7 @@ _DEPTH_ORDERS = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
 _SPACE_ORDERS = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
+@joins
 def concat(
     inputs: Sequence[Array], *, axis: int | None = None, opset: int = 25, out: Array | None = None
 ) -> Array:
@@ -60,6 +62,7 @@ def _of_objects(x: Any) -> Any:
     return x.astype(object) if x.dtype.kind in "SUT" else x
 
 
+@moves
 def tile(
     data: Array,
     repeats: Any,
@@ -107,6 +110,7 @@ def _scalar(row: Version, value: Any, name: str) -> int:
     return values[0]
 
 
+@moves
 def depth_to_space(
     data: Array,
     *,
@@ -139,6 +143,7 @@ def depth_to_space(
     return operations.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
 
 
+@moves
 def space_to_depth(
     data: Array,
     *,
@@ -188,6 +193,7 @@ def _blocks(
     return x, block, order
 
 
+@moves
 def gather(
     data: Array,
     indices: Any,
@@ -222,6 +228,7 @@ def gather(
     return taken(x, found, at, out, str(row))
 
 
+@moves
 def pad(
     data: Array,
     pads: Any,
@@ -287,6 +294,7 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
         raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
 
 
+@moves
 def center_crop_pad(
     data: Array,
     shape: Any,

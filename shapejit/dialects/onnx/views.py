@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 from ... import operations
 from ...arrays import is_a, plain
 from ...errors import ReshapeError, shape_text
+from ...foreign import converts, moves, tuples
 from ...operations import checked
 from ...tensor import Array, Tensor
-from .arguments import axes_of, check_sign, integer, ints, placed
+from ..placing import broadcast, part_of, placed
+from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
 
+@moves
 def transpose(
     data: Array,
     *,
@@ -53,6 +56,7 @@ def transpose(
     return placed(operations.permute_dims(x, tuple(axes)), copy, out)
 
 
+@moves
 def squeeze(
     data: Array,
     axes: Any = None,
@@ -84,6 +88,7 @@ def squeeze(
     return placed(operations.squeeze(x, drop), copy, out)
 
 
+@moves
 def unsqueeze(
     data: Array,
     axes: Any,
@@ -111,6 +116,7 @@ def unsqueeze(
     )
 
 
+@moves
 def flatten(
     data: Array,
     *,
@@ -139,6 +145,7 @@ def flatten(
     return operations.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
 
 
+@moves
 def expand(
     data: Array,
     shape: Any,
@@ -162,22 +169,7 @@ def expand(
     return placed(operations.broadcast_to(x, target), copy, out)
 
 
-def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to, each by the other; sizes in elements.
-
-    >>> broadcast((3, 1), (2, 1, 4), "doctest")
-    (2, 3, 4)
-    """
-    rank = max(len(source), len(shape))
-    pairs = zip(*((*(1,) * (rank - len(sizes)), *sizes) for sizes in (source, shape)), strict=True)
-    made = []
-    for have, want in pairs:
-        if want < 0 or (have != want and 1 not in (have, want)):
-            raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
-        made.append(want if have == 1 else have)
-    return tuple(made)
-
-
+@moves
 def slice(  # noqa: A001  # the operator's name
     data: Array,
     starts: Any,
@@ -217,17 +209,6 @@ def slice(  # noqa: A001  # the operator's name
     return placed(part_of(x, *index), copy, out)
 
 
-def part_of(x: Array, *index: builtins.slice) -> Array:
-    """The view by slices of the first dims; an array without dims stays one.
-
-    >>> part_of(np.arange(3), builtins.slice(1, None))
-    array([1, 2])
-    """
-    part: Any = x
-    made: Array = part[(*index, ...)]
-    return made
-
-
 def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
     """The slice of a dim as Python means it, which clamps a start below the dim otherwise."""
     if step == 0:
@@ -242,6 +223,7 @@ def _bounds(start: int, stop: int, step: int) -> tuple[int, int | None, int]:
     return start, stop if stop >= 0 else None, step
 
 
+@tuples
 def split(
     data: Array,
     split: Any = None,
@@ -310,6 +292,7 @@ def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
     return (*(each,) * (count - 1), last)
 
 
+@moves
 def identity(
     data: Array, *, opset: int = 25, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -323,6 +306,7 @@ def identity(
     return placed(checked(data), copy, out)
 
 
+@converts
 def size(data: NDArray[Any] | Tensor, *, opset: int = 25) -> NDArray[np.int64]:
     """ONNX Size (1, 13, 19, 21, 23, 24, 25): the number of elements, as an int64 scalar.
 
