@@ -15,7 +15,7 @@ from .errors import DTypeError, ReshapeError
 from .foreign import joins
 from .kernels.constants import MAX_RANK
 from .layout import Layout, normal_axes
-from .operations import checked, expand_dims, reshape
+from .operations import checked, expand_dims
 from .places import place_of
 from .planning import planner
 from .promotion import beyond_numpy, promoted
@@ -84,12 +84,43 @@ def joined(
     do, are one launch.
     """
     target, fresh = outputs.target(out, kind, shape, parts)
-    pairs = []
+    begin, whole = place_of(target)
+    only_numpy = is_numpys(kind.codes if isinstance(kind, DType) else kind)
+    launches: dict[tuple[Layout, Layout], list[tuple[Any, ...]]] = {}
     for x, box in zip(parts, boxes, strict=True):
-        place = target[box]
-        pairs.append((x, place if place.shape == x.shape else reshape(place, x.shape, copy=False)))
-    _copy_pairs(pairs, fresh)
+        if x.size == 0:
+            continue
+        converts = x.dtype is not kind and x.dtype != kind
+        if only_numpy or (converts and not (beyond_numpy(x.dtype) or beyond_numpy(kind))):
+            _assign(x, target, box)
+            continue
+        moved = cast(x, kind) if converts else x
+        place, layout = place_of(moved)
+        into = _narrowed(whole, box, x.shape)
+        at = begin + into.offset
+        key = layout.at(place & 7), into.at(at & 7)
+        launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
+    for (layout, into), moves in launches.items():
+        if planner.plan(layout, into=into).by_numpy and len(into.shape) <= MAX_RANK:
+            for _, _, x, box in moves:
+                _assign(x, target, box)
+            continue
+        made = planner.compiled(layout, into=into, count=len(moves))
+        sources, targets = ([move[side] for move in moves] for side in (0, 1))
+        engine.run(made, sources, targets, fresh)
     return target if out is None else out
+
+
+def _narrowed(whole: Layout, box: Box, shape: tuple[int, ...]) -> Layout:
+    """The Layout of a box of a row-major array, in the shape of what is copied there."""
+    into = whole
+    for axis, kept in enumerate(box):
+        if kept.stop is not None:
+            first = kept.start or 0
+            into = into.narrow(axis, first, kept.stop - first, 1)
+    seen = into if into.shape == shape else into.reshape(shape)
+    assert seen is not None  # only boxes that lie row-major have another shape
+    return seen
 
 
 def flat_boxes(shape: Sequence[int], begin: int, end: int) -> Iterator[Box]:
@@ -122,7 +153,9 @@ def _joined_kind(parts: Sequence[Any], asked_by: str) -> Any:
     for i, x in enumerate(parts):
         if isinstance(x, Tensor) != isinstance(first, Tensor):
             raise DTypeError(f"array {i} is no {type(first).__name__} like array 0 ({asked_by})")
-    return promoted(tuple(x.dtype for x in parts), asked_by)
+    kinds = tuple([x.dtype for x in parts])
+    alike = all(kind is kinds[0] for kind in kinds)
+    return kinds[0] if alike else promoted(kinds, asked_by)
 
 
 def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int, ...], int]:
@@ -137,39 +170,7 @@ def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int
     return (*first.shape[:at], size, *first.shape[at + 1 :]), at
 
 
-def _copy_pairs(pairs: Sequence[tuple[Any, Any]], fresh: bool) -> None:
-    """Copy each array into its part, of the same shape, of a row-major array."""
-    launches: dict[tuple[Layout, Layout], list[tuple[int, int, Any, Any]]] = {}
-    for x, part in pairs:
-        converts = x.dtype != part.dtype
-        if x.size == 0:
-            continue
-        if _by_numpy(x.dtype, part.dtype, converts):
-            _assign(x, part)
-            continue
-        moved = cast(x, part.dtype) if converts else x
-        place, layout = place_of(moved)
-        at, into = place_of(part)
-        key = layout.at(place & 7), into.at(at & 7)
-        launches.setdefault(key, []).append((place & ~7, at & ~7, moved, part))
-    for (layout, into), moves in launches.items():
-        if planner.plan(layout, into=into).by_numpy and len(into.shape) <= MAX_RANK:
-            for _, _, x, part in moves:
-                _assign(x, part)
-            continue
-        made = planner.compiled(layout, into=into, count=len(moves))
-        sources, targets = ([move[side] for move in moves] for side in (0, 1))
-        engine.run(made, sources, targets, fresh)
-
-
-def _by_numpy(kind: Any, wanted: Any, converts: bool) -> bool:
-    """Whether only NumPy can copy the elements, or it is what converts them."""
-    if converts:
-        return not (beyond_numpy(kind) or beyond_numpy(wanted))
-    return is_numpys(kind.codes if isinstance(kind, DType) else kind)
-
-
-def _assign(x: Any, part: Any) -> None:
+def _assign(x: Any, whole: Any, box: Box) -> None:
     """One copy by NumPy."""
-    source, target = (a.numpy() if isinstance(a, Tensor) else a for a in (x, part))
-    target[...] = source
+    source, target = (a.numpy() if isinstance(a, Tensor) else a for a in (x, whole))
+    target[box].reshape(source.shape, copy=False)[...] = source

@@ -178,7 +178,11 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     order = integers(axes, "axes", "permute_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.permute(order))
-    return np.permute_dims(x, permutation(order, x.shape))
+    try:
+        return x.transpose(order)
+    except ValueError:
+        permutation(order, x.shape)  # says it as Tensors do
+        raise
 
 
 @moves
