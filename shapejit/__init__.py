@@ -14,18 +14,43 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
+from . import foreign as _foreign
+from . import numpy_protocol as _numpy_protocol  # noqa: F401  # binds methods of Tensor
 from .casts import cast, dequantize, quantize
+from .codes import pack, unpack
 from .dtypes import DType, dtype
 from .equality import array_equal
-from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
+from .errors import (
+    AxisError,
+    DTypeError,
+    ExportError,
+    FileFormatError,
+    FormatError,
+    OutOfBoundsError,
+    ReshapeError,
+    ShapeJitError,
+    TraceError,
+    UnknownNameError,
+)
+from .gathering import take
 from .joining import concat, stack
+from .manipulation import (
+    broadcast_arrays,
+    broadcast_shapes,
+    moveaxis,
+    repeat,
+    roll,
+    split,
+    tile,
+    transpose,
+    unstack,
+)
 from .operations import (
     ascontiguous,
     broadcast_to,
     expand_dims,
     flip,
     matrix_transpose,
-    pack,
     permute_dims,
     reshape,
     squeeze,
@@ -69,17 +94,24 @@ _LATER = {
 }
 
 __all__ = [
+    "AxisError",
     "DType",
     "DTypeError",
+    "ExportError",
     "FileFormatError",
     "FormatError",
+    "OutOfBoundsError",
     "Program",
     "ReshapeError",
     "ShapeJitError",
     "Tensor",
+    "TraceError",
+    "UnknownNameError",
     "array_equal",
     "asarray",
     "ascontiguous",
+    "broadcast_arrays",
+    "broadcast_shapes",
     "broadcast_to",
     "cast",
     "concat",
@@ -91,6 +123,7 @@ __all__ = [
     "formats",
     "load_file",
     "matrix_transpose",
+    "moveaxis",
     "onednn",
     "onnx",
     "openvino",
@@ -99,17 +132,34 @@ __all__ = [
     "plan",
     "quantize",
     "repack",
+    "repeat",
     "reshape",
     "reshape_batch",
     "resolve",
     "resolve_batch",
+    "roll",
     "save_file",
     "schemes",
     "set_result_cache",
+    "split",
     "squeeze",
     "stack",
+    "take",
+    "tile",
+    "transpose",
+    "unpack",
+    "unstack",
     "warmup",
 ]
+
+
+def _library(kind: type) -> _foreign.Library:
+    """The library that a type of arrays belongs to; the adapters are imported for the first."""
+    found: _foreign.Library = _import_module(f"{__name__}.adapters.libraries").library(kind)
+    return found
+
+
+_foreign.library = _library
 
 
 def __getattr__(name: str) -> Any:
@@ -122,4 +172,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

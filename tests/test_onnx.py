@@ -39,7 +39,7 @@ def test_versions_are_those_of_onnx(operator):
 
 def test_later_opsets_mean_the_newest_version():
     assert str(sj.onnx.version("Reshape", 1000)) == "onnx.Reshape-25"
-    assert sj.onnx.shape_of((2, 3), start=1, opset=1000).tolist() == [3]
+    assert sj.onnx.shape_of((2, 3), start=1, opset=28).tolist() == [3]
 
 
 def test_every_version_asks_the_same():

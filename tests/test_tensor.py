@@ -204,7 +204,7 @@ def test_packed_elements_by_the_bit(dtype, kernels):
 
 def test_dirty_high_bits_are_ignored():
     dirty = np.array([0xF1, 0x92, 0xA3], np.uint8)
-    assert sj.pack(dirty, "uint4").tobytes().hex() == "2103"
+    assert sj.pack(dirty.view(ml_dtypes.uint4)).tobytes().hex() == "2103"
     assert sj.pack(dirty.view(ml_dtypes.int4)).tobytes().hex() == "2103"
 
 
@@ -462,7 +462,7 @@ def test_a_pickle_holds_what_the_elements_reach():
 
 def test_packing_one_dirty_element_copies_it():
     dirty = np.array([0xFF], np.uint8)
-    t = sj.pack(dirty, "int4")
+    t = sj.pack(dirty.view(ml_dtypes.int4))
     assert t.buffer.tolist() == [0x0F]
     assert not np.shares_memory(t.buffer, dirty)
 
