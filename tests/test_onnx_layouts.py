@@ -11,6 +11,7 @@ from onnx.reference.ops import load_op
 
 import shapejit as sj
 from shapejit.dialects.onnx.versions import VERSIONS
+from shapejit.errors import TraceError
 
 OPSETS = range(1, 29)
 OBSOLETE = {"consumed_inputs"}
@@ -325,10 +326,20 @@ def test_meanings(meaning):
             t = got(sj.pack(x) if name == "int4" else sj.asarray(x))
             assert type(t) is sj.Tensor
             same(np.asarray(t), expected)
+            if meaning in MOVING:
+                same(sj.plan(x.shape, name, got)(x), expected)
+            elif x.size and expected.size:
+                with pytest.raises(TraceError, match="joins elements"):
+                    sj.plan(x.shape, name, got)
 
 
 # Versions of these list int4.
 OF_NARROW = {transposed, squeezed, unsqueezed, flattened, padded}
+# These only move elements, one source and one result: programs take them.
+MOVING = {
+    *(transposed, squeezed, unsqueezed, flattened, expanded, sliced, tiled),
+    *(depth, space, parted),
+}
 
 
 @pytest.mark.parametrize("operator", [name for name in LAYOUTS if name not in ("Reshape", "Shape")])
