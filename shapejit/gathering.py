@@ -60,14 +60,10 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
         # NumPy's own words mean the same here; what it refuses is refused below.
         some = x.ndim > 1 or indices.ndim > 0  # else NumPy gives a scalar, not an array
-        if (
-            some
-            and indices.dtype.kind in "iu"
-            and x.flags.c_contiguous
-            and indices.size * x.nbytes < LARGE
-        ):
-            with suppress(IndexError, TypeError, ValueError):
-                return np.take(x, indices, axis)
+        if some and indices.dtype.kind in "iu" and x.flags.c_contiguous:
+            with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
+                if indices.size * (x.nbytes // x.shape[axis]) < LARGE:
+                    return np.take(x, indices, axis)
     x = checked(x)
     if axis is None and x.ndim != 1:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
@@ -122,8 +118,9 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
 
 
 def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> bool:
-    """The same by kernels, one copy per index and all in one launch; not if they would have
-    to be compiled for the sake of little work.
+    """The same by kernels, one copy per index and all in one launch.
+
+    False if they would have to be compiled for the sake of little work: nothing was done.
     """
     place, layout = place_of(x)
     at, whole = place_of(target)
@@ -133,7 +130,7 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     own, each = layout.select(axis, 0).at(0), into.select(axis, 0)
     phases, seconds = 8 * (sources & 7) + (targets & 7), CALL + EACH * target.nbytes
     jobs = []
-    for phase in np.unique(phases).tolist():
+    for phase in np.flatnonzero(np.bincount(phases)).tolist():
         seen, part = own.at(phase >> 3), each.at(phase & 7)
         together = None if axis == 0 and not phase & 7 else part
         made = planner.compiled(seen, 0, together, len(found))
