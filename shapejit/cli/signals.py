@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
@@ -17,7 +17,7 @@ class Terminated(BaseException):
     """
 
 
-_EXCEPTIONS = {
+_EXCEPTIONS: dict[signal.Signals, Callable[[], BaseException]] = {
     signal.SIGINT: KeyboardInterrupt,
     signal.SIGTERM: partial(Terminated, 143),
     signal.SIGHUP: partial(Terminated, 129),
