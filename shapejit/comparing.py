@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -88,7 +88,12 @@ class Weights(Mapping[str, "Tensor | Found"]):
         return bool(self._groups)
 
 
-def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Iterator[Difference]:
+def differences(
+    a: Weights,
+    b: Weights,
+    tolerance: float | None = None,
+    done: Callable[[str], object] | None = None,
+) -> Iterator[Difference]:
     """Each name whose weights differ, in the order of `a`, with the first element that does.
 
     Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of
@@ -99,7 +104,8 @@ def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Itera
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
     largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
     quantised cache count only where the other side has quantised weights, too. One
-    tensor or group of each side is in memory at a time. Raises FormatError for what
+    tensor or group of each side is in memory at a time; `done` is called with each name that
+    has been compared. Raises FormatError for what
     cannot be decoded, and for a tolerance that is negative or NaN.
 
     >>> import numpy as np
@@ -117,6 +123,8 @@ def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Itera
                 found = _difference(name, a[name], b[name], tolerance)
             if found is not None:
                 yield found
+            if done is not None:
+                done(name)
         elif name not in a.scales or b.quantised:
             yield Difference(name, "only in A")
     for name in b:
