@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,6 +14,7 @@ from .arrays import is_a
 from .casts import cast
 from .equality import blocks, first_difference, place
 from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from .quantization.configuration import cache_scales
 from .quantization.parts import Found
 from .quantization.scheme import DECODED
 from .quantization.table import schemes
@@ -45,7 +46,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
     `tensors` and `config` are those of `schemes.detect`, `warnings` what it finds odd. What
-    fits no scheme stays as it is.
+    fits no scheme stays as it is. `scales` are those of a quantised cache of keys and values.
 
     >>> import numpy as np
     >>> codes = np.zeros((4, 8), np.float32)
@@ -61,6 +62,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
         found = schemes.detect(tensors, config)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         used = {name for each in found for name in each.parts.names.values()}
+        self.scales = cache_scales(tensors, config or {}) if found else set[str]()
         self._plain = [name for name in tensors if name not in used]
         plain = set(self._plain)
         for each in found:
@@ -80,8 +82,18 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def __len__(self) -> int:
         return len(self._plain) + len(self._groups)
 
+    @property
+    def quantised(self) -> bool:
+        """Whether there are groups."""
+        return bool(self._groups)
 
-def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Iterator[Difference]:
+
+def differences(
+    a: Weights,
+    b: Weights,
+    tolerance: float | None = None,
+    done: Callable[[str], object] | None = None,
+) -> Iterator[Difference]:
     """Each name whose weights differ, in the order of `a`, with the first element that does.
 
     Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of
@@ -90,8 +102,10 @@ def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Itera
     as float32. Zeros of either sign are equal there, and so are NaNs.
 
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
-    largest finite magnitude in the tensor of `a`; dtypes may then differ as well. One
-    tensor or group of each side is in memory at a time. Raises FormatError for what
+    largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
+    quantised cache count only where the other side has quantised weights, too. One
+    tensor or group of each side is in memory at a time; `done` is called with each name that
+    has been compared. Raises FormatError for what
     cannot be decoded, and for a tolerance that is negative or NaN.
 
     >>> import numpy as np
@@ -109,10 +123,12 @@ def differences(a: Weights, b: Weights, tolerance: float | None = None) -> Itera
                 found = _difference(name, a[name], b[name], tolerance)
             if found is not None:
                 yield found
-        else:
+            if done is not None:
+                done(name)
+        elif name not in a.scales or b.quantised:
             yield Difference(name, "only in A")
     for name in b:
-        if name not in a:
+        if name not in a and (name not in b.scales or a.quantised):
             yield Difference(name, "only in B")
 
 

@@ -593,12 +593,57 @@ def test_some_weights_are_decoded_and_the_config_lists_them(tmp_path):
     assert bits(found[f"b.{name[2:]}"].numpy()) == bits(wanted[name])
     (listed,) = config["quantization_config"]["modules_to_not_convert"]
     assert f"{listed}.weight" == f"b.{name[2:]}"
-    (source / "hf_quant_config.json").write_text("{}")
-    with pytest.raises(sj.FormatError, match=r"hf_quant_config\.json cannot tell of some weights"):
-        sj.files.convert(source, tmp_path / "out", [("to", r"1\..*=f32")])
-    sj.files.convert(source, tmp_path / "out", [("to", "f32")])
-    check_decoded(tmp_path / "out", wanted)
-    assert not (tmp_path / "out" / "hf_quant_config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("fixture", "file", "told"),
+    [
+        ("gptq-4bit-v2", "quantize_config.json", {"bits": 4, "checkpoint_format": "gptq_v2"}),
+        ("awq-gemm", "quant_config.json", {"w_bit": 4, "q_group_size": 32, "version": "GEMM"}),
+        ("nvfp4-modelopt", "hf_quant_config.json", {"quantization": {"quant_algo": "NVFP4"}}),
+    ],
+)
+def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
+    """They stand beside config.json, or alone, and describe weights that are decoded then."""
+    fixture, out = scheme_fixtures.named(fixture), tmp_path / "out"
+    source = plain_folder(tmp_path / "in", fixture.checkpoint(), {"version": 2.6})
+    rules = [("to", rf"{fixture.prefix}.*=f32")]
+    (source / file).write_text(json.dumps(told))
+    sj.files.convert(source, out, rules)
+    (found,) = sj.load_file(out).values()
+    assert bits(found.numpy()) == bits(fixture.expected["float32"])
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+
+    sj.files.convert(source, out, [("rename", r"s/(.*)/b.\1/")])
+    assert json.loads((out / file).read_text()) == told
+    sj.files.convert(out, out, [("rename", r"s/b\.(.*)/\1/")])
+    assert (out / file).exists()
+    more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
+    sj.save_file(fixture.checkpoint() | more, source / "model.safetensors")
+    with pytest.raises(sj.FormatError, match=rf"{file} cannot tell of some weights only"):
+        sj.files.convert(source, out, rules)
+    (source / "config.json").write_text(json.dumps({"quantization_config": {"bits": 4}}))
+    sj.files.convert(source, out, rules)
+    config = json.loads((out / "config.json").read_text())
+    assert config["quantization_config"]["modules_to_not_convert"] == [fixture.prefix]
+    assert not (out / file).exists()
+
+
+def test_scales_of_a_quantised_cache_vanish_with_the_last_quantised_weight(tmp_path, capsys):
+    fixture = scheme_fixtures.named("fp8-tensor-modelopt")
+    more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
+    scales = dict.fromkeys(["attn.k_scale", "attn.v_proj.v_scale"], np.float32(0.5))
+    for cached in (True, False):
+        algorithm = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8" if cached else None}
+        config = {"quantization_config": {"quant_method": "modelopt", **algorithm}}
+        source, out = tmp_path / f"in{cached}", tmp_path / f"out{cached}"
+        plain_folder(source, fixture.checkpoint() | more | scales, config)
+        sj.files.convert(source, out, [("to", "b.*=bf16")])
+        assert scales.keys() < sj.load_file(out).keys()
+        sj.files.convert(source, out, [("to", "bf16"), ("rename", r"s/(.*)/\1/")])
+        assert (scales.keys() < sj.load_file(out).keys()) is not cached
+        for a, b in ((source, out), (out, source)):
+            assert run(capsys, "verify", a, b).out == "none of 4 weights differ\n"
 
 
 def test_a_file_that_is_published_alone(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -60,6 +61,43 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "PIECE", 300)
     monkeypatch.setattr(weight_sources, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "shape"),
+    [
+        ("int4:compressed-tensors", "gptq", (384, 256)),
+        ("awq", "int4:compressed-tensors", (384, 256)),
+        ("nvfp4:comfyui", "nvfp4:modelopt", (400, 256)),
+        ("mxfp4:gpt-oss", "mxfp4:gguf", (3, 96, 64)),
+        ("fp8:tensor", "fp8:block", (384, 256)),
+    ],
+)
+def test_codes_go_to_another_scheme_some_rows_at_a_time(name, to, shape, tmp_path, monkeypatch):
+    """Scales of fp8:tensor are one for all rows: some would have a block of another size."""
+    parts = sj.schemes[name].encode(RNG.standard_normal(shape).astype(np.float32))
+    wanted = sj.schemes[name].convert(parts, to)
+    sj.save_file({f"w.{key}": t for key, t in parts.items()}, tmp_path / "in.npz")
+    monkeypatch.setattr(weight_sources, "BAND", 1)
+    sj.files.convert(tmp_path / "in.npz", tmp_path / "out.npz", [("to", to)])
+    found = sj.load_file(tmp_path / "out.npz")
+    assert found.keys() == {f"w.{key}" for key in wanted}
+    for key, t in wanted.items():
+        made = found[f"w.{key}"]
+        assert (made.dtype, made.shape, made.tobytes()) == (t.dtype, t.shape, t.tobytes()), key
+
+
+def test_another_scheme_takes_little_memory_beside_its_parts(tmp_path, monkeypatch):
+    parts = sj.schemes["int4:compressed-tensors"].encode(np.ones((4096, 512), np.float32))
+    sj.save_file({f"w.{key}": t for key, t in parts.items()}, tmp_path / "in.npz")
+    monkeypatch.setattr(weight_sources, "BAND", 1)
+    rules = [("to", "gptq")]
+    sj.files.convert(tmp_path / "in.npz", tmp_path / "out.npz", rules, proof=False)
+    tracemalloc.start()
+    sj.files.convert(tmp_path / "in.npz", tmp_path / "out.npz", rules, proof=False)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 2 * sum(t.nbytes for t in parts.values())
 
 
 @pytest.mark.parametrize(
@@ -121,30 +159,43 @@ def test_tensors_larger_than_memory(tmp_path):
 MEMORY = """
 import resource, sys
 import numpy as np, shapejit as sj
+from shapejit.__main__ import main
 sj.cast(np.zeros(9, np.float32), "bfloat16")
 small, large, out = sys.argv[1:]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-sj.files.convert(small, out, [("to", "bf16")])
+for rules in ([("to", "bf16")], [("select", ".*t"), ("permute", ".*t=1,0")]):
+    sj.files.convert(small, out, rules)
 before = peak()
 sj.files.convert(large, out, [("to", "bf16")])
 print(peak() - before)
+main(["verify", large, large, "--json"])
+print(peak() - before, file=sys.stderr)
+sj.files.convert(large, out, rules)
+print(peak() - before, file=sys.stderr)
 """
 
 
 def test_memory_does_not_grow_with_the_weights(tmp_path):
-    """A weight of 192 MiB, of which the file is a hole, in less than a quarter of that."""
-    for name, rows in (("small", 256), ("large", 3 * 2**14)):
+    """Three weights of 64 MiB, of which the file is a hole.
+
+    They are decoded in less than one, compared in one of each side, and one is permuted.
+    """
+    for name, rows in (("small", 256), ("large", 2**14)):
         (tmp_path / name).mkdir()
-        ends = rows * 4096, rows * 4100
-        entries = {
-            "w.weight": {"dtype": "F8_E4M3", "shape": [rows, 4096], "data_offsets": [0, ends[0]]},
-            "w.weight_scale": {"dtype": "F32", "shape": [rows, 1], "data_offsets": ends},
-        }
+        entries, at = {}, 0
+        for k in range(3):
+            for part, kind, shape in (("", "F8_E4M3", [rows, 4096]), ("_scale", "F32", [rows, 1])):
+                ends = [at, at + rows * (4 if part else 4096)]
+                entries[f"{k}.weight{part}"] = {"dtype": kind, "shape": shape, "data_offsets": ends}
+                at = ends[1]
         header = json.dumps(entries).encode()
         with open(tmp_path / name / "model.safetensors", "wb") as file:
             file.write(len(header).to_bytes(8, "little") + header)
-            file.truncate(8 + len(header) + ends[1])
+            file.truncate(8 + len(header) + at)
     command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
-    grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert int(grown) < 48
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    decoded, compared, permuted = (int(n) for n in (done.stdout.split()[0], *done.stderr.split()))
+    assert decoded < 48
+    assert compared < 160
+    assert permuted < 160

@@ -11,7 +11,7 @@ import shapejit as sj
 from shapejit import joining
 from shapejit.conversion import changes, proof, repacks, rounding, sources
 from shapejit.files import stored
-from shapejit.quantization import bands, scheme
+from shapejit.quantization import bands, carrying
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((6, 40)).astype(np.float32)
@@ -99,7 +99,7 @@ CASES = {
     "repack": (CODES, [("repack", "q=awq:gemm->gptq:qweight")], REPACKED),
     "to f32": (AWQ, [("to", "f32")], DECODED),
     "to bf16": (AWQ, [("to", "bf16"), ("permute", ".*=1,0")], DECODED),
-    "to gptq": (AWQ, [("to", "gptq")], (scheme.Scheme, "convert", wrong_parts)),
+    "to gptq": (AWQ, [("to", "gptq")], (carrying, "written", wrong_parts)),
     "moved codes": (AWQ, [("permute", ".*qweight=1,0")], MOVED),
 }  # fmt: skip
 

@@ -137,25 +137,37 @@ def test_shards_are_one_mapping(shards):
     assert repr(found) == f"<3 tensors of {path}>"
 
 
-def test_a_snapshot_of_the_hub_cache_links_to_its_blobs(shards, tmp_path):
-    hub = tmp_path / "models--a--b"
-    snapshot, blobs = hub / "snapshots" / "0a1b", hub / "blobs"
-    snapshot.mkdir(parents=True)
+@pytest.mark.parametrize("part", ["", "transformer/onnx"])
+def test_a_snapshot_of_the_hub_cache_links_to_its_blobs(part, shards, tmp_path):
+    """Blobs lie in the repository's folder, or are links to the blobs of all repositories."""
+    cache = tmp_path / "hub"
+    blobs, folder = cache / "models--a--b/blobs", cache / "models--a--b/snapshots/0a1b" / part
+    folder.mkdir(parents=True)
+    shared = cache / "blobs" / "0f"
+    shared.mkdir(parents=True)
     os.rename(shards, blobs)
     for name in os.listdir(blobs):
-        (snapshot / name).symlink_to(f"../../blobs/{name}")
-    assert list(sj.load_file(snapshot)) == ["c", "a", "b"]
-    os.rename(blobs / "2.safetensors", hub / "2.safetensors")
-    (snapshot / "2.safetensors").unlink()
-    (snapshot / "2.safetensors").symlink_to("../../2.safetensors")
-    with pytest.raises(sj.FileFormatError, match="leads out"):
-        sj.load_file(snapshot)
+        (folder / name).symlink_to(os.path.relpath(blobs / name, folder))
+    os.rename(blobs / "1.safetensors", shared / "0f1e")
+    (blobs / "1.safetensors").symlink_to("../../blobs/0f/0f1e")
+    assert list(sj.load_file(folder)) == ["c", "a", "b"]
+    sj.files.convert(folder, tmp_path / "out", [("exclude", "a")])
+    assert list(sj.load_file(tmp_path / "out")) == ["c", "b"]
+    for place in ("models--a--b/x", "models--c--d/blobs/x", "../x"):
+        outside, link = cache / place, folder / "notes"
+        outside.parent.mkdir(parents=True, exist_ok=True)
+        outside.write_text("")
+        link.symlink_to(os.path.relpath(outside, folder))
+        with pytest.raises(sj.FileFormatError, match=r"notes.*leads out"):
+            sj.files.convert(folder, tmp_path / "out", [("exclude", "a")])
+        link.unlink()
 
 
 @pytest.mark.parametrize(
     ("places", "tensor", "reason"),
     [
         ({"a": "../out.safetensors"}, "a", "leads out of the model's folder"),
+        ({"a": "../model/1.safetensors", "b": "1.safetensors"}, "a", "leads out"),
         ({"a": "/etc/passwd"}, "a", "must be relative"),
         ({"a": "link.safetensors"}, "a", "leads out"),
         ({"a": ""}, "a", "no file can have the name"),

@@ -253,7 +253,8 @@ def test_a_failure_amid_writing(call, words, fault, code, folder, capsys, monkey
     assert sorted(p.name for p in folder.iterdir()) == ["in.safetensors", "out"]
 
 
-def test_termination_cleans_up(folder, capsys, monkeypatch):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_termination_cleans_up(number, code, folder, capsys, monkeypatch):
     out = folder / "out"
     out.write_bytes(b"old")
     write, unlink, calls, seen = os.write, os.unlink, [], []
@@ -262,22 +263,22 @@ def test_termination_cleans_up(folder, capsys, monkeypatch):
         calls.append(len(data))
         if len(calls) == 3:
             seen.extend(p.name for p in folder.iterdir() if p.suffix == ".tmp")
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return write(descriptor, data)
 
     def terminate_again(path):
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         unlink(path)
 
     monkeypatch.setattr(os, "write", terminate_later)
     monkeypatch.setattr(os, "unlink", terminate_again)
-    handler = signal.signal(signal.SIGTERM, lambda *_: None)
+    handler = signal.signal(number, lambda *_: None)
     try:
-        mine = signal.getsignal(signal.SIGTERM)
-        _, err = run("convert", folder / "in.safetensors", out, *MOVED, code=143, capsys=capsys)
-        assert signal.getsignal(signal.SIGTERM) is mine
+        mine = signal.getsignal(number)
+        _, err = run("convert", folder / "in.safetensors", out, *MOVED, code=code, capsys=capsys)
+        assert signal.getsignal(number) is mine
     finally:
-        signal.signal(signal.SIGTERM, handler)
+        signal.signal(number, handler)
     monkeypatch.undo()
     assert err.endswith("shapejit: error: terminated\n")
     assert len(seen) == 1

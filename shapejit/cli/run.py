@@ -31,8 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _BROKEN_PIPE
         except KeyboardInterrupt:
             return _fail("interrupted", INTERRUPTED)
-        except signals.Terminated:
-            return _fail("terminated", signals.TERMINATED)
+        except signals.Terminated as stop:
+            return _fail("terminated", *stop.args)
         except (ArgumentError, ShapeJitError, ImportError) as fault:
             return _fail(str(fault))
         except MemoryError:

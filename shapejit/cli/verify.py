@@ -13,6 +13,7 @@ from ..comparing import Weights, differences
 from ..errors import escaped
 from ..files import file_formats
 from ..files.configuration import configuration
+from ..files.stored import release
 from .arguments import number
 from .command import DONE, FAILED, Command
 from .convert import SPEC_OPTIONS
@@ -55,7 +56,7 @@ def _run(args: Namespace) -> int:
     spec = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
     a, b = _weights(args.a, args.rules, spec), _weights(args.b, (), {})
     found = []
-    for each in differences(a, b, args.tolerance):
+    for each in differences(a, b, args.tolerance, lambda _: release()):
         found.append(asdict(each))
         if not args.json:
             print(each)

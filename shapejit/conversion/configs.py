@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import configuration, json_file
+from ..files.configuration import BESIDE, configuration, json_file
 from ..files.paths import inside
 from ..files.stored import OpenFile
 from ..quantization.declaring import NESTED, declaration, left_out, without
@@ -19,10 +19,9 @@ from .changes import Change
 from .tensors import Tensors
 from .weight_sources import Decoded, PartOf
 
-__all__ = ["CONFIG", "QUANTISED", "Config", "config_of", "rewritten"]
+__all__ = ["CONFIG", "Config", "config_of", "rewritten"]
 
 CONFIG = "config.json"
-QUANTISED = "hf_quant_config.json"  # nvidia-modelopt's, beside config.json
 
 _DTYPE = ("torch_dtype", "dtype")
 _COMFY = "_quantization_metadata"
@@ -33,13 +32,13 @@ _PLAIN = ("bfloat16", "float16", "float32")
 class Config:
     """`text` is the content of config.json (None: there is none), `facts` what tells of weights.
 
-    `raw` is config.json as it is written, `quantised` nvidia-modelopt's file beside it.
+    `raw` is config.json as it is written, `beside` the files of quantisers beside it.
     """
 
     text: Mapping[str, Any] | None
     facts: Mapping[str, Any]
     raw: str = ""
-    quantised: str | None = None
+    beside: tuple[str, ...] = ()
 
 
 def folder_of(checkpoint: Checkpoint) -> str | None:
@@ -55,8 +54,9 @@ def config_of(checkpoint: Checkpoint) -> Config:
     facts, folder = configuration(checkpoint), folder_of(checkpoint)
     if folder is None:
         return Config(None, facts)
-    raw, quantised = _raw(folder, CONFIG), _raw(folder, QUANTISED)
-    return Config(None if raw is None else json.loads(raw), facts, raw or "", quantised)
+    raw = _raw(folder, CONFIG)
+    beside = tuple(name for name in BESIDE if os.path.exists(os.path.join(folder, name)))
+    return Config(None if raw is None else json.loads(raw), facts, raw or "", beside)
 
 
 def _raw(folder: str, name: str) -> str | None:
@@ -75,8 +75,9 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     made, became = dict(config.text or {}), tensors.became
     if became:
         left = _left(tensors)
-        if left and config.quantised is not None:
-            raise FormatError(f"{QUANTISED} cannot tell of some weights only: choose all for --to")
+        if left and config.beside and without(made) == made:
+            names = ", ".join(config.beside)
+            raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
         schemes = {s.whole.scheme for s in became if isinstance(s, PartOf)}
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:

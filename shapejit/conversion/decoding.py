@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..dtypes import dtype
 from ..errors import FormatError, quoted
+from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
 from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
@@ -44,6 +45,16 @@ def to(r: Rule, tensors: Tensors) -> None:
     if not matched:
         raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
     tensors.replace(r, made)
+    if target in DECODED:
+        _forget_cache(tensors)
+
+
+def _forget_cache(tensors: Tensors) -> None:
+    """Without quantised weights nothing tells of a quantised cache: leave its scales out."""
+    stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
+    if not any(weight.codes in stored for weight in tensors.weights.found):
+        for scale in cache_scales(stored, tensors.config):
+            del tensors.changes[stored[scale]]
 
 
 def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:

@@ -13,13 +13,14 @@ from typing import Any
 from ..errors import FileFormatError
 from ..files import safetensors, sharded
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import BESIDE
 from ..files.paths import Path, file_name, inside
 from ..files.pieces import MOST
 from ..files.safetensors import header
 from ..files.sharded import SUFFIX
 from ..files.writing import Progress
 from .changes import announced
-from .configs import CONFIG, QUANTISED, config_of, rewritten
+from .configs import CONFIG, config_of, rewritten
 from .finished import Finished
 from .replacing import replaced_folder
 from .shards import MAX_SHARD, Shard, shards
@@ -60,9 +61,12 @@ def write_folder(
     files = shards(list(tensors.changes.values()), settings.max_shard, stem)
     headers = [_header(path, shard, metadata) for shard in files]
     texts = _texts(tensors, files)
-    own = {*texts, *(shard.name for shard in files), CONFIG, QUANTISED}
+    own = {*texts, *(shard.name for shard in files), CONFIG}
+    if tensors.became:  # config.json alone tells how they are stored now
+        own.update(BESIDE)
     others = {} if home == target else _others(home, own | _shards_of(home, stem))
-    kept = _others(target, {*own, *others, *_shards_of(target, stem)}, links=True)
+    old = _shards_of(target, stem) | (set() if home == target else {*BESIDE})
+    kept = _others(target, {*own, *others, *old}, links=True)
     needed = sum(shard.nbytes for shard in files) + sum(map(os.path.getsize, others.values()))
     identity = {
         "source": repr([config_of(checkpoint).facts, *_sources(checkpoint)]),
@@ -126,8 +130,6 @@ def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
             made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
-    if config.quantised is not None and not tensors.became:
-        made[QUANTISED] = config.quantised
     if len(files) > 1:
         places = {change.name: shard.name for shard in files for change in shard.changes}
         total = sum(shard.nbytes for shard in files)

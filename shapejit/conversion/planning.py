@@ -68,7 +68,7 @@ class Conversion:
     def config(self) -> dict[str, Any]:
         """What tells of the weights of the destination, as `schemes.detect` takes it."""
         config = config_of(self.checkpoint)
-        return rewritten(replace(config, text=config.facts, quantised=None), self.tensors)
+        return rewritten(replace(config, text=config.facts), self.tensors)
 
     @property
     def nbytes(self) -> int:

@@ -16,13 +16,15 @@ from ..dtypes import dtype
 from ..equality import array_equal
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
-from ..files.stored import Stored
+from ..files.stored import Stored, release
 from ..layout import Layout
 from ..packings.rows import packing
 from ..programs.ops import Op, numpy_call
-from ..quantization.bands import bands
+from ..quantization.bands import bands, cut
+from ..quantization.carrying import UNIT
 from ..quantization.content import Content, content_of
 from ..quantization.groups import memory
+from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from ..repacking import codes_of
 from ..tensor import Tensor
@@ -35,7 +37,7 @@ from .weight_sources import Decoded, PartOf
 __all__ = ["prove", "same_numbers"]
 
 SAMPLE = 1 << 22  # bytes of a sample: of larger tensors the first rows
-WHOLE = 1 << 28  # bytes of a tensor that may be needed as a whole for its sample
+WHOLE = 1 << 28  # bytes of a tensor that may be in memory for its sample
 _BAND = 1 << 18  # elements of a decoded sample
 _FLOAT32 = dtype("float32")
 _ONCE = ("permute", "flip", "cast")  # operations whose arguments make another kind
@@ -59,7 +61,9 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
         if change.nbytes < best.nbytes:
             samples[_kind(change)] = change
     for change in samples.values():
-        if not _right(change, most):
+        right = _right(change, most)
+        release()
+        if not right:
             raise FormatError(
                 f"tensor {quoted(change.name)}: the proof failed: what a sample of it is "
                 f"converted to is wrong. This is a fault of shapejit or of this machine; "
@@ -107,7 +111,7 @@ def _right(change: Change, most: int) -> bool:
     if change.held(most) > whole or change.nbytes > whole:
         return True  # what it is made of was right
     wanted = _moved(change, whole)
-    return wanted is None or _same(change, wanted)
+    return wanted is None or _same(_bytes(change, whole), change, wanted)
 
 
 def _fewer(change: Change, source: Joined) -> Change:
@@ -122,18 +126,18 @@ def _fewer(change: Change, source: Joined) -> Change:
     return Change.of(change.name, joined, change.saturate)
 
 
-def _bytes(change: Change) -> Tensor:
+def _bytes(change: Change, most: int) -> Tensor:
     """What would be written."""
     raw, at = Scratch().take(change.nbytes), 0
-    for piece in change.pieces(Scratch(), Scratch()):
+    for piece in change.pieces(Scratch(most), Scratch(most)):
         raw[at : at + piece.size] = piece
         at += piece.size
     return Tensor.frombuffer(raw, change.dtype, change.shape)
 
 
-def _same(change: Change, wanted: Array) -> bool:
-    """Whether its elements are those, cast one after the other."""
-    made, kind, casts = _bytes(change), change.source.dtype, change.casts
+def _same(made: Tensor, change: Change, wanted: Array) -> bool:
+    """Whether what was made are those elements, cast one after the other."""
+    kind, casts = change.source.dtype, change.casts
     if not casts:
         return _array(made).tobytes() == np.ascontiguousarray(wanted).tobytes()
     if any(each.numpy is None for each in (kind, *casts)):
@@ -257,14 +261,20 @@ def _values(codes: Array, values: Any) -> Any:
 
 
 def _converted_right(source: PartOf) -> bool:
-    """Whether both schemes decode to the same numbers; zeros may differ in their signs."""
-    weight, scheme = source.whole.weight, schemes[source.whole.scheme]
-    if prod(weight.group.shape) > WHOLE:
+    """Whether both schemes decode some rows to the same numbers; zeros may differ in sign."""
+    weight, row = source.whole.weight, schemes[source.whole.scheme].row
+    other = group_of(row.name, row.forms, source.whole.parts(), {})
+    some = [bands(group, SAMPLE, axis="N", unit=UNIT)[0] for group in (weight.group, other)]
+    if max(prod(band.shape) for band in some) > WHOLE // 8:
         return True
-    mine = schemes[weight.scheme].decode(weight.parts(), dtype="float32")
-    other = scheme.decode(source.whole.parts(), dtype="float32")
-    turned = weight.group.form.result != scheme.row.forms[0].result
-    return same_numbers(mine, other.mT if turned else other)
+    found = list[Tensor]()
+    for band, tensors in zip(
+        some, (weight.read(some[0].slices, Scratch()), cut(other, some[1].slices)), strict=True
+    ):
+        made = band.decode(tensors, _FLOAT32, None)
+        found.append(made.mT if band.group.form.result == "K N" else made)
+    rows = min(t.shape[-2] for t in found) if found[0].ndim > 1 else None
+    return same_numbers(*(t if rows is None else t[..., :rows, :] for t in found))
 
 
 def same_numbers(x: Tensor, y: Tensor) -> bool:

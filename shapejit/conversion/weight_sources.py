@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..quantization.bands import bands
+from ..quantization.carrying import carried
 from ..quantization.table import schemes
 from ..tensor import Bytes, Tensor
 from .sources import Latest, Made
@@ -99,10 +100,16 @@ class Converted:
         return made
 
     def computed(self) -> Mapping[str, Tensor]:
-        """Its parts, from those in the file."""
-        parts = self.weight.parts()
-        with about(f"weight {quoted(self.weight.name)}"):
-            return schemes[self.weight.scheme].convert(parts, self.scheme)
+        """Its parts, from those in the file, a band at a time."""
+        weight, memory = self.weight, Scratch()
+        with about(f"weight {quoted(weight.name)}"):
+            return carried(
+                weight.group,
+                lambda slices: weight.read(slices, memory),
+                self.scheme,
+                schemes[self.scheme].row.forms,
+                BAND // 4,
+            )
 
     def made(self) -> dict[str, PartOf]:
         """The parts as sources; those of a weight of equal shapes have equal ones."""

@@ -12,9 +12,11 @@ from .checkpoint import Checkpoint
 from .paths import inside
 from .stored import OpenFile
 
-__all__ = ["configuration", "json_file"]
+__all__ = ["BESIDE", "configuration", "json_file"]
 
-_FILES = ("hf_quant_config.json", "config.json")  # the keys of the last one win
+# What quantisers write beside config.json: AutoAWQ, AutoGPTQ, nvidia-modelopt.
+BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
+_FILES = (*BESIDE, "config.json")  # the keys of the last one win
 _COMFY = "_quantization_metadata"
 _MAX_BYTES = 100_000_000  # as of a safetensors header
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 from ..errors import FileFormatError, quoted
@@ -10,6 +11,9 @@ from ..errors import FileFormatError, quoted
 __all__ = ["Path", "file_name", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
+
+# A snapshot in Hugging Face's hub cache, or a folder in it: the cache, and the repository.
+_SNAPSHOT = re.compile(r"(/.*?)/([a-z]+--[^/]+)/snapshots/[^/]+(?:/.*)?", re.DOTALL)
 
 
 def file_name(path: Path) -> str:
@@ -46,8 +50,8 @@ def inside(folder: str, location: str, tensor: str | None) -> str:
     """The file that `location` names, relative to the model's folder, all links followed.
 
     `tensor` is what errors call it. Raises FileFormatError where the file is not in
-    the folder: absolute, `..`, or by a symbolic link; but a snapshot of Hugging Face's
-    hub cache consists of links into the folder "blobs" beside "snapshots".
+    the folder: absolute, `..`, or by a symbolic link; but a snapshot in Hugging Face's hub
+    cache consists of links to `blobs` of its repository, or of all of them.
     """
     path = os.path.join(folder, location)
     if not location or "\0" in location:
@@ -56,9 +60,16 @@ def inside(folder: str, location: str, tensor: str | None) -> str:
         raise FileFormatError(path, tensor, "its location must be relative to the model's folder")
     home = os.path.realpath(folder or os.curdir)
     found = os.path.realpath(os.path.join(home, location))
-    snapshots, _ = os.path.split(home)
-    cached = os.path.basename(snapshots) == "snapshots"
-    homes = [home, os.path.join(os.path.dirname(snapshots), "blobs")][: 1 + cached]
-    if not any(found != h and os.path.commonpath([h, found]) == h for h in homes):
+    leaves = os.path.normpath(location).split(os.sep)[0] == os.pardir
+    if leaves or not any(found.startswith(os.path.join(each, "")) for each in _homes(home)):
         raise FileFormatError(path, tensor, "its location leads out of the model's folder")
     return found
+
+
+def _homes(folder: str) -> list[str]:
+    """The folders that may hold the files of a model's folder."""
+    found = _SNAPSHOT.fullmatch(folder)
+    if found is None:
+        return [folder]
+    cache, repository = found.groups()
+    return [folder, os.path.join(cache, repository, "blobs"), os.path.join(cache, "blobs")]

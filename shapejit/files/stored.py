@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, Protocol
-from weakref import finalize
+from weakref import WeakSet, finalize
 
 import numpy as np
 
@@ -23,13 +23,14 @@ from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 
-__all__ = ["BANDS", "CONTIGUOUS", "Extent", "OpenFile", "Source", "Stored"]
+__all__ = ["BANDS", "CONTIGUOUS", "Extent", "OpenFile", "Source", "Stored", "release"]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
 CONTIGUOUS = 8 * 1024 * 1024
 BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 
+_maps = WeakSet[mmap.mmap]()
 _CALL = 4096  # bytes that are read in the time that a call to read costs
 _LINE = 512  # bits of a cache line
 
@@ -88,8 +89,15 @@ class OpenFile:
             except ValueError:
                 reason = "it was truncated while it was read"
                 raise FileFormatError(self.path, None, reason) from None
+            _maps.add(memory)
             self._memory = np.frombuffer(memory, np.uint8)
         return self._memory
+
+
+def release() -> None:
+    """Give back the memory of all maps of files: what is used again is read again."""
+    for memory in [*_maps]:
+        memory.madvise(mmap.MADV_DONTNEED)
 
 
 class Extent(NamedTuple):

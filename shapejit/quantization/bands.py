@@ -42,27 +42,32 @@ class Band:
         """The shape of the decoded rows."""
         return self.group.shape
 
-    def decode(self, tensors: Mapping[str, Tensor], kind: DType, out: Tensor) -> Tensor:
-        """The rows, decoded to `out`; `tensors` are the parts by their keys, cut to `slices`."""
+    def decode(self, tensors: Mapping[str, Tensor], kind: DType, out: Tensor | None) -> Tensor:
+        """The rows, decoded (to `out`); `tensors` are the parts by their keys, cut to `slices`."""
         return decoding.decode(replace(self.group, tensors=tensors), kind, out)
 
 
-def bands(group: Group, limit: int, begin: int = 0, end: int | None = None) -> list[Band]:
+def bands(
+    group: Group, limit: int, begin: int = 0, end: int | None = None,
+    axis: str | None = None, unit: int = 1,
+) -> list[Band]:  # fmt: skip
     """Rows `begin` to `end` of a weight in bands of about `limit` elements.
 
-    One alone has all rows where its form allows no others.
+    Rows are indices of the decoded weight's dim 0, or of `axis` ("N"), those of a band a
+    multiple of `unit`; experts that are stacked come first. One band alone has all rows where
+    the form allows no others.
     """
     if group.batch:
         return _of_experts(group, limit, begin, end)
-    axis = group.form.result[0]
-    slices = _sliced(group, axis)
-    rows = group.shape[0] if group.shape else 0
-    row = prod(group.shape[1:])
-    if slices is None or not rows or not row:
+    axis = axis or group.form.result[0]
+    slices = sliced(group, axis)
+    rows = group.known.get(axis, prod(group.shape[:1]))
+    row = prod(group.shape) // max(1, rows)
+    if not slices or not rows or not row:
         return [Band(0, rows, group, {})]
     if any(at for at, _ in slices.values()):
         limit *= _APART
-    unit = lcm(*(_unit(token, group.known) for _, token in slices.values()))
+    unit = lcm(unit, *(unit_of(token, group.known) for _, token in slices.values()))
     step = max(1, limit // row // unit) * unit
     last = rows if end is None else min(rows, end)
     return [
@@ -71,12 +76,20 @@ def bands(group: Group, limit: int, begin: int = 0, end: int | None = None) -> l
     ]
 
 
+def cut(group: Group, slices: Mapping[str, Slice]) -> dict[str, Tensor]:
+    """The parts of a weight, or those slices of them, as views."""
+    made = dict(group.tensors)
+    for key, (axis, begin, size) in slices.items():
+        made[key] = made[key][(*(slice(None),) * axis, slice(begin, begin + size))]
+    return made
+
+
 def _rows(
     group: Group, axis: str, slices: Mapping[str, tuple[int, str]], begin: int, end: int
 ) -> Band:
     made = dict[str, Slice]()
     for key, (at, token) in slices.items():
-        first, last = (_count(token, group.known, axis, n) for n in (begin, end))
+        first, last = (count(token, group.known, axis, n) for n in (begin, end))
         made[key] = Slice(at, first, last - first)
     return Band(begin, end, replace(group, known={**group.known, axis: end - begin}), made)
 
@@ -97,7 +110,7 @@ def _of_experts(group: Group, limit: int, begin: int, end: int | None) -> list[B
     ]
 
 
-def _sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
+def sliced(group: Group, axis: str) -> dict[str, tuple[int, str]] | None:
     """The dim of each part that follows `axis`, and its size; None where no bands are possible."""
     if axis == "n" or group.order is not None:
         return None
@@ -121,12 +134,13 @@ def _read(form: Form) -> set[str]:
     return {each.part for each in numbers}
 
 
-def _unit(token: str, known: Mapping[str, int]) -> int:
+def unit_of(token: str, known: Mapping[str, int]) -> int:
     """Of how many rows the size of a part is a whole number."""
     return lcm(*(sizes.value(by, known) or 1 for by in sizes.divisors(token)))
 
 
-def _count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:
+def count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:
+    """The size of a part's dim that so many rows need."""
     found = sizes.value(token, {**known, axis: rows})
     assert found is not None
     return found

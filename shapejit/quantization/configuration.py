@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ _SETTINGS = {
 _VERSIONS = {"gptq": 1, "gptq_v2": 2}
 _WORDS = ("quant_method", "format", "quant_algo", "strategy")
 _LAYOUTS = ("checkpoint_format", "version")
+# What tells that the cache of keys and values is quantised, and how its scales are called.
+_CACHE = ("kv_cache_scheme", "kv_cache_quant_algo")
+_CACHE_SCALES = ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale")
 
 
 @dataclass(frozen=True)
@@ -38,10 +41,8 @@ class Declared:
 
 
 def declared(config: Mapping[str, Any]) -> Declared:
-    """The facts in config.json, hf_quant_config.json or ComfyUI's metadata of a file."""
-    rooms = [config.get(key) for key in ("quantization_config", "compression_config")]
-    rooms += [config.get("quantization"), config]
-    found = [room for room in rooms if is_mapping(room)]
+    """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
+    found = _rooms(config)
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
     settings = list[Mapping[str, Any]]()
     for room in found:
@@ -69,7 +70,25 @@ def declared(config: Mapping[str, Any]) -> Declared:
     if "_quantization_metadata" in config:
         words.add("comfyui")
     layouts = {str(room[key]).lower() for room in found for key in _LAYOUTS if key in room}
-    return Declared(frozenset(words), frozenset(layouts), tuple(settings) or ({},), modules)
+    named = frozenset(text for text in layouts if text[:1].isalpha())  # others are versions
+    return Declared(frozenset(words), named, tuple(settings) or ({},), modules)
+
+
+def cache_scales(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
+    """Those names that are scales of a quantised cache of keys and values, if the config has one.
+
+    >>> cache_scales(["q.weight", "q.k_scale"], {"quantization": {"kv_cache_quant_algo": "FP8"}})
+    {'q.k_scale'}
+    """
+    if not any(room.get(key) for room in _rooms(config) for key in _CACHE):
+        return set()
+    return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
+
+
+def _rooms(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Where a config tells of weights, itself last."""
+    keys = ("quantization_config", "compression_config", "quantization")
+    return [room for room in (*map(config.get, keys), config) if is_mapping(room)]
 
 
 def _settings(room: Mapping[str, Any]) -> dict[str, Any]:

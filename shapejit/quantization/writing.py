@@ -241,7 +241,9 @@ def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
             raise fault(group.scheme, f"scales are {kind}, which does not hold {x.dtype} exactly")
         x = x.astype(kind)
     raw = np.ascontiguousarray(x).view(np.uint8).reshape(shape)
-    store_codes((raw + np.uint8(stored.bias)) & np.uint8((1 << bits) - 1), memory, stored)
+    raw = raw + np.uint8(stored.bias)
+    raw &= np.uint8((1 << bits) - 1)
+    store_codes(raw, memory, stored)
 
 
 def _place(x: Array, memory: Array, layout: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +18,7 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..temporary import replacing
-from ..writing import New, Progress, announced, check_room, write_all
+from ..writing import New, Progress, Writer, announced, check_room
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
 __all__ = ["write"]
@@ -64,16 +65,24 @@ def write(
         head.append(_info(name, new, told.get(new.name), offset))
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
+    total = len(first) + offsets[-1]
     with replacing(name) as descriptor:
-        check_room(descriptor, len(first) + offsets[-1])
-        write_all(descriptor, memoryview(first))
-        for new in given:
-            for piece in announced(name, new):
-                write_all(descriptor, piece.data)
-                if progress is not None:
-                    progress(piece.size)
-            write_all(descriptor, memoryview(bytes(-new.nbytes % alignment)))
-    return len(first) + offsets[-1]
+        check_room(descriptor, total)
+        with Writer(descriptor, total) as writer:
+            writer.put(0, np.frombuffer(first, np.uint8))
+            for new, offset in zip(given, offsets, strict=False):
+                _put(writer, name, new, len(first) + offset, progress)
+        os.ftruncate(descriptor, total)  # with the padding of the last one
+    return total
+
+
+def _put(writer: Writer, path: str, new: New, at: int, progress: Progress | None) -> None:
+    """Write a tensor from byte `at` on; the bytes between tensors are zeros."""
+    for piece in announced(path, new):
+        writer.put(at, piece)
+        at += piece.size
+        if progress is not None:
+            progress(piece.size)
 
 
 def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:
