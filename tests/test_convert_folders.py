@@ -629,6 +629,18 @@ def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
     assert not (out / file).exists()
 
 
+def test_the_index_counts_what_is_decoded(tmp_path):
+    fixture = scheme_fixtures.named("awq-gemm")
+    source, name = folder_of(tmp_path / "in", fixture), "model.safetensors.index.json"
+    index = json.loads((source / name).read_text())
+    index["metadata"] = {"total_size": 1, "total_parameters": 1, "by": "me"}
+    (source / name).write_text(json.dumps(index))
+    sj.files.convert(source, tmp_path / "out", [("to", "bf16")], max_shard_size=100)
+    found = json.loads((tmp_path / "out" / name).read_text())["metadata"]
+    count = fixture.expected["float32"].size + 6
+    assert found == {"total_size": 2 * count, "total_parameters": count, "by": "me"}
+
+
 def test_scales_of_a_quantised_cache_vanish_with_the_last_quantised_weight(tmp_path, capsys):
     fixture = scheme_fixtures.named("fp8-tensor-modelopt")
     more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}

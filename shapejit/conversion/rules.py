@@ -53,7 +53,8 @@ def _int(given: str, token: str) -> int:
 
 
 def _dtype(given: str, text: str) -> tuple[str]:
-    """The name of a dtype, in our words or those of safetensors."""
+    """The name of a dtype, in our words, those of safetensors, or a short one (`bf16`)."""
+    text = _SHORT.get(text.lower(), text)
     for vocabulary in (None, "safetensors"):
         with suppress(DTypeError):
             return (dtype(text, vocabulary).name,)
