@@ -677,6 +677,7 @@ def test_gguf_is_decoded(tmp_path):
     kind = gguf.GGMLQuantizationType.Q4_K
     writer.add_tensor("blk.0.ffn_up.weight", raw, raw_dtype=kind)
     writer.add_tensor("norm.weight", np.ones(3, np.float32))
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     for step in ("header", "kv_data", "tensors"):
         getattr(writer, f"write_{step}_to_file")()
     writer.close()
@@ -685,6 +686,13 @@ def test_gguf_is_decoded(tmp_path):
     wanted = gguf.quants.dequantize(raw, kind)
     assert bits(found["blk.0.ffn_up.weight"].numpy()) == bits(wanted)
     assert found["norm.weight"].numpy().tolist() == [1, 1, 1]
+    for rules, names in (
+        ([("to", "f32")], ["general.architecture"]),
+        ([("exclude", "norm.*")], ["general.architecture", "general.file_type"]),
+    ):
+        sj.files.convert(tmp_path / "a.gguf", tmp_path / "c.gguf", rules)
+        keys = gguf.GGUFReader(tmp_path / "c.gguf").fields
+        assert [key for key in keys if key.startswith("general.")] == names
 
 
 # The command line
