@@ -401,7 +401,7 @@ def test_casts_one_after_the_other(tmp_path):
     """Each is rounded by itself, and overflows as --saturate says."""
     x = np.array([1.0, 1.03, 500, -1e9], np.float32)
     found = checkpoint(tmp_path / "a", {"t": sj.asarray(x)})
-    rules = [conversion.rule("cast", "t=BF16"), conversion.rule("cast", "t=float8_e4m3fn")]
+    rules = [conversion.rule("cast", "t=bf16"), conversion.rule("cast", "t=float8_e4m3fn")]
     for saturate in (True, False):
         made = conversion.plan(found, rules, conversion.dialect(), saturate)
         made.write(tmp_path / "b")

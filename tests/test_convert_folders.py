@@ -629,6 +629,18 @@ def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
     assert not (out / file).exists()
 
 
+def test_the_index_counts_what_is_decoded(tmp_path):
+    fixture = scheme_fixtures.named("awq-gemm")
+    source, name = folder_of(tmp_path / "in", fixture), "model.safetensors.index.json"
+    index = json.loads((source / name).read_text())
+    index["metadata"] = {"total_size": 1, "total_parameters": 1, "by": "me"}
+    (source / name).write_text(json.dumps(index))
+    sj.files.convert(source, tmp_path / "out", [("to", "bf16")], max_shard_size=100)
+    found = json.loads((tmp_path / "out" / name).read_text())["metadata"]
+    count = fixture.expected["float32"].size + 6
+    assert found == {"total_size": 2 * count, "total_parameters": count, "by": "me"}
+
+
 def test_scales_of_a_quantised_cache_vanish_with_the_last_quantised_weight(tmp_path, capsys):
     fixture = scheme_fixtures.named("fp8-tensor-modelopt")
     more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
@@ -665,6 +677,7 @@ def test_gguf_is_decoded(tmp_path):
     kind = gguf.GGMLQuantizationType.Q4_K
     writer.add_tensor("blk.0.ffn_up.weight", raw, raw_dtype=kind)
     writer.add_tensor("norm.weight", np.ones(3, np.float32))
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     for step in ("header", "kv_data", "tensors"):
         getattr(writer, f"write_{step}_to_file")()
     writer.close()
@@ -673,6 +686,13 @@ def test_gguf_is_decoded(tmp_path):
     wanted = gguf.quants.dequantize(raw, kind)
     assert bits(found["blk.0.ffn_up.weight"].numpy()) == bits(wanted)
     assert found["norm.weight"].numpy().tolist() == [1, 1, 1]
+    for rules, names in (
+        ([("to", "f32")], ["general.architecture"]),
+        ([("exclude", "norm.*")], ["general.architecture", "general.file_type"]),
+    ):
+        sj.files.convert(tmp_path / "a.gguf", tmp_path / "c.gguf", rules)
+        keys = gguf.GGUFReader(tmp_path / "c.gguf").fields
+        assert [key for key in keys if key.startswith("general.")] == names
 
 
 # The command line

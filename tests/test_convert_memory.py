@@ -173,13 +173,17 @@ main(["verify", large, large, "--json"])
 print(peak() - before, file=sys.stderr)
 sj.files.convert(large, out, rules)
 print(peak() - before, file=sys.stderr)
+joined = [("select", "[01].weight"), ("interleave", "0.weight=1:1.weight->x"), ("permute", "x=1,0")]
+sj.files.convert(large, out, joined, proof=False)
+print(peak() - before, file=sys.stderr)
 """
 
 
 def test_memory_does_not_grow_with_the_weights(tmp_path):
     """Three weights of 64 MiB, of which the file is a hole.
 
-    They are decoded in less than one, compared in one of each side, and one is permuted.
+    They are decoded in less than one, compared in one of each side, one is permuted in about
+    one, and two are joined and permuted in about two.
     """
     for name, rows in (("small", 256), ("large", 2**14)):
         (tmp_path / name).mkdir()
@@ -195,7 +199,9 @@ def test_memory_does_not_grow_with_the_weights(tmp_path):
             file.truncate(8 + len(header) + at)
     command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    decoded, compared, permuted = (int(n) for n in (done.stdout.split()[0], *done.stderr.split()))
+    found = done.stdout.split()[0], *done.stderr.split()
+    decoded, compared, permuted, joined = map(int, found)
     assert decoded < 48
     assert compared < 160
     assert permuted < 160
+    assert joined < 224

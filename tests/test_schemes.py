@@ -377,6 +377,9 @@ def test_nothing_is_guessed():
     config = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
     found = sj.schemes.detect({k: np.asarray(x) for k, x in both.items()}, config)
     assert [each.scheme for each in found] == ["nvfp4:modelopt"]
+    scaled = {**both, "a.pre_quant_scale": np.ones(64, np.float32)}
+    found = sj.schemes.detect({k: np.asarray(x) for k, x in scaled.items()}, config)
+    assert (found, "has no a.pre_quant_scale" in str(found.unclear[0])) == ([], True)
     lone = {"b.weight": fp8, "c.weight_scale": np.ones(3), "d.qweight": np.zeros((4, 4), np.int32)}
     found = sj.schemes.detect({**lone, "e.weight": np.ones((4, 4), np.float32)})
     assert found == []

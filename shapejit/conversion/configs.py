@@ -24,7 +24,8 @@ __all__ = ["CONFIG", "Config", "config_of", "rewritten"]
 CONFIG = "config.json"
 
 _DTYPE = ("torch_dtype", "dtype")
-_COMFY = "_quantization_metadata"
+# What the metadata of ComfyUI's files and of GGUF tell of how weights are quantised.
+_TELLING = ("_quantization_metadata", "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
@@ -94,9 +95,10 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     return made
 
 
-def without_comfy(metadata: Mapping[str, str], tensors: Tensors) -> dict[str, str]:
-    """A file's metadata without what ComfyUI says of weights that are decoded now."""
-    return {key: text for key, text in metadata.items() if key != _COMFY or not tensors.became}
+def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """A file's metadata, without what tells of weights that are stored in another way now."""
+    gone = _TELLING if tensors.became else ()
+    return {key: value for key, value in metadata.items() if key not in gone}
 
 
 def _left(tensors: Tensors) -> set[str]:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ..errors import FileFormatError
@@ -134,6 +135,8 @@ def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
         places = {change.name: shard.name for shard in files for change in shard.changes}
         total = sum(shard.nbytes for shard in files)
         told = {**_index_metadata(tensors.checkpoint), "total_size": total}
+        if tensors.became and "total_parameters" in told:
+            told["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
         index = {"metadata": told, "weight_map": dict(sorted(places.items()))}
         stem = _stem(tensors.checkpoint.path)
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"

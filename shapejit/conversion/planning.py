@@ -16,7 +16,7 @@ from ..files.pieces import MOST
 from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
-from .configs import config_of, folder_of, rewritten, without_comfy
+from .configs import config_of, folder_of, rewritten, told
 from .folders import Settings, write_folder
 from .rules import RULES
 from .specifications import Dialect
@@ -87,8 +87,8 @@ class Conversion:
         start, changes = time.perf_counter(), self.changes
         folder = folder_of(self.checkpoint)
         if folder is not None and _is_folder(path):
-            told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-            settings = replace(settings or Settings(), told=told, most=self.most)
+            rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+            settings = replace(settings or Settings(), told=rules, most=self.most)
             write_folder(self.tensors, folder, path, progress, settings)
         else:
             self._write_file(path, progress)
@@ -106,7 +106,7 @@ class Conversion:
         row, metadata, kept = file_formats.writer(path), None, None
         if row.name == self.checkpoint.format:
             kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
-            metadata = kept.metadata and without_comfy(kept.metadata, self.tensors)
+            metadata = kept.metadata and told(kept.metadata, self.tensors)
         types = file_types(self.tensors) if "types" in row.more else None
         given = announced(self.changes, self.most)
         file_formats.write(path, given, metadata, progress, source=kept, types=types)

@@ -255,30 +255,44 @@ class Joined(Made):
             for part in self.parts:
                 yield from part.pieces(source, result)
         else:
-            for begin, end in self._bands():
+            for begin, end in self._bands(0, self._count):
                 yield from pieces(self.rows(begin, end), result)
 
     def held(self, most: int) -> int:
         """What a part holds, or some rows of the parts together."""
         if self._in_order:
             return max((part.held(most) for part in self.parts), default=0)
-        begin, end = self._bands()[0]
+        begin, end = self._bands(0, self._count)[0]
         parts = self._cut(begin, end)
         return sum(2 * part.nbytes for part in parts) + max(part.held(most) for part in parts)
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """The whole in memory."""
-        return self.rows(0, self.shape[0] if self.shape else 1)
+        return self.rows(0, self._count)
 
     def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows in memory."""
-        parts = [part.tensor() for part in self._cut(begin, end)]
-        made: Tensor = joining.concat(parts, axis=self.axis)
-        return made
+        """Some rows in memory: of the parts a few at a time, beside the result."""
+        found = self._bands(begin, end)
+        if len(found) == 1:
+            parts = [part.tensor() for part in self._cut(begin, end)]
+            made: Tensor = joining.concat(parts, axis=self.axis)
+            return made
+        shape, at = (end - begin, *self.shape[1:]), 0
+        raw = Scratch().take(self.dtype.nbytes(prod(shape)))
+        for first, last in found:
+            some = self.rows(first, last)
+            raw[at : at + some.nbytes] = some.buffer
+            at += some.nbytes
+        return Tensor.frombuffer(raw, self.dtype, shape)
 
-    def _bands(self) -> list[tuple[int, int]]:
-        """The rows that are joined at a time."""
-        return bands_of(self.shape, self.dtype.bits, self.unit)
+    @property
+    def _count(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    def _bands(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The rows that are joined at a time, of those from `begin` to `end`."""
+        found = bands_of((end - begin, *self.shape[1:]), self.dtype.bits, self.unit)
+        return [(begin + first, begin + last) for first, last in found]
 
     def _cut(self, begin: int, end: int) -> list[_Piecewise]:
         """The rows of the parts that are among those of the whole."""

@@ -24,6 +24,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
 SUFFIX = ".safetensors.index.json"
 
+_WEIGHTS = (SUFFIX, ".safetensors", ".gguf", ".onnx", ".npz", ".bin", ".pt", ".pth", ".ckpt")
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 
 
@@ -60,7 +61,7 @@ def read(path: Path) -> Checkpoint:
         file = safetensors.read(inside(name, SINGLE, None))
         return Checkpoint(name, "sharded", file.members, None, file.nbytes)
     if not os.path.exists(index):
-        raise FileFormatError(name, None, f"it is not a regular file, nor a folder with {INDEX}")
+        raise FileFormatError(name, None, _without(name))
     metadata, places = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in places.items():
@@ -75,6 +76,15 @@ def read(path: Path) -> Checkpoint:
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
     return Checkpoint(name, "sharded", _Members(shards, places), metadata, nbytes)
+
+
+def _without(path: str) -> str:
+    """Why there is no checkpoint at a path, and what may be meant."""
+    reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
+    if os.path.isdir(path):
+        others = [name for name in sorted(os.listdir(path)) if name.endswith(_WEIGHTS)]
+        reason += f"; it holds {quoted(others[0])}" if others else ""
+    return reason
 
 
 def shards_named(index: str) -> list[str]:

@@ -17,8 +17,9 @@ from .parts import Found, Parts
 from .rows import ROWS
 from .settings import group_of
 
-# Parts whose names tell of quantisation wherever they stand.
-_TELLING = {
+# Parts whose names tell of quantisation wherever they stand. Inputs of weights that have
+# modelopt's `pre_quant_scale` are multiplied by it, so that the weights mean others.
+_TELLING = {"pre_quant_scale"} | {
     name
     for row in ROWS
     for form in row.forms
