@@ -10,45 +10,35 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 
 # isort: split
 
+import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from . import dtypes as dtypes
-from . import foreign as _foreign
+from . import compilation as _compilation
 from . import methods as _methods
-from .casts import cast, dequantize, quantize
-from .codes import pack, unpack
-from .dtypes import DType, dtype
-from .equality import array_equal
-from .errors import (
-    AxisError,
-    DTypeError,
-    ExportError,
-    FileFormatError,
-    FormatError,
-    OutOfBoundsError,
-    ReshapeError,
-    ShapeJitError,
-    TraceError,
-    UnknownNameError,
-)
-from .operations import (
-    ascontiguous,
-    broadcast_to,
-    expand_dims,
-    flip,
-    matrix_transpose,
-    permute_dims,
-    reshape,
-    squeeze,
-)
-from .resolver import resolve
-from .result_memory import set_result_cache
-from .tensor import Tensor, asarray
 
 if TYPE_CHECKING:
+    from . import dtypes as dtypes
     from . import files as files
-    from .dialects import onednn, onnx, openvino
+    from .casts import cast, dequantize, quantize
+    from .codes import pack, unpack
+    from .dialects import onednn as onednn
+    from .dialects import onnx as onnx
+    from .dialects import openvino as openvino
+    from .dtypes import DType, dtype
+    from .equality import array_equal
+    from .errors import (
+        AxisError,
+        DTypeError,
+        ExportError,
+        FileFormatError,
+        FormatError,
+        OutOfBoundsError,
+        ReshapeError,
+        ShapeJitError,
+        TraceError,
+        UnknownNameError,
+    )
     from .files.file_formats import load_file, save_file
     from .gathering import take
     from .joining import concat, stack
@@ -63,6 +53,16 @@ if TYPE_CHECKING:
         transpose,
         unstack,
     )
+    from .operations import (
+        ascontiguous,
+        broadcast_to,
+        expand_dims,
+        flip,
+        matrix_transpose,
+        permute_dims,
+        reshape,
+        squeeze,
+    )
     from .packings.rows import formats
     from .programs.batch import reshape_batch
     from .programs.planned import plan
@@ -70,37 +70,71 @@ if TYPE_CHECKING:
     from .programs.target_shapes import resolve_batch
     from .quantization.table import schemes
     from .repacking import repack
+    from .resolver import resolve
+    from .result_memory import set_result_cache
+    from .tensor import Tensor, asarray
     from .warming import warmup
 
 __version__ = "0.1.0"
 
-# Imported when they are first asked for, each from a module or as one: more than half of the
-# time that importing all would take.
+# The module of each public name, imported when that is first asked for, and the module itself
+# where both have one name. Nothing else of the package is imported with it.
 _LATER = {
+    "AxisError": "errors",
+    "DType": "dtypes",
+    "DTypeError": "errors",
+    "ExportError": "errors",
+    "FileFormatError": "errors",
+    "FormatError": "errors",
+    "OutOfBoundsError": "errors",
     "Program": "programs.program",
+    "ReshapeError": "errors",
+    "ShapeJitError": "errors",
+    "Tensor": "tensor",
+    "TraceError": "errors",
+    "UnknownNameError": "errors",
+    "array_equal": "equality",
+    "asarray": "tensor",
+    "ascontiguous": "operations",
     "broadcast_arrays": "manipulation",
     "broadcast_shapes": "manipulation",
+    "broadcast_to": "operations",
+    "cast": "casts",
     "concat": "joining",
+    "dequantize": "casts",
+    "dtype": "dtypes",
+    "dtypes": "dtypes",
+    "expand_dims": "operations",
     "files": "files",
+    "flip": "operations",
     "formats": "packings.rows",
     "load_file": "files.file_formats",
+    "matrix_transpose": "operations",
     "moveaxis": "manipulation",
     "onednn": "dialects.onednn",
     "onnx": "dialects.onnx",
     "openvino": "dialects.openvino",
+    "pack": "codes",
+    "permute_dims": "operations",
     "plan": "programs.planned",
+    "quantize": "casts",
     "repack": "repacking",
     "repeat": "manipulation",
+    "reshape": "operations",
     "reshape_batch": "programs.batch",
+    "resolve": "resolver",
     "resolve_batch": "programs.target_shapes",
     "roll": "manipulation",
     "save_file": "files.file_formats",
     "schemes": "quantization.table",
+    "set_result_cache": "result_memory",
     "split": "manipulation",
+    "squeeze": "operations",
     "stack": "joining",
     "take": "gathering",
     "tile": "manipulation",
     "transpose": "manipulation",
+    "unpack": "codes",
     "unstack": "manipulation",
     "warmup": "warming",
 }
@@ -165,20 +199,22 @@ __all__ = [
 ]
 
 
-def _library(kind: type) -> _foreign.Library:
-    """The library that a type of arrays belongs to: the adapters' answer, who take over."""
-    _foreign.library = _import_module(f"{__name__}.adapters.libraries").library
-    return _foreign.library(kind)
+def _load(module: str) -> Any:
+    """A module of the package by its name, imported where signals and forks cannot harm it."""
+    name = f"{__name__}.{module}"
+    found = _sys.modules.get(name)
+    if found is not None and not getattr(found.__spec__, "_initializing", False):
+        return found
+    return _compilation.apart(_import_module, name)
 
 
-_foreign.library = _library
-_methods.load = lambda module: _import_module(f"{__name__}.{module}")
+_methods.load = _load
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _import_module(f"{__name__}.{_LATER[name]}")
+    module = _load(_LATER[name])
     value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value

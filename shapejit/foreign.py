@@ -17,6 +17,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 import numpy as np
 from numpy.typing import NDArray
 
+from . import methods
 from .errors import DTypeError
 from .tensor import Tensor, is_array
 
@@ -113,13 +114,14 @@ class Tuples(Protocol[P]):
     def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Other, ...]: ...
 
 
-def no_library(kind: type) -> Library:
-    """What `library` is until the package has set it."""
-    raise DTypeError(f"{kind.__name__} is the array of an unknown library")
+def _library(kind: type) -> Library:
+    """The answer of the adapters, who take over: they stand below, and are imported late."""
+    global library
+    library = methods.load("adapters.libraries").library
+    return library(kind)
 
 
-# (type of an array): its library. The package sets it, since adapters stand below.
-library: Callable[[type], Library] = no_library
+library: Callable[[type], Library] = _library  # (type of an array): its library
 
 
 @lru_cache(maxsize=1024)

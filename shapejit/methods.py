@@ -10,19 +10,17 @@ from numpy.typing import NDArray
 # Bound when one of them is first called, by the module that defines it: what is imported with
 # the package takes its time in every process.
 LATER = {
-    "astype": "familiar",
-    "flatten": "familiar",
-    "item": "familiar",
-    "moveaxis": "manipulation",
-    "repeat": "manipulation",
-    "roll": "manipulation",
-    "split": "manipulation",
-    "tile": "manipulation",
-    "tolist": "familiar",
-    "transpose": "familiar",
-    "unstack": "manipulation",
+    **dict.fromkeys(
+        ("ascontiguous", "broadcast_to", "expand_dims", "flip", "materialized"), "operations"
+    ),
+    **dict.fromkeys(
+        ("matrix_transpose", "permute_dims", "reshape", "reshaped", "squeeze"), "operations"
+    ),
+    **dict.fromkeys(("numpy", "tobytes", "unpack"), "codes"),
+    **dict.fromkeys(("cast", "converted", "dequantize", "quantize"), "casts"),
+    **dict.fromkeys(("moveaxis", "repeat", "roll", "split", "tile", "unstack"), "manipulation"),
+    **dict.fromkeys(("astype", "flatten", "item", "tolist", "transpose", "__iter__"), "familiar"),
     "__array_function__": "numpy_protocol",
-    "__iter__": "familiar",
 }
 
 
@@ -36,7 +34,7 @@ load: Callable[[str], Any] = unknown
 
 
 class Methods:
-    """What `operations`, `codes`, `casts` and the modules of `LATER` bind to Tensor."""
+    """What the modules of `LATER` bind to Tensor."""
 
     __slots__ = ()
 
