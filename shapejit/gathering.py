@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from . import engine, outputs
 from .arrays import is_a, plain
+from .codes import pack
 from .copying import is_numpys
 from .errors import DTypeError, OutOfBoundsError, ReshapeError
+from .foreign import moves
 from .kernels.constants import MAX_RANK
 from .launches import Addresses
 from .layout import Layout, normal_axis
-from .operations import checked, pack
+from .operations import checked
 from .patience import by_kernels
 from .places import place_of
 from .planning import planner
@@ -31,6 +33,7 @@ CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 
 
+@moves
 def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
     """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
 

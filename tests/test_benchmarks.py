@@ -13,6 +13,7 @@ from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,7 +28,9 @@ from benchmarks import (
     files,
     history,
     installs,
+    lines,
     operations,
+    picture,
     ratios,
     readme,
     record,
@@ -690,9 +693,28 @@ def test_the_report_is_drawn(page, tmp_path):
         assert text in done.stdout
 
 
-def test_the_readme_is_written_from_what_is_recorded():
-    text = (ROOT / "README.md").read_text()
-    assert readme.written(text, figures.recorded()) == text
+def test_what_readmes_say_of_speed_is_written_from_what_is_recorded():
+    for name, text in readme.files(figures.recorded()).items():
+        assert (ROOT / name).read_text() == text, f"{name}: run python -m benchmarks.readme"
+
+
+def test_lines_that_are_not_recorded_are_left_out():
+    taken = {"shapejit": 1.0, "memcpy": 0.5, "numpy": 12.4, "torch": 2.5}
+    row = {"name": "weight-transposed-4096x14336-10", "dtype": "bfloat16", "seconds": taken}
+    machine = {"cpu": "<C>"}
+    found = {"suites": {"workloads": {"machine": machine, "rows": [row]}}}
+    (*_, line) = lines.table(found).splitlines()
+    assert line.endswith("| `np.ascontiguousarray(w.T)` | `sj.ascontiguous(w.T)` | 12 | 2.5 |")
+    del taken["torch"]
+    assert lines.table(found).splitlines()[-1].endswith("| 12 |")
+    assert picture.bars(found) == [("transpose a bfloat16 weight", 0.5, 0.5 / 12.4)]
+    drawn = ElementTree.fromstring(picture.svg(found, "dark"))
+    assert [part.text for part in drawn.iter() if part.text and "C" in part.text] == ["<C>"]
+
+
+def test_every_line_is_recorded_under_its_name():
+    found = figures.recorded()
+    assert all(lines.seconds(found, line) for line in lines.LINES)
 
 
 def test_the_table():
@@ -724,7 +746,7 @@ def test_the_table():
     assert "01234567" in lines[0]
     assert lines[-2].split() == ["ttc", "3", "1.50", "2.50", "1.5x", "1.5x"]
     with pytest.raises(record.RecordError, match="has no"):
-        readme.written("no markers", found)
+        readme.written("README.md", "no markers", found)
 
 
 def test_figures_are_kept_suite_by_suite(tmp_path, monkeypatch):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-
-from tqdm import tqdm
 
 from .. import patience
 from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
@@ -15,7 +13,8 @@ from ..bench.cases import Case
 from ..bench.machine import machine as described_machine
 from ..bench.spinning import spinning
 from ..bench.worker import PEERS
-from . import bench_tables
+from . import bench_tables, progress
+from .arguments import count, integer, number
 from .command import DONE, FAILED, ArgumentError, Command
 from .output import print_json, print_text
 
@@ -38,10 +37,16 @@ def _options(parser: ArgumentParser) -> None:
     add("--suite", dest="suites", action="append", default=[], choices=choices)
     add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME/DTYPE")
     add("--quick", action="store_true", help="a few cases of each suite")
-    add("--size", type=_size, default=1.0, metavar="F", help="F times the bytes")
-    add("--seed", type=int, default=0, metavar="N", help="of the random suite")
-    add("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
-    add("--threads", type=_count, metavar="N")
+    add(
+        "--size",
+        type=number(lambda x: 0 < x <= 64, "above 0 and at most 64"),
+        default=1.0,
+        metavar="F",
+        help="F times the bytes",
+    )
+    add("--seed", type=integer, default=0, metavar="N", help="of the random suite")
+    add("--rounds", type=count, metavar="N", help="9 if not given, 5 if quick")
+    add("--threads", type=count, metavar="N")
     add(
         "--peer",
         dest="peers",
@@ -51,20 +56,6 @@ def _options(parser: ArgumentParser) -> None:
         help=f"{', '.join(PEERS)}, as installed for PYTHON (at least 3.11); or none; if not "
         "given, torch and onnxruntime where this Python has them",
     )
-
-
-def _size(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 64:
-        raise ArgumentTypeError(f"{text} is not above 0 and at most 64")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise ArgumentTypeError(f"{text} is not from 1 to 10000")
-    return value
 
 
 def _run(args: Namespace) -> int:
@@ -77,8 +68,8 @@ def _run(args: Namespace) -> int:
         with (
             patience.none(),
             peers.started(tuple(args.peers)) as others,
-            tqdm(
-                total=sum(len(x) for x in (copies, calls, batches, files, loaded)), leave=False
+            progress.bar(
+                args, total=sum(len(x) for x in (copies, calls, batches, files, loaded))
             ) as bar,
         ):
             tell, size = bar.set_description_str, args.size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..dtypes import dtype
@@ -53,11 +52,15 @@ def _int(given: str, token: str) -> int:
 
 
 def _dtype(given: str, text: str) -> tuple[str]:
-    """The name of a dtype, in our words or those of safetensors."""
-    for vocabulary in (None, "safetensors"):
-        with suppress(DTypeError):
-            return (dtype(text, vocabulary).name,)
-    raise DTypeError(f"{given}: unknown dtype {quoted(text)}")
+    """The name of a dtype; F8_E4M3 is safetensors' own, whatever others mean by it."""
+    try:
+        return (dtype(text, "safetensors").name,)
+    except DTypeError:
+        pass
+    try:
+        return (dtype(text).name,)
+    except DTypeError as fault:
+        raise DTypeError(f"{given}: {fault}") from None
 
 
 def _slices(given: str, text: str) -> tuple[slice | int, ...]:

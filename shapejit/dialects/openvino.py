@@ -13,12 +13,13 @@ from .. import request as requests
 from ..arrays import is_a
 from ..dtypes import STRING
 from ..errors import DTypeError, ReshapeError, about
+from ..foreign import joins, moves, tuples
 from ..layout import normal_axes, normal_axis
 from ..operations import checked, dtype_of, reshape_as
 from ..request import Request, integers
 from ..tensor import Array, Tensor, is_array
 from . import placing
-from .placing import part_of, placed
+from .placing import check_alike, part_of, placed
 
 _NAME = "openvino.Reshape-1"
 
@@ -41,6 +42,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
 
+@moves
 def reshape(
     data: Array,
     shape: Any,
@@ -81,6 +83,7 @@ def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
     return integers(values, what, who)
 
 
+@moves
 def transpose(
     data: Array, input_order: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -102,6 +105,7 @@ def transpose(
     return placed(operations.permute_dims(x, order), copy, out)
 
 
+@moves
 def squeeze(
     data: Array, axes: Any = None, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -123,6 +127,7 @@ def squeeze(
     return placed(operations.squeeze(x, drop), copy, out)
 
 
+@moves
 def unsqueeze(
     data: Array, axes: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -144,6 +149,7 @@ def unsqueeze(
     return placed(operations.expand_dims(x, at), copy, out)
 
 
+@moves
 def broadcast(
     data: Array,
     target_shape: Any,
@@ -188,6 +194,7 @@ def broadcast(
     return placed(operations.broadcast_to(x, whole), copy, out)
 
 
+@joins
 def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Array:
     """OpenVINO Concat-1: the arrays one after the other along `axis`, in a new array.
 
@@ -197,10 +204,15 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
     >>> concat([np.zeros((2, 3), np.float32)] * 2, -1).shape
     (2, 6)
     """
-    with about("openvino.Concat-1"):
-        return joining.concat([_checked(x, "each input") for x in nodes], axis=axis, out=out)
+    who = "openvino.Concat-1"
+    parts = [_checked(x, who) for x in nodes]
+    check_alike([dtype_of(x) for x in parts], who)
+    (at,) = integers((axis,), "axis", who)
+    with about(who):
+        return joining.concat(parts, axis=at, out=out)
 
 
+@tuples
 def split(
     data: Array, axis: Any, num_splits: int, *, copy: bool | None = None
 ) -> tuple[Array, ...]:

@@ -15,9 +15,11 @@ from ... import joining, manipulation, operations, padding
 from ...arrays import is_a
 from ...dtypes import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
+from ...foreign import joins, moves
 from ...gathering import positions, taken
 from ...operations import checked, dtype_of
 from ...tensor import Array, Tensor, is_array
+from ..placing import check_alike
 from .arguments import axes_of, integer, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
@@ -27,6 +29,7 @@ _DEPTH_ORDERS = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
 _SPACE_ORDERS = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
+@joins
 def concat(
     inputs: Sequence[Array], *, axis: int | None = None, opset: int = 25, out: Array | None = None
 ) -> Array:
@@ -40,10 +43,11 @@ def concat(
     (2, 6)
     """
     row = version("Concat", opset)
-    kinds = set()
+    kinds: list[DType] = []
     for i, x in enumerate(inputs):
         with about(f"input {i}"):
-            kinds.add(row.check(x))
+            kinds.append(row.check(x))
+    check_alike(kinds, str(row))
     if axis is None and row.since >= 4:
         raise ReshapeError("axis must be given", asked_by=str(row))
     parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
@@ -60,6 +64,7 @@ def _of_objects(x: Any) -> Any:
     return x.astype(object) if x.dtype.kind in "SUT" else x
 
 
+@moves
 def tile(
     data: Array,
     repeats: Any,
@@ -107,6 +112,7 @@ def _scalar(row: Version, value: Any, name: str) -> int:
     return values[0]
 
 
+@moves
 def depth_to_space(
     data: Array,
     *,
@@ -139,6 +145,7 @@ def depth_to_space(
     return operations.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
 
 
+@moves
 def space_to_depth(
     data: Array,
     *,
@@ -188,6 +195,7 @@ def _blocks(
     return x, block, order
 
 
+@moves
 def gather(
     data: Array,
     indices: Any,
@@ -220,6 +228,7 @@ def gather(
     return taken(x, found, at, out, str(row))
 
 
+@moves
 def pad(
     data: Array,
     pads: Any,
@@ -285,6 +294,7 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
         raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
 
 
+@moves
 def center_crop_pad(
     data: Array,
     shape: Any,

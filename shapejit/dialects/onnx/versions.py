@@ -17,6 +17,8 @@ from ...errors import DTypeError, ReshapeError
 from ...operations import dtype_of
 from ...tensor import is_array
 
+NEWEST = 28  # opset; what later ones change is not known
+
 _UP_TO_64 = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _ALL_UP_TO_OPSET_5 = f"{_UP_TO_64} string complex64 complex128"
 _FLOATS = "float16 float32 float64"
@@ -269,7 +271,7 @@ VERSIONS = {
 
 @lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused
 def version(operator: str, opset: int) -> Version:
-    """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 or later).
+    """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 to NEWEST).
 
     >>> str(version("Reshape", 17))
     'onnx.Reshape-14'
@@ -278,6 +280,9 @@ def version(operator: str, opset: int) -> Version:
         raise DTypeError(f"opset must be an int, not {opset!r}")
     if opset < 1:
         raise ReshapeError(f"opset must be at least 1, not {opset}", asked_by="onnx")
+    if opset > NEWEST:
+        fault = f"opset {opset} is newer than the newest known, {NEWEST}"
+        raise ReshapeError(fault, asked_by="onnx")
     rows = VERSIONS[operator]
     if opset < rows[0].since:
         raise ReshapeError(f"opset {opset} has no {operator}: it is new in opset {rows[0].since}")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ... import operations
 from ...arrays import is_a, plain
 from ...errors import ReshapeError, shape_text
+from ...foreign import converts, moves, tuples
 from ...operations import checked
 from ...tensor import Array, Tensor
 from ..placing import broadcast, part_of, placed
@@ -26,6 +27,7 @@ from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
 
+@moves
 def transpose(
     data: Array,
     *,
@@ -54,6 +56,7 @@ def transpose(
     return placed(operations.permute_dims(x, tuple(axes)), copy, out)
 
 
+@moves
 def squeeze(
     data: Array,
     axes: Any = None,
@@ -85,6 +88,7 @@ def squeeze(
     return placed(operations.squeeze(x, drop), copy, out)
 
 
+@moves
 def unsqueeze(
     data: Array,
     axes: Any,
@@ -112,6 +116,7 @@ def unsqueeze(
     )
 
 
+@moves
 def flatten(
     data: Array,
     *,
@@ -140,6 +145,7 @@ def flatten(
     return operations.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
 
 
+@moves
 def expand(
     data: Array,
     shape: Any,
@@ -163,6 +169,7 @@ def expand(
     return placed(operations.broadcast_to(x, target), copy, out)
 
 
+@moves
 def slice(  # noqa: A001  # the operator's name
     data: Array,
     starts: Any,
@@ -216,6 +223,7 @@ def _bounds(start: int, stop: int, step: int) -> tuple[int, int | None, int]:
     return start, stop if stop >= 0 else None, step
 
 
+@tuples
 def split(
     data: Array,
     split: Any = None,
@@ -284,6 +292,7 @@ def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
     return (*(each,) * (count - 1), last)
 
 
+@moves
 def identity(
     data: Array, *, opset: int = 25, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -297,6 +306,7 @@ def identity(
     return placed(checked(data), copy, out)
 
 
+@converts
 def size(data: NDArray[Any] | Tensor, *, opset: int = 25) -> NDArray[np.int64]:
     """ONNX Size (1, 13, 19, 21, 23, 24, 25): the number of elements, as an int64 scalar.
 
