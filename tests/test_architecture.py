@@ -160,6 +160,7 @@ def test_every_room_has_a_name():
         "sj.reshape(sj.asarray(numpy.zeros((2, 3))).T, (3, 2, 1))",
         "sj.onnx.reshape(numpy.zeros((2, 3)), [0, -1, 1])",
         "sj.ascontiguous(numpy.zeros((2, 3)).T)",
+        "t = sj.asarray(numpy.zeros((2, 3))); t.transpose().tolist(); list(t); numpy.tile(t, 2)",
     ],
 )
 def test_views_and_small_copies_do_not_import_numba(use):
