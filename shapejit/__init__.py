@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
 from . import foreign as _foreign
-from . import numpy_protocol as _numpy_protocol  # noqa: F401  # binds methods of Tensor
+from . import methods as _methods
 from .casts import cast, dequantize, quantize
 from .codes import pack, unpack
 from .dtypes import DType, dtype
@@ -31,19 +31,6 @@ from .errors import (
     ShapeJitError,
     TraceError,
     UnknownNameError,
-)
-from .gathering import take
-from .joining import concat, stack
-from .manipulation import (
-    broadcast_arrays,
-    broadcast_shapes,
-    moveaxis,
-    repeat,
-    roll,
-    split,
-    tile,
-    transpose,
-    unstack,
 )
 from .operations import (
     ascontiguous,
@@ -63,6 +50,19 @@ if TYPE_CHECKING:
     from . import files as files
     from .dialects import onednn, onnx, openvino
     from .files.file_formats import load_file, save_file
+    from .gathering import take
+    from .joining import concat, stack
+    from .manipulation import (
+        broadcast_arrays,
+        broadcast_shapes,
+        moveaxis,
+        repeat,
+        roll,
+        split,
+        tile,
+        transpose,
+        unstack,
+    )
     from .packings.rows import formats
     from .programs.batch import reshape_batch
     from .programs.planned import plan
@@ -78,18 +78,30 @@ __version__ = "0.1.0"
 # time that importing all would take.
 _LATER = {
     "Program": "programs.program",
+    "broadcast_arrays": "manipulation",
+    "broadcast_shapes": "manipulation",
+    "concat": "joining",
     "files": "files",
     "formats": "packings.rows",
     "load_file": "files.file_formats",
+    "moveaxis": "manipulation",
     "onednn": "dialects.onednn",
     "onnx": "dialects.onnx",
     "openvino": "dialects.openvino",
     "plan": "programs.planned",
     "repack": "repacking",
+    "repeat": "manipulation",
     "reshape_batch": "programs.batch",
     "resolve_batch": "programs.target_shapes",
+    "roll": "manipulation",
     "save_file": "files.file_formats",
     "schemes": "quantization.table",
+    "split": "manipulation",
+    "stack": "joining",
+    "take": "gathering",
+    "tile": "manipulation",
+    "transpose": "manipulation",
+    "unstack": "manipulation",
     "warmup": "warming",
 }
 
@@ -160,6 +172,7 @@ def _library(kind: type) -> _foreign.Library:
 
 
 _foreign.library = _library
+_methods.load = lambda module: _import_module(f"{__name__}.{module}")
 
 
 def __getattr__(name: str) -> Any:

@@ -277,5 +277,5 @@ for _operation in (
     ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, permute_dims, reshape, squeeze,
 ):  # fmt: skip
     setattr(Tensor, _operation.__name__, _operation)
-Tensor.reshaped = _reshaped
-Tensor.materialized = _materialized
+for _name, _method in (("reshaped", _reshaped), ("materialized", _materialized)):
+    setattr(Tensor, _name, _method)

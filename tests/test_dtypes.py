@@ -1,5 +1,6 @@
 import copy
 import ctypes
+import dataclasses
 import json
 import pickle
 import re
@@ -107,6 +108,24 @@ def test_by_eye():
     assert {kind.name for kind in TABLE if kind.onednn} == {"float32", "float16", "bfloat16"}
     assert {kind.onednn for kind in TABLE if kind.onednn} == {"f32", "f16", "bf16"}
     assert {kind.name for kind in TABLE if kind.numpy is None} == {"nf4", "uint3", "uint6"}
+
+
+@every_dtype
+def test_a_dtype_equals_what_it_is_made_of(kind):
+    assert kind == kind.name
+    assert kind.name == kind
+    assert (kind != kind.name) is False
+    assert {kind: 1}[kind.name] == {kind.name: 1}[kind] == 1
+    for other in TABLE:
+        assert (kind == other) == (kind is other)
+        assert (kind == other.name) == (kind is other)
+    if kind.numpy is not None and kind.name != "string":
+        for same in (kind.numpy, kind.numpy.type):
+            assert kind == same
+            assert same == kind
+    for other in (None, 4, "int5", [kind], np.dtype("M8[s]"), dataclasses.replace(kind, bits=99)):
+        assert kind != other
+        assert other != kind
 
 
 # ml_dtypes and NumPy --------------------------------------------------------------------
