@@ -166,9 +166,9 @@ __all__ = [
 
 
 def _library(kind: type) -> _foreign.Library:
-    """The library that a type of arrays belongs to; the adapters are imported for the first."""
-    found: _foreign.Library = _import_module(f"{__name__}.adapters.libraries").library(kind)
-    return found
+    """The library that a type of arrays belongs to: the adapters' answer, who take over."""
+    _foreign.library = _import_module(f"{__name__}.adapters.libraries").library
+    return _foreign.library(kind)
 
 
 _foreign.library = _library

@@ -8,6 +8,7 @@ there are, and what is special about each, the adapters know.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import signature
@@ -16,7 +17,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a
+from .arrays import unwrapped
 from .errors import DTypeError
 from .tensor import Tensor, is_array
 
@@ -158,24 +159,25 @@ def _named(x: Any) -> str:
 
 
 def natives(items: Sequence[Any]) -> list[Any]:
-    """Foreign arrays, which must all be of one type, as `native` has each."""
+    """Foreign arrays, which must all be of one library, as `native` has each."""
+    own = library(type(items[0]))
     for i, x in enumerate(items):
-        if type(x) is not type(items[0]):
+        if library(type(x)) is not own:
             raise DTypeError(f"array {i} is of type {_named(x)}, array 0 {_named(items[0])}")
-    enter = library(type(items[0])).enter
-    return [enter(x) for x in items]
+    return [own.enter(x) for x in items]
 
 
 def _entered(x: Any) -> Any:
     """An argument with all foreign arrays in it as native ones."""
-    if type(x) in (list, tuple) and any(map(is_foreign, x)):
-        return natives(x)
-    return native(x)
+    kind: Any = type(x)
+    if _lends(kind):
+        return library(kind).enter(x)
+    return natives(x) if kind in (list, tuple) and any(map(is_foreign, x)) else x
 
 
 def _first(x: Any) -> Any:
     """The array that says what the results are, or something else."""
-    return next(iter(x), None) if is_a(x, list) or is_a(x, tuple) else x
+    return next(iter(x), None) if type(x) in (list, tuple) else x
 
 
 def call(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -195,8 +197,10 @@ def call(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, 
 
 def check_out(x: Any, out: Any) -> None:
     """Refuse an out= that is not of the library of the source."""
+    if out is None:
+        return
     like, into = _first(x), _first(out)
-    if out is not None and type(into) is not type(like):
+    if library(type(into)) is not library(type(like)):
         raise DTypeError(f"out= must be of type {_named(like)} like the source, not {_named(into)}")
 
 
@@ -219,6 +223,7 @@ _NATIVE = frozenset((np.ndarray, Tensor))
 def opened(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, whose first argument is an array or several, of other libraries too."""
     names = list(signature(function).parameters)
+    place = names.index("out") if "out" in names else sys.maxsize
 
     @wraps(function)
     def call_opened(*args: Any, **named: Any) -> Any:
@@ -227,10 +232,10 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
         if not args and names[0] in named:
             args = (named.pop(names[0]),)
         if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results
-            args = (np.asarray(args[0]), *args[1:])
+            args = (unwrapped(args[0]), *args[1:])
         if not (args and is_foreign(_first(args[0]))):
             return function(*args, **named)
-        check_out(args[0], {**dict(zip(names, args, strict=False)), **named}.get("out"))
+        check_out(args[0], args[place] if len(args) > place else named.get("out"))
         return call(function, args, named)
 
     return call_opened

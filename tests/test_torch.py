@@ -98,6 +98,12 @@ def test_a_view_is_a_view_of_the_tensor_that_came_in():
     assert torch.equal(sj.flip(x, axis=1), torch.flip(x, (1,)))
 
 
+def test_kinds_of_torch_mix():
+    frozen = torch.nn.Parameter(torch.ones(2, 3), requires_grad=False)
+    assert type(sj.concat([frozen, torch.ones(2, 3)])) is torch.Tensor
+    assert sj.reshape(frozen.T, (-1,), out=(out := torch.empty(6))) is out
+
+
 def test_a_state_dict():
     layers = torch.nn.Linear(3, 4).bfloat16().state_dict()
     made = sj.reshape_batch(layers, (-1,))

@@ -28,13 +28,13 @@ _ADAPTERS = {"torch": "torch_arrays"}
 
 @lru_cache(maxsize=1024)
 def library(kind: type) -> Library:
-    """The library of arrays of this type."""
+    """The library of arrays of this type; of those without an adapter, each type has its own."""
     for base in kind.__mro__:
         adapter = _ADAPTERS.get(base.__module__.partition(".")[0])
         if adapter is not None:
             found: Library = import_module(f"{__package__}.{adapter}").LIBRARY
             return found
-    return BY_DLPACK
+    return Library(_enter, _leave)
 
 
 def _enter(x: Any) -> Native:
@@ -105,6 +105,3 @@ def _namespace(x: Any) -> Any:
         f"no from_dlpack is known that makes a {type(x).__name__}: pass shapejit.asarray(x), "
         f"which gives a Tensor, or out="
     )
-
-
-BY_DLPACK = Library(_enter, _leave)
