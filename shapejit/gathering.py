@@ -38,7 +38,7 @@ def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | Non
     """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
 
     `indices` is an integer array or Tensor of any rank, whose dims take the place of
-    `axis` in the result, or a sequence of ints. They may be negative, -1 is the last
+    `axis` in the result, an int, or a list or tuple of ints. They may be negative, -1 is the last
     one. `axis` may be left out where `x` has one dim. `out` as in `reshape`. Raises
     OutOfBoundsError (an IndexError) for an index out of bounds, ReshapeError,
     DTypeError.
@@ -60,20 +60,16 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
         # NumPy's own words mean the same here; what it refuses is refused below.
         some = x.ndim > 1 or indices.ndim > 0  # else NumPy gives a scalar, not an array
-        if (
-            some
-            and indices.dtype.kind in "iu"
-            and x.flags.c_contiguous
-            and indices.size * x.nbytes < LARGE
-        ):
-            with suppress(IndexError, TypeError, ValueError):
-                return np.take(x, indices, axis)
+        if some and indices.dtype.kind in "iu" and x.flags.c_contiguous:
+            with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
+                if indices.size * (x.nbytes // x.shape[axis]) < LARGE:
+                    return np.take(x, indices, axis)
     x = checked(x)
     if axis is None and x.ndim != 1:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
     given = integers((0 if axis is None else axis,), "axis", asked_by)[0]
     at: int = normal_axis(given, x.ndim, asked_by)
-    found: Addresses = _positions(indices, x.shape[at], at, asked_by)
+    found: Addresses = _found(indices, x.shape[at], at, asked_by)
     shape = x.shape[:at] + found.shape + x.shape[at + 1 :]
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
     if target.size:
@@ -81,17 +77,27 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     return target if out is None else out
 
 
-def _positions(indices: Any, size: int, axis: int, asked_by: str) -> Addresses:
-    """The indices counted from the front; refused if out of bounds."""
-    array: NDArray[Any]
+def positions(indices: Any, asked_by: str) -> NDArray[Any]:
+    """Indices as an integer array, however they are given.
+
+    >>> positions([2, -1], "doctest")
+    array([ 2, -1])
+    """
     if is_a(indices, Tensor):
-        array = np.asarray(indices)
-    else:
-        array = plain(indices if is_a(indices, np.ndarray) else np.array(indices))
-        if not array.size and not is_a(indices, np.ndarray):
-            array = array.astype(np.int64)
+        indices = np.asarray(indices)
+    elif is_a(indices, list) or is_a(indices, tuple):
+        indices = np.array(indices) if len(indices) else np.zeros(0, np.int64)
+    elif isinstance(indices, int) and not isinstance(indices, bool):
+        indices = np.array(indices)
+    array = plain(indices)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"indices must be integers, not {array.dtype} ({asked_by})")
+    return array
+
+
+def _found(indices: Any, size: int, axis: int, asked_by: str) -> Addresses:
+    """The indices counted from the front; refused if out of bounds."""
+    array = positions(indices, asked_by)
     if not array.size:
         return np.zeros(array.shape, np.int64)
     low, high = int(array.min()), int(array.max())
@@ -122,8 +128,9 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
 
 
 def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> bool:
-    """The same by kernels, one copy per index and all in one launch; not if they would have
-    to be compiled for the sake of little work.
+    """The same by kernels, one copy per index and all in one launch.
+
+    False if they would have to be compiled for the sake of little work: nothing was done.
     """
     place, layout = place_of(x)
     at, whole = place_of(target)
@@ -133,7 +140,7 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     own, each = layout.select(axis, 0).at(0), into.select(axis, 0)
     phases, seconds = 8 * (sources & 7) + (targets & 7), CALL + EACH * target.nbytes
     jobs = []
-    for phase in np.unique(phases).tolist():
+    for phase in np.flatnonzero(np.bincount(phases)).tolist():
         seen, part = own.at(phase >> 3), each.at(phase & 7)
         together = None if axis == 0 and not phase & 7 else part
         made = planner.compiled(seen, 0, together, len(found))

@@ -160,6 +160,9 @@ def test_every_room_has_a_name():
         "sj.reshape(sj.asarray(numpy.zeros((2, 3))).T, (3, 2, 1))",
         "sj.onnx.reshape(numpy.zeros((2, 3)), [0, -1, 1])",
         "sj.ascontiguous(numpy.zeros((2, 3)).T)",
+        "sj.onnx.slice(sj.onnx.transpose(numpy.zeros((2, 3))), [0], [1])",
+        "sj.onnx.pad(sj.take(numpy.zeros((2, 3)), [0, 0], axis=1), [1] * 4)",
+        "sj.openvino.split(sj.openvino.broadcast(numpy.zeros(3), [2, 3]), 0, 2)",
     ],
 )
 def test_views_and_small_copies_do_not_import_numba(use):

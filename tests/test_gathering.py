@@ -72,7 +72,8 @@ def test_out_and_kinds_of_indices():
         ([0.5], 0, sj.DTypeError, "indices must be integers, not float64"),
         ([True], 0, sj.DTypeError, "indices must be integers"),
         (["a"], 0, sj.DTypeError, "indices must be integers"),
-        (None, 0, sj.DTypeError, "indices must be integers"),
+        (None, 0, sj.DTypeError, "expected a numpy.ndarray, not NoneType"),
+        (range(2), 0, sj.DTypeError, "expected a numpy.ndarray, not range"),
     ],
 )
 def test_refusals(indices, axis, error, message):

@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 import shapejit as sj
 from shapejit import engine
+from shapejit.adapters import onnx_fusion
 from shapejit.adapters.onnx_backend import Backend, Evaluator
 
 node = helper.make_node
@@ -37,6 +38,13 @@ def model(x, nodes, constants=(), outputs=None, opset=21):
     )
     imports = [helper.make_opsetid("", opset)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.fixture(autouse=True, params=["fused", "step by step"])
+def least(request, monkeypatch):
+    """The bytes from which on chains are Programs: all are, or as few as in use."""
+    if request.param == "fused":
+        monkeypatch.setattr(onnx_fusion, "LEAST", 0)
 
 
 @pytest.fixture

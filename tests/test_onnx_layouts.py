@@ -11,6 +11,7 @@ from onnx.reference.ops import load_op
 
 import shapejit as sj
 from shapejit.dialects.onnx.versions import VERSIONS
+from shapejit.errors import TraceError
 
 OPSETS = range(1, 29)
 OBSOLETE = {"consumed_inputs"}
@@ -325,10 +326,20 @@ def test_meanings(meaning):
             t = got(sj.pack(x) if name == "int4" else sj.asarray(x))
             assert type(t) is sj.Tensor
             same(np.asarray(t), expected)
+            if meaning in MOVING:
+                same(sj.plan(x.shape, name, got)(x), expected)
+            elif x.size and expected.size:
+                with pytest.raises(TraceError, match="joins elements"):
+                    sj.plan(x.shape, name, got)
 
 
 # Versions of these list int4.
 OF_NARROW = {transposed, squeezed, unsqueezed, flattened, padded}
+# These only move elements, one source and one result: programs take them.
+MOVING = {
+    *(transposed, squeezed, unsqueezed, flattened, expanded, sliced, tiled),
+    *(depth, space, parted),
+}
 
 
 @pytest.mark.parametrize("operator", [name for name in LAYOUTS if name not in ("Reshape", "Shape")])
@@ -388,3 +399,129 @@ CALLS = {
         lambda x: x[:, 1:3],
     ),
 }
+
+
+# Refusals, memory ---------------------------------------------------------------------------
+
+X = np.arange(24, dtype=np.float32).reshape(1, 4, 2, 3)
+op = sj.onnx
+REFUSED = [
+    (lambda: op.transpose(X, perm=[0, 1, 2]), "perm .* is not a permutation of the 4 dims"),
+    (lambda: op.transpose(X, perm=[0, 1, 2, -1]), "asked by onnx.Transpose-25$"),
+    (lambda: op.squeeze(X, [1]), r"dim 1 of \(1, 4, 2, 3\) has size 4, not 1(.|\n)*Squeeze-25"),
+    (lambda: op.squeeze(X, [-4], opset=9), r"negative \(from opset 11 on they may be\)"),
+    (lambda: op.squeeze(X, [4]), "axis 4 is out of bounds for 4 dims"),
+    (lambda: op.squeeze(X, [0, -4]), "repeated axis"),
+    (lambda: op.unsqueeze(X, [5, 5]), "repeated axis"),
+    (lambda: op.unsqueeze(X, [5]), "axis 5 is out of bounds for 5 dims"),
+    (lambda: op.flatten(X, axis=5), r"axis 5 is not in \[-4, 4\]"),
+    (lambda: op.flatten(X, axis=-1, opset=9), "must not be negative"),
+    (lambda: op.expand(X, [5, 2, 3]), r"cannot broadcast \(1, 4, 2, 3\) into \[5, 2, 3\]"),
+    (lambda: op.expand(X, [-1]), "cannot broadcast"),
+    (lambda: op.slice(X, [0], [1], [0], [0]), "steps must not be 0"),
+    (lambda: op.slice(X, [0, 0], [1]), "2 starts, 1 ends, 2 axes and 2 steps must be as many"),
+    (lambda: op.slice(X, [0, 0], [1, 1], [0, -4]), "repeated axis"),
+    (lambda: op.slice(X, [0], [1], [0], [1], opset=9), r"no input steps \(opset 10 does\)"),
+    (lambda: op.split(X, [1, 2], axis=1), r"split \[1, 2\] does not divide dim 1"),
+    (lambda: op.split(X, [5, -1], axis=1), "does not divide"),
+    (lambda: op.split(X, axis=1, num_outputs=3, opset=13), "4 elements cannot be 3 equal parts"),
+    (lambda: op.split(X, [2, 2], axis=1, num_outputs=2), "exclude num_outputs=2"),
+    (lambda: op.split(X, axis=1), "split or num_outputs must be given"),
+    (lambda: op.split(X, axis=1, num_outputs=0), "at least 1, not 0"),
+    (lambda: op.tile(X, [1, 2]), "must be 4 sizes, one for each dim"),
+    (lambda: op.tile(X, [1, 1, 1, -1]), "must be 4 sizes"),
+    (lambda: op.tile(X, [1, 1, 1, 1], 0), "no input axis"),
+    (lambda: op.concat([X]), "axis must be given(.|\n)*Concat-13"),
+    (lambda: op.concat([X], axis=4), "out of bounds"),
+    (lambda: op.concat([X, X[:, 1:]], axis=0), "onnx.Concat-13: only dim 0 may differ"),
+    (lambda: op.concat([], axis=0), "nothing to join"),
+    (lambda: op.depth_to_space(X, blocksize=3), r"4 channels cannot be blocks of 3 \* 3"),
+    (lambda: op.depth_to_space(X, blocksize=0), "at least 1, not 0"),
+    (lambda: op.depth_to_space(X[0], blocksize=1), "must have 4 dims, not 3"),
+    (lambda: op.depth_to_space(X, blocksize=2, mode="XYZ"), "mode must be one of DCR, CRD"),
+    (lambda: op.depth_to_space(X, blocksize=2, mode="CRD", opset=9), "no attribute mode"),
+    (lambda: op.space_to_depth(X, blocksize=2), "2 rows and 3 columns cannot be blocks"),
+    (lambda: op.space_to_depth(X, blocksize=1, mode="CRD", opset=25), "no attribute mode"),
+    (lambda: op.gather(X, [4], axis=1), "index 4 is out of bounds for dim 1 of size 4"),
+    (lambda: op.gather(X, [-1], axis=1, opset=9), "indices must not be negative"),
+    (lambda: op.pad(X, [0] * 7), r"pads \[.*\] must be 2 \* 4 numbers"),
+    (lambda: op.pad(X, [0] * 8, mode="wrap", opset=18), "one of constant, reflect, edge"),
+    (lambda: op.pad(X, [0, 0], axes=[0], opset=13), r"no input axes \(opset 18 does\)"),
+    (lambda: op.pad(X, [0] * 4 + [-9] * 4), "remove more than there is"),
+    (lambda: op.pad(X, [1] * 8, np.zeros(2, np.float32)), "must be one element, not 2"),
+    (lambda: op.center_crop_pad(X, [2, 2]), "must be 4 sizes"),
+    (lambda: op.expand(X, [1], opset=7), "opset 7 has no Expand: it is new in opset 8"),
+]  # fmt: skip
+WRONG_KINDS = [
+    (lambda: op.transpose([1, 2]), "expects an ndarray or a Tensor, not list"),
+    (lambda: op.transpose(X, perm="0123"), "a sequence of ints"),
+    (lambda: op.squeeze(X, np.array([0], np.int32)), "Squeeze-25 must be int64, not int32"),
+    (lambda: op.slice(X, np.array([0], np.int16), [1]), "must be int32 or int64, not int16"),
+    (lambda: op.expand(X, [1.5]), "must hold ints only"),
+    (lambda: op.concat([X, X.astype(np.int8)], axis=0), "array 1 has dtype int8, array 0 float32"),
+    (lambda: op.concat([X, None], axis=0), "input 1: onnx.Concat-13 expects"),
+    (lambda: op.gather(X, np.array([0], np.uint8)), "does not list uint8 in its T of indices"),
+    (lambda: op.pad(X, [1] * 8, np.zeros(1, np.int8)), "onnx.Pad-25 must be float32, not int8"),
+    (lambda: op.pad(X, [1] * 8, "a"), "must be of float32"),
+    (lambda: op.flatten(X, axis=True), "axis must hold ints only"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "table"), [(sj.ReshapeError, REFUSED), (sj.DTypeError, WRONG_KINDS)]
+)
+def test_refusals(kind, table):
+    for call, message in table:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_views_copies_and_out():
+    calls = [
+        (op.transpose, (), {}), (op.squeeze, ([0],), {}), (op.unsqueeze, ([0],), {}),
+        (op.flatten, (), {}), (op.expand, ([1],), {}), (op.slice, ([1], [3], [1]), {}),
+        (op.identity, (), {}), (op.tile, ([1] * 4,), {}), (op.tile, ([1, 2, 1, 1],), {}),
+        (op.depth_to_space, (), {"blocksize": 2}), (op.space_to_depth, (), {"blocksize": 1}),
+    ]  # fmt: skip
+    for call, inputs, named in calls:
+        y = call(X, *inputs, **named)
+        moved = call is op.depth_to_space or inputs == ([1, 2, 1, 1],)
+        assert np.shares_memory(y, X) != moved, call
+        copy = call(X, *inputs, **named, copy=True)
+        assert not np.shares_memory(copy, X)
+        out = np.zeros(y.shape, np.float32)
+        assert call(X, *inputs, **named, out=out) is out
+        assert out.tobytes() == copy.tobytes() == y.tobytes()
+        if moved:
+            with pytest.raises(sj.ReshapeError, match="copy=False"):
+                call(X, *inputs, **named, copy=False)
+        else:
+            assert np.shares_memory(call(X, *inputs, **named, copy=False), X)
+    out = np.zeros((1, 8, 2, 3), np.float32)
+    assert op.concat([X, X], axis=1, out=out) is out
+    assert op.gather(X, [0, 1, 2, 3, 0, 1, 2, 3], axis=1, out=out) is out
+    assert op.pad(X, [0, 4], axes=[1], out=out) is out
+    assert op.center_crop_pad(X, [8], axes=[1], out=out) is out
+    parts = op.split(X, [1, 3], axis=1)
+    assert all(np.shares_memory(part, X) for part in parts)
+    assert not any(np.shares_memory(part, X) for part in op.split(X, [1, 3], axis=1, copy=True))
+    assert not op.expand(X, [2, 1, 1, 1]).flags.writeable
+
+
+def test_values_of_pads():
+    """A number, an array, a Tensor: in the dtype of the data; text."""
+    x = np.array([1, 2], np.int8)
+    for value in (7, np.int8(7), np.array(7, np.int8), np.array([7], np.int8)):
+        given = np.asarray(value) if isinstance(value, np.int8) else value
+        assert op.pad(x, [0, 1], given).tolist() == [1, 2, 7]
+        assert np.asarray(op.pad(sj.asarray(x), [0, 1], given)).tolist() == [1, 2, 7]
+    narrow = sj.pack(np.array([1, 2], np.uint8), "uint4")
+    assert op.pad(narrow, [0, 1], 7).tobytes().hex() == "2107"
+    assert op.pad(narrow, [0, 1], narrow[1:]).tobytes().hex() == "2102"
+    text = np.array(["a", "b"])
+    assert op.pad(text, [1, 0], "longer").tolist() == ["longer", "a", "b"]
+    assert op.pad(text, [1, 0]).tolist() == ["", "a", "b"]
+    joined = op.concat([text, np.array(["longer"], object)], axis=0)
+    assert joined.tolist() == ["a", "b", "longer"]
+    floats = np.ones(1, np.float32)
+    assert np.isnan(op.pad(floats, [1, 0], float("nan"))).tolist() == [True, False]

@@ -22,6 +22,7 @@ MOVING = {
     *("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Slice", "Tile"),
     *("Identity", "DepthToSpace", "SpaceToDepth"),
 }
+LEAST = 16 * 1024  # bytes; copies of smaller arrays cost less than a Program for each shape
 KEPT = 16  # shapes, dtypes and further inputs whose Programs a chain remembers
 
 
@@ -51,7 +52,8 @@ class Fused:
         """The last node's output; errors are those of the nodes."""
         x, *others = (np.asarray(v) if isinstance(v, np.generic) else v for v in inputs)
         with own_errors():
-            if not isinstance(x, np.ndarray) or dtype_of(x) is STRING:
+            plain = isinstance(x, np.ndarray) and x.nbytes >= LEAST and dtype_of(x) is not STRING
+            if not plain:
                 return (self.step_by_step(x, others),)
             return (self.program(x, others)(x),)
 

@@ -233,9 +233,10 @@ class Split(Operator):
     function = staticmethod(dialect.split)
 
     def named(self, attributes: dict[str, Any]) -> dict[str, Any]:
-        """Where the sizes are not given, the node says how many there are."""
-        known = len(self.input) > 1 or attributes.get("split") is not None
-        if known or attributes.get("num_outputs") is not None:
+        """Where the sizes are not given, the node says how many there are, before opset 18."""
+        if len(self.input) > 1:
+            return {name: value for name, value in attributes.items() if name != "split"}
+        if self.version.since >= 18 or attributes.get("split") is not None:
             return attributes
         return attributes | {"num_outputs": len(self.output)}
 

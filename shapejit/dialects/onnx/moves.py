@@ -16,7 +16,7 @@ from ...arrays import is_a
 from ...dtypes import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
 from ...foreign import joins, moves
-from ...gathering import taken
+from ...gathering import positions, taken
 from ...operations import checked, dtype_of
 from ...tensor import Array, Tensor, is_array
 from .arguments import axes_of, integer, ints, one_of
@@ -216,9 +216,7 @@ def gather(
     row.check(data, "data")
     if is_array(indices):
         row.check(indices, "indices")
-    x, found = checked(data), np.asarray(indices)
-    if not found.size and not is_array(indices):
-        found = found.astype(np.int64)
+    x, found = checked(data), positions(indices, str(row))
     (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
     if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
         raise ReshapeError(
