@@ -55,6 +55,13 @@ def plain(x: Any) -> NDArray[Any]:
     return np.ndarray.view(x, np.ndarray)
 
 
+def unwrapped(x: Any) -> Any:
+    """`plain` of an ndarray, a scalar of NumPy's as an array without dims, all else as it is."""
+    if is_a(x, np.ndarray):
+        return plain(x)
+    return np.asarray(x) if issubclass(type(x), np.generic) else x
+
+
 def possible(shape: Sequence[int], itemsize: int) -> bool:
     """Whether NumPy has arrays of this shape, of elements of so many bytes.
 

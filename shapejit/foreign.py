@@ -17,6 +17,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import unwrapped
 from .errors import DTypeError
 from .tensor import Tensor, is_array
 
@@ -231,7 +232,7 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
         if not args and names[0] in named:
             args = (named.pop(names[0]),)
         if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results
-            args = (np.asarray(args[0]), *args[1:])
+            args = (unwrapped(args[0]), *args[1:])
         if not (args and is_foreign(_first(args[0]))):
             return function(*args, **named)
         check_out(args[0], args[place] if len(args) > place else named.get("out"))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import check_possible, is_a, is_sequence, plain
+from .arrays import check_possible, is_a, is_sequence, plain, unwrapped
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .foreign import moves, opened, typed
@@ -97,14 +97,13 @@ def checked(x: Array) -> Array:
     """
     if type(x) is np.ndarray:
         return x
-    if not is_array(x):
-        if is_a(x, np.generic):
-            return np.asarray(x)
+    if not is_array(x) and not issubclass(type(x), np.generic):
         raise DTypeError(
             f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
             f"wrap it with numpy.asarray or shapejit.asarray"
         )
-    return x if is_a(x, Tensor) else plain(x)
+    made: Array = unwrapped(x)
+    return made
 
 
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:

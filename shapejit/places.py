@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a, plain
+from .arrays import unwrapped
 from .compilation import load
 from .errors import about
 from .launches import Addresses, address_of
@@ -113,7 +113,7 @@ def located(
     arrays = []
     for i, x in enumerate(items):
         with about(f"tensor {names[i]!r}"):
-            array = plain(x) if is_a(x, np.ndarray) else x
+            array = unwrapped(x)
             check(array)
         arrays.append(array)
     return arrays, places_of(arrays)

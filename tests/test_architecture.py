@@ -163,6 +163,7 @@ def test_every_room_has_a_name():
         "sj.onnx.slice(sj.onnx.transpose(numpy.zeros((2, 3))), [0], [1])",
         "sj.onnx.pad(sj.take(numpy.zeros((2, 3)), [0, 0], axis=1), [1] * 4)",
         "sj.openvino.split(sj.openvino.broadcast(numpy.zeros(3), [2, 3]), 0, 2)",
+        "t = sj.asarray(numpy.zeros((2, 3))); t.transpose().tolist(); list(t); numpy.tile(t, 2)",
     ],
 )
 def test_views_and_small_copies_do_not_import_numba(use):

@@ -284,6 +284,12 @@ def test_numpys_scalars_are_arrays():
         assert call(total).tolist() == 15
     assert sj.pack(np.uint8(3), "int4").item() == 3
     assert sj.array_equal(total, total)
+    program = sj.plan((), "int64", lambda t: t.reshape((1, 1)))
+    assert program(total).tolist() == [[15]]
+    assert [x.tolist() for x in program.map([total, total])] == [[[15]], [[15]]]
+    assert sj.reshape_batch([total], [(1,)])[0].tolist() == [15]
+    assert sj.onnx.reshape(total, [1]).tolist() == [15]
+    assert sj.openvino.reshape(total, [1], special_zero=False).tolist() == [15]
 
 
 def test_a_generator_of_arrays_joins():
@@ -390,3 +396,14 @@ class Foreign:
 
 def test_other_librarys_arrays_have_their_say():
     assert np.concatenate([sj.asarray(np.zeros(2)), Foreign()]) == "foreign"
+
+
+def test_the_package_lists_its_api_alone():
+    assert dir(sj) == sorted([*sj.__all__, "__version__"])
+    for name in dir(sj):
+        assert getattr(sj, name) is not None
+    known = [kind for kind in vars(sj.errors).values() if isinstance(kind, type)]
+    for kind in known:
+        if issubclass(kind, sj.ShapeJitError):
+            assert getattr(sj, kind.__name__) is kind
+            assert kind.__name__ in sj.__all__

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import foreign, outputs
-from ..arrays import is_a, plain
+from ..arrays import is_a, unwrapped
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..foreign import Other, Out
@@ -152,7 +152,7 @@ class Program:
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
         as_tensors = is_a(x, Tensor)
-        array: Any = plain(x) if is_a(x, np.ndarray) else x
+        array: Any = x if type(x) is np.ndarray else unwrapped(x)
         sources.check(array, as_tensors, self.dtype, self.source_shape)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
