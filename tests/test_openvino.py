@@ -216,6 +216,8 @@ def test_layouts_refuse():
         lambda: sj.openvino.transpose([1], [0]),
         lambda: sj.openvino.squeeze(x, 0.5),
         lambda: sj.openvino.concat([x, None], 0),
+        lambda: sj.openvino.concat([x, x], None),
+        lambda: sj.openvino.concat([x, x.astype(np.int8)], 0),
         lambda: sj.openvino.split(x, 0, "1"),
     ):
         with pytest.raises(sj.DTypeError):

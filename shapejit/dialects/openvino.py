@@ -19,7 +19,7 @@ from ..operations import checked, dtype_of, reshape_as
 from ..request import Request, integers
 from ..tensor import Array, Tensor, is_array
 from . import placing
-from .placing import part_of, placed
+from .placing import check_alike, part_of, placed
 
 _NAME = "openvino.Reshape-1"
 
@@ -204,8 +204,12 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
     >>> concat([np.zeros((2, 3), np.float32)] * 2, -1).shape
     (2, 6)
     """
-    with about("openvino.Concat-1"):
-        return joining.concat([_checked(x, "each input") for x in nodes], axis=axis, out=out)
+    who = "openvino.Concat-1"
+    parts = [_checked(x, who) for x in nodes]
+    check_alike([dtype_of(x) for x in parts], who)
+    (at,) = integers((axis,), "axis", who)
+    with about(who):
+        return joining.concat(parts, axis=at, out=out)
 
 
 @tuples

@@ -6,7 +6,8 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ReshapeError
+from ..dtypes import DType
+from ..errors import DTypeError, ReshapeError
 from ..operations import reshape
 from ..tensor import Array
 
@@ -42,3 +43,14 @@ def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tup
             raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
         made.append(want if have == 1 else have)
     return tuple(made)
+
+
+def check_alike(kinds: Sequence[DType], asked_by: str) -> None:
+    """Refuse inputs of different dtypes: specifications promote none.
+
+    >>> from shapejit import dtype
+    >>> check_alike([dtype("int8"), dtype("int8")], "doctest")
+    """
+    for i, kind in enumerate(kinds):
+        if kind is not kinds[0]:
+            raise DTypeError(f"input {i} of {asked_by} is {kind}, input 0 {kinds[0]}")

@@ -19,6 +19,7 @@ from ...foreign import joins, moves
 from ...gathering import positions, taken
 from ...operations import checked, dtype_of
 from ...tensor import Array, Tensor, is_array
+from ..placing import check_alike
 from .arguments import axes_of, integer, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
@@ -42,10 +43,11 @@ def concat(
     (2, 6)
     """
     row = version("Concat", opset)
-    kinds = set()
+    kinds: list[DType] = []
     for i, x in enumerate(inputs):
         with about(f"input {i}"):
-            kinds.add(row.check(x))
+            kinds.append(row.check(x))
+    check_alike(kinds, str(row))
     if axis is None and row.since >= 4:
         raise ReshapeError("axis must be given", asked_by=str(row))
     parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
