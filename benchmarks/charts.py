@@ -31,7 +31,9 @@ def ratios(name, unit, title, found, said):
         for case in dict.fromkeys(c for run in own for c in run.values[name]):
             points = [(run, run.values[name][case]) for run in own if case in run.values[name]]
             label = _label(case, curve, found)
-            _line(figure, points, ticks, said, label, color=GREY, width=1, marker=3)
+            _line(figure, points, ticks, said, label, color=GREY, width=own[0].known, marker=3)
+        if not own[0].known:  # a mean of several machines would move with them
+            continue
         # Of the cases that all of them have: one that is added moves no mean.
         common = [c for c in own[-1].values[name] if all(c in run.values[name] for run in own)]
         means = [
@@ -82,7 +84,8 @@ def values(name, unit, title, found, said):
                 if run.curve == curve and case in run.values.get(name, ())
             ]
             label = _label(case or name, curve, found)
-            _line(figure, points, ticks, said, label, COLOURS[k % len(COLOURS)], 2, 5)
+            width = 2 * all(run.known for run, _ in points)
+            _line(figure, points, ticks, said, label, COLOURS[k % len(COLOURS)], width, 5)
     letter = {"seconds": "s", "bytes": "B"}.get(unit)
     figure.update_yaxes(rangemode="tozero", tickformat="~s" if letter else "d")
     if letter:

@@ -9,6 +9,7 @@ from math import exp, isfinite, log
 from .record import RESULTS, RecordError, git
 
 CONTROL = "control.Control.track_over_itself"
+UNKNOWN = "unknown-"  # what the names of machines begin with that may be several kinds
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Run:
     def curve(self):
         """What one line of a chart belongs to."""
         return f"{self.machine}, Python {self.python}"
+
+    @property
+    def known(self):
+        """Whether all runs of the curve were on one kind of machine."""
+        return not self.machine.startswith(UNKNOWN)
 
     @property
     def noise(self):

@@ -1,16 +1,25 @@
-"""Write the README's measured table from the recorded figures (`benchmarks.figures`)."""
+"""Write what READMEs say of speed from the recorded figures (`benchmarks.figures`).
+
+README.md gets a table of lines, the list of names and, in benchmarks/, its picture;
+benchmarks/README.md the table of all suites.
+"""
 
 import argparse
 import re
 import sys
 from statistics import median
 
+from . import names, picture
 from .figures import recorded
+from .lines import table as lines_table
 from .record import ROOT, RecordError
 
-README = ROOT / "README.md"
-BEGIN = "<!-- measured: written by python -m benchmarks.readme -->"
-END = "<!-- /measured -->"
+MARKER = "<!-- {}: written by python -m benchmarks.readme -->\n{}<!-- /{} -->"
+# What stands between the markers of each file.
+PARTS = {
+    "README.md": {"lines": lines_table, "names": lambda figures: names.listed()},
+    "benchmarks/README.md": {"measured": lambda figures: table(figures)},
+}
 HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
 
 
@@ -122,12 +131,22 @@ def _wrapped(text, width=100):
     return "\n".join(lines)
 
 
-def written(readme, figures):
-    """The README's text with the table of these figures."""
-    pattern = re.compile(f"{re.escape(BEGIN)}\n.*?{re.escape(END)}", re.DOTALL)
-    if not pattern.search(readme):
-        raise RecordError(f"README.md has no {BEGIN}")
-    return pattern.sub(lambda _: f"{BEGIN}\n{table(figures)}\n{END}", readme)
+def written(name, text, figures):
+    """The text of a README with its parts as these figures make them."""
+    for part, make in PARTS[name].items():
+        pattern = re.compile(MARKER.format(part, "(.*?)", part), re.DOTALL)
+        if not pattern.search(text):
+            raise RecordError(f"{name} has no part {part!r} between markers")
+        made = MARKER.format(part, f"{make(figures)}\n", part)
+        text = pattern.sub(lambda _, made=made: made, text)
+    return text
+
+
+def files(figures):
+    """Every file that is written, and its text."""
+    texts = {name: written(name, (ROOT / name).read_text(), figures) for name in PARTS}
+    pictures = {f"benchmarks/speed-{t}.svg": picture.svg(figures, t) for t in picture.THEMES}
+    return texts | pictures
 
 
 def main(argv=None):
@@ -136,7 +155,8 @@ def main(argv=None):
     parser.add_argument("--machine", metavar="NAME", help="if not the one recorded last")
     args = parser.parse_args(argv)
     try:
-        README.write_text(written(README.read_text(), recorded(args.machine)))
+        for name, text in files(recorded(args.machine)).items():
+            (ROOT / name).write_text(text)
     except RecordError as fault:
         print(f"readme: error: {fault}", file=sys.stderr)
         return 2

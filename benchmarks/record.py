@@ -9,7 +9,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -51,11 +50,11 @@ def machine(name=None):
     """The facts asv stores of a machine; those recorded for its name, if there are any.
 
     The name says what it is, so that another machine of the kind has the same
-    curves; facts that change with an update of the system are left out.
+    curves, and no other; facts that change with an update of the system are left out.
     """
     cpu, cores = machines.processor(), str(os.cpu_count())
     if name is None:
-        name = re.sub(r"[^a-z0-9]+", "-", f"{cpu} {cores} cores".lower()).strip("-")
+        name = machines.kind()
     known = RESULTS / name / "machine.json"
     if known.is_file():
         facts = json.loads(known.read_text())

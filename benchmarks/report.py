@@ -1,7 +1,8 @@
 """Write one HTML file with all that is recorded: it opens from disk, without a network.
 
-Curves of every benchmark over the commits, the latest figures against memcpy,
-NumPy and the peers, the slowest cases, and the noise floor.
+Curves of every benchmark over the commits, the steps in them and what `confirm` says of
+each, the latest figures against memcpy, NumPy and the peers, the slowest cases, and the
+noise floor.
 """
 
 import argparse
@@ -11,7 +12,7 @@ from html import escape
 from pathlib import Path
 from statistics import geometric_mean
 
-from . import charts
+from . import charts, steps
 from .figures import recorded
 from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
@@ -47,6 +48,7 @@ def page(found, known, figures):
         "facts": _facts(latest, found, said),
         "summary": _summary(latest, ratios, names),
         "figures": _figures(figures),
+        "steps": _steps(steps.found(found, ratios), steps.verdicts(), said),
         "slowest": _card(charts.slowest(latest, ratios, SLOWEST)),
         "noise": _card(charts.noise(found, said)),
         "curves": curves,
@@ -105,6 +107,28 @@ def _summary(latest, ratios, names):
             lines.append(cells)
     head = ("benchmark", "time over that of", "cases", "geometric mean", "worst", "worst case")
     return _table(head, lines, numbers={2, 3, 4})
+
+
+def _steps(found, judged, said):
+    """Where ratios move from one level to another, and whether that was measured again."""
+    if not found:
+        return "<p>None are found.</p>"
+    lines = [
+        (
+            f"{step.benchmark.rsplit('.track_', 1)[0]}({step.case})",
+            step.curve,
+            f"{step.first[:8]} {said.get(step.first, '')}",
+            f"{step.second[:8]} {said.get(step.second, '')}",
+            f"{step.before:.3g}",
+            f"{step.after:.3g}",
+            f"{step.change:+.0%}",
+            judged.get(step.key, {}).get("verdict", "not measured again"),
+        )
+        for step in found
+    ]
+    head = ("case", "machine", "between", "and", "from", "to", "time", "compared in one run")
+    note = steps.lopsided(found)
+    return (f"<p>{escape(note)}</p>" if note else "") + _table(head, lines, numbers={4, 5, 6})
 
 
 def _figures(figures):

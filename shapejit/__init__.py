@@ -14,18 +14,30 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from . import dtypes as dtypes
+from . import foreign as _foreign
+from . import methods as _methods
 from .casts import cast, dequantize, quantize
+from .codes import pack, unpack
 from .dtypes import DType, dtype
 from .equality import array_equal
-from .errors import DTypeError, FileFormatError, FormatError, ReshapeError, ShapeJitError
-from .joining import concat, stack
+from .errors import (
+    AxisError,
+    DTypeError,
+    ExportError,
+    FileFormatError,
+    FormatError,
+    OutOfBoundsError,
+    ReshapeError,
+    ShapeJitError,
+    TraceError,
+    UnknownNameError,
+)
 from .operations import (
     ascontiguous,
     broadcast_to,
     expand_dims,
     flip,
     matrix_transpose,
-    pack,
     permute_dims,
     reshape,
     squeeze,
@@ -38,6 +50,19 @@ if TYPE_CHECKING:
     from . import files as files
     from .dialects import onednn, onnx, openvino
     from .files.file_formats import load_file, save_file
+    from .gathering import take
+    from .joining import concat, stack
+    from .manipulation import (
+        broadcast_arrays,
+        broadcast_shapes,
+        moveaxis,
+        repeat,
+        roll,
+        split,
+        tile,
+        transpose,
+        unstack,
+    )
     from .packings.rows import formats
     from .programs.batch import reshape_batch
     from .programs.planned import plan
@@ -53,33 +78,52 @@ __version__ = "0.1.0"
 # time that importing all would take.
 _LATER = {
     "Program": "programs.program",
+    "broadcast_arrays": "manipulation",
+    "broadcast_shapes": "manipulation",
+    "concat": "joining",
     "files": "files",
     "formats": "packings.rows",
     "load_file": "files.file_formats",
+    "moveaxis": "manipulation",
     "onednn": "dialects.onednn",
     "onnx": "dialects.onnx",
     "openvino": "dialects.openvino",
     "plan": "programs.planned",
     "repack": "repacking",
+    "repeat": "manipulation",
     "reshape_batch": "programs.batch",
     "resolve_batch": "programs.target_shapes",
+    "roll": "manipulation",
     "save_file": "files.file_formats",
     "schemes": "quantization.table",
+    "split": "manipulation",
+    "stack": "joining",
+    "take": "gathering",
+    "tile": "manipulation",
+    "transpose": "manipulation",
+    "unstack": "manipulation",
     "warmup": "warming",
 }
 
 __all__ = [
+    "AxisError",
     "DType",
     "DTypeError",
+    "ExportError",
     "FileFormatError",
     "FormatError",
+    "OutOfBoundsError",
     "Program",
     "ReshapeError",
     "ShapeJitError",
     "Tensor",
+    "TraceError",
+    "UnknownNameError",
     "array_equal",
     "asarray",
     "ascontiguous",
+    "broadcast_arrays",
+    "broadcast_shapes",
     "broadcast_to",
     "cast",
     "concat",
@@ -91,6 +135,7 @@ __all__ = [
     "formats",
     "load_file",
     "matrix_transpose",
+    "moveaxis",
     "onednn",
     "onnx",
     "openvino",
@@ -99,17 +144,35 @@ __all__ = [
     "plan",
     "quantize",
     "repack",
+    "repeat",
     "reshape",
     "reshape_batch",
     "resolve",
     "resolve_batch",
+    "roll",
     "save_file",
     "schemes",
     "set_result_cache",
+    "split",
     "squeeze",
     "stack",
+    "take",
+    "tile",
+    "transpose",
+    "unpack",
+    "unstack",
     "warmup",
 ]
+
+
+def _library(kind: type) -> _foreign.Library:
+    """The library that a type of arrays belongs to: the adapters' answer, who take over."""
+    _foreign.library = _import_module(f"{__name__}.adapters.libraries").library
+    return _foreign.library(kind)
+
+
+_foreign.library = _library
+_methods.load = lambda module: _import_module(f"{__name__}.{module}")
 
 
 def __getattr__(name: str) -> Any:
@@ -122,4 +185,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

@@ -9,6 +9,7 @@ from . import operations, outputs
 from .converting import Array, Operands, cast_conversion, convert
 from .dtypes import DType, fixed_width
 from .errors import DTypeError
+from .foreign import converts
 from .kernels.numbers import Conversion
 from .scaling import dequantize_operands, flag, quantize_operands
 from .tensor import Tensor
@@ -16,6 +17,7 @@ from .tensor import Tensor
 ROUND_MODES = ("nearest", "up", "down")
 
 
+@converts
 def cast(
     x: Any,
     dtype: object,
@@ -62,6 +64,7 @@ def cast(
     return _result(source, conversion, kind, None, out)
 
 
+@converts
 def dequantize(
     codes: Any,
     scale: Any,
@@ -93,6 +96,7 @@ def dequantize(
     return _result(source, operands.conversion, kind, operands, out)
 
 
+@converts
 def quantize(
     x: Any,
     scale: Any,

@@ -27,7 +27,7 @@ from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor
 
-CALL, EACH = 1e-4, 2e-7  # seconds of NumPy's for a conversion, and for an element of it
+CALL, EACH = 1e-4, 3e-7  # seconds of NumPy's for a conversion, and for an element of it
 
 
 def number_of(kind: DType) -> Number:

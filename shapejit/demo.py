@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from . import conversion, patience
 from .bench.measure import clock, samples
-from .conversion import Change, Conversion, Report
+from .conversion import Change, Report
 from .dtypes import DType, dtype
 from .files import safetensors
 from .files.safetensors import Checkpoint, New
@@ -95,12 +96,14 @@ class Row:
 class Demo:
     """The result: one row per tensor, and the conversion of the file.
 
-    `first_seconds` is the time of the first conversion, which includes the
+    `command` are the words of a command line that does the same. `first_seconds` is the time of
+    the first conversion, which includes the
     compilation of kernels that are not in numba's cache; `report` is of the second.
     """
 
     rows: tuple[Row, ...]
     rules: tuple[str, ...]
+    command: tuple[str, ...]
     first_seconds: float
     report: Report
 
@@ -111,13 +114,14 @@ class Demo:
 
 
 @patience.none()  # it shows what kernels do
-def run(progress: Callable[[str], object] | None = None) -> Demo:
+def run(progress: Callable[[str], object] | None = None, keep: str | None = None) -> Demo:
     """Make a checkpoint in a temporary folder, convert it, check the result and time it.
 
-    `progress` is called with a description of each step.
+    `progress` is called with a description of each step. `keep` is a new folder for the
+    files, which stay there. Raises FileExistsError.
     """
     tell = progress or (lambda _: None)
-    with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
+    with _folder(keep) as folder:
         source, target = (os.path.join(folder, f"{n}.safetensors") for n in ("source", "target"))
         tell("making a checkpoint")
         written = _checkpoint()
@@ -132,12 +136,24 @@ def run(progress: Callable[[str], object] | None = None) -> Demo:
         for change in plan.changes:
             tell(f"checking and timing {change.name}")
             rows.append(_row(change, written[change.name], result))
-        return Demo(tuple(rows), _words(plan, rules), first.seconds, report)
+        words = ["--spec", "onnx"]
+        for job in JOBS:
+            for option, text in job.rules:
+                words += [f"--{option}", text]
+        paths = (source, target) if keep else ("SRC", "DST")
+        command = ("shapejit", "convert", *paths, *words)
+        return Demo(tuple(rows), ("--spec onnx", *map(str, rules)), command, first.seconds, report)
 
 
-def _words(plan: Conversion, rules: list[conversion.Rule]) -> tuple[str, ...]:
-    """The arguments of `shapejit convert` that do the same."""
-    return ("--spec onnx", *map(str, rules))
+@contextmanager
+def _folder(keep: str | None) -> Iterator[str]:
+    """A new folder, which is deleted in the end if it has no name."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
+            yield folder
+    else:
+        os.mkdir(keep)
+        yield keep
 
 
 def _checkpoint() -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from .layout import Layout, checked_shape
 
 CPU = (1, 0)  # kDLCPU, device 0
 _HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
+_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI"}
 _VERSION = (1, 1)  # the first that has all type codes of the dtype table
 
 _READ_ONLY, _COPIED, _ONE_PER_BYTE = 1, 2, 4  # DLPACK_FLAG_BITMASK_...
@@ -185,8 +186,12 @@ def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     """
     device = tuple(x.__dlpack_device__())
     if device[0] not in _HOST:
+        maker = _DEVICES.get(int(device[0]))
+        name = f"{maker} device {int(device[1])}, " if maker else ""
         raise FormatError(
-            f"the {type(x).__name__} is on DLPack device {tuple(map(int, device))}, not on the CPU"
+            f"the {type(x).__name__} is on {name}DLPack device "
+            f"{tuple(map(int, device))}, not on the CPU: "
+            f"copy it to the CPU first"
         )
     capsule = _capsule(x)
     versioned = bool(_is_valid(capsule, _FRESH[True]))

@@ -9,29 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from .arrays import is_a
-from .errors import DTypeError
-
-
-class FloatFormat(NamedTuple):
-    """How a float is written: a sign, `exponent` and `mantissa` bits, and what is special.
-
-    The exponent counts from `bias`. `special` is "ieee" (infinities and NaNs), "fn" (one
-    NaN, all bits set), "fnuz" (one NaN, the code of a negative zero, of which there is
-    none), "finite" (none) or "unsigned" (powers of two without a sign; NaN is all bits
-    set). `table` has the values of all codes where they follow no such rule.
-    """
-
-    exponent: int
-    mantissa: int
-    bias: int
-    special: str
-    table: tuple[float, ...] = ()
+from .dtype_names import ALIASES, MODULES, TORCH
+from .errors import DTypeError, did_you_mean, quoted
+from .float_formats import FORMATS
+from .float_formats import FloatFormat as FloatFormat
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,13 +28,19 @@ class DType:
     `kind` is "bool", "integer", "float", "complex" or "string". `numpy` is the
     NumPy or ml_dtypes dtype (ml_dtypes stores types below 8 bits in one byte per
     element), `onnx` the TensorProto.DataType integer, `dlpack` the pair (code,
-    bits); `openvino`, `onednn`, `safetensors` and `gguf` are the names in those
+    bits); `openvino`, `onednn`, `safetensors`, `gguf` and `torch` are the names in those
     systems. Each is None if the system has no such type. `bits` is 0 for strings,
     which have no fixed width. `format` says how floats are written, those that a
     complex number consists of, too.
 
+    A DType equals whatever `dtype` makes it of: names, NumPy's and ml_dtypes' dtypes and
+    scalar types. Its hash is that of its name: in a set or a dict it stands for the name,
+    but not for a NumPy dtype, whose hash is another (also than that of its own name).
+
     >>> dtype("int4").bits, dtype("int4").onnx, dtype("int4").openvino
     (4, 22, 'i4')
+    >>> dtype("int4") == "int4", dtype("int4") == ml_dtypes.int4, dtype("int4") == "int8"
+    (True, True, False)
     """
 
     name: str
@@ -64,6 +57,18 @@ class DType:
     gguf_code: int | None = None
     dlpack: tuple[int, int] | None = None
     format: FloatFormat | None = None
+    torch: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is DType:
+            return self is other
+        try:
+            return dtype(other) is self
+        except DTypeError:
+            return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return f"shapejit.dtype({self.name!r})"
@@ -140,40 +145,6 @@ _ROWS = (
     ("complex128",        128, "complex", True,  (15, "COMPLEX128"),     None,       None,   None,          None,         (_COMPLEX, 128)),
     ("string",              0, "string",  False, (8, "STRING"),          "string",   None,   None,          None,         None),
 )
-
-# What NF4 stands for (QLoRA, arXiv 2305.14314, appendix E).
-_NF4 = (
-    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
-    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
-    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
-    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
-)
-
-_FORMATS = {
-    #                                 exponent mantissa bias special
-    "float4_e2m1fn":       FloatFormat( 2,  1,    1, "finite"),
-    "nf4":                 FloatFormat( 0,  0,    0, "finite", _NF4),
-    "float6_e2m3fn":       FloatFormat( 2,  3,    1, "finite"),
-    "float6_e3m2fn":       FloatFormat( 3,  2,    3, "finite"),
-    "float8_e3m4":         FloatFormat( 3,  4,    3, "ieee"),
-    "float8_e4m3":         FloatFormat( 4,  3,    7, "ieee"),
-    "float8_e4m3b11fnuz":  FloatFormat( 4,  3,   11, "fnuz"),
-    "float8_e4m3fn":       FloatFormat( 4,  3,    7, "fn"),
-    "float8_e4m3fnuz":     FloatFormat( 4,  3,    8, "fnuz"),
-    "float8_e5m2":         FloatFormat( 5,  2,   15, "ieee"),
-    "float8_e5m2fnuz":     FloatFormat( 5,  2,   16, "fnuz"),
-    "float8_e8m0fnu":      FloatFormat( 8,  0,  127, "unsigned"),
-    "bfloat16":            FloatFormat( 8,  7,  127, "ieee"),
-    "float16":             FloatFormat( 5, 10,   15, "ieee"),
-    "float32":             FloatFormat( 8, 23,  127, "ieee"),
-    "float64":             FloatFormat(11, 52, 1023, "ieee"),
-}
-_FORMATS |= {
-    "complex32": _FORMATS["float16"],
-    "bcomplex32": _FORMATS["bfloat16"],
-    "complex64": _FORMATS["float32"],
-    "complex128": _FORMATS["float64"],
-}
 # fmt: on
 
 
@@ -203,7 +174,8 @@ def _row(
     ggml, ggml_code = gguf or (None, None)
     # fmt: off
     return DType(name, bits, kind, signed, _numpy_type(name), code, enum,
-                 openvino, onednn, safetensors, ggml, ggml_code, dlpack, _FORMATS.get(name))
+                 openvino, onednn, safetensors, ggml, ggml_code, dlpack, FORMATS.get(name),
+                 TORCH.get(name))
     # fmt: on
 
 
@@ -217,12 +189,29 @@ _KEYS: dict[str, Callable[[DType], tuple[Any, ...]]] = {
     "safetensors": lambda d: (d.safetensors,),
     "gguf": lambda d: (d.gguf, d.gguf_code),
     "dlpack": lambda d: (d.dlpack,),
+    "torch": lambda d: (d.torch, d.torch and f"torch.{d.torch}"),
 }
 _BY_VOCABULARY: dict[str, dict[Any, DType]] = {
     vocabulary: {key: d for d in _TABLE for key in keys(d) if key is not None}
     for vocabulary, keys in _KEYS.items()
 }
 _BY_NAME = {d.name: d for d in _TABLE}
+
+
+def _other_names() -> dict[str, list[tuple[str, DType]]]:
+    """Every name that is not canonical: who means which dtype by it."""
+    found: dict[str, list[tuple[str, DType]]] = {}
+    for vocabulary, keys in _BY_VOCABULARY.items():
+        for name, kind in keys.items():
+            if isinstance(name, str):
+                found.setdefault(name, []).append((vocabulary, kind))
+    for name, canonical, who in ALIASES:
+        found.setdefault(name, []).append((who, _BY_NAME[canonical]))
+    return found
+
+
+_OTHER_NAMES = _other_names()
+_ROOTS = {module.partition(".")[0] for module in MODULES}
 _BY_NUMPY = {d.numpy: d for d in _TABLE if d.numpy is not None}
 _PYTHON_TYPES = (bool, int, float, complex, str, bytes, object)
 STRING = _BY_NAME["string"]
@@ -232,13 +221,16 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     """The row of the dtype table for `x`.
 
     Without `vocabulary`, `x` is a canonical name (ml_dtypes' and NumPy's), a
-    NumPy or ml_dtypes dtype or scalar type, or a DType. With `vocabulary`
-    (`"onnx"`, `"openvino"`, `"onednn"`, `"safetensors"`, `"gguf"`, `"dlpack"`)
-    it is that system's own name or code. Raises DTypeError for unknown dtypes
-    and vocabularies.
+    NumPy or ml_dtypes dtype or scalar type, a dtype of another library
+    (`torch.bfloat16`), a DType, or any name that some system has for one dtype and
+    none for another (`"BF16"`, `"bf16"`, `"i4"`, `"torch.bfloat16"`, `"half"`). Numbers
+    in such names count bits; NumPy's codes, which count bytes, are not read. With
+    `vocabulary` (`"onnx"`, `"openvino"`, `"onednn"`, `"safetensors"`, `"gguf"`,
+    `"dlpack"`, `"torch"`) it is that system's own name or code. Raises DTypeError for
+    unknown and ambiguous dtypes and unknown vocabularies.
 
-    >>> dtype("bfloat16"), dtype("BF16", vocabulary="safetensors")
-    (shapejit.dtype('bfloat16'), shapejit.dtype('bfloat16'))
+    >>> dtype("bf16"), dtype("F8_E4M3", vocabulary="safetensors")
+    (shapejit.dtype('bfloat16'), shapejit.dtype('float8_e4m3fn'))
     >>> dtype(16, vocabulary="onnx").name, dtype((4, 16), vocabulary="dlpack").name
     ('bfloat16', 'bfloat16')
     """
@@ -249,21 +241,20 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
             return x
         raise DTypeError(f"{x!r} is not the dtype of that name: its facts were changed")
     if isinstance(x, str):
-        if x in _BY_NAME:
-            return _BY_NAME[x]
-        raise DTypeError(f"unknown dtype {x!r}{_suggestion(x)}")
+        return _BY_NAME.get(x) or _by_other_name(x)
     if is_a(x, np.dtype):
         return _by_numpy(x)
     if isinstance(x, type):
         # np.dtype gives object for any class, and reads fields that a ctypes class may lack.
         if not issubclass(x, np.generic) and x not in _PYTHON_TYPES:
-            raise DTypeError(f"unsupported type {x!r}")
+            return _of_library(x, f"{x.__module__}.{x.__name__}")
         try:
             known = np.dtype(x)
         except TypeError:
             raise DTypeError(f"unsupported type {x!r}") from None
         return _by_numpy(known)
-    raise DTypeError(f"a dtype is a name, a NumPy dtype or scalar type, or a DType, not {x!r}")
+    root = type(x).__module__.partition(".")[0]
+    return _of_library(x, str(x) if root in _ROOTS else "")
 
 
 @lru_cache(maxsize=256)
@@ -295,12 +286,30 @@ def _by_vocabulary(x: object, vocabulary: str) -> DType:
     raise DTypeError(f"unknown {vocabulary} dtype {x!r}")
 
 
-def _suggestion(name: str) -> str:
-    """The hint that `name` is a dtype in some vocabulary, if it is one."""
-    for vocabulary, keys in _BY_VOCABULARY.items():
-        if name in keys:
-            return f" (it is {vocabulary}'s name of {keys[name]}: pass vocabulary={vocabulary!r})"
-    return ""
+def _by_other_name(name: str) -> DType:
+    """The one dtype that systems mean by a name that is not canonical."""
+    module, _, last = name.rpartition(".")
+    if module in MODULES and last in _BY_NAME:
+        return _BY_NAME[last]
+    meanings = _OTHER_NAMES.get(name, [])
+    kinds = {kind for _, kind in meanings}
+    if len(kinds) == 1:
+        return kinds.pop()
+    if kinds:
+        listed = " or ".join(f"{kind} ({who})" for who, kind in meanings)
+        raise DTypeError(f"the dtype {name!r} is ambiguous: {listed}")
+    hint = did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
+    raise DTypeError(f"unknown dtype {quoted(name)}{hint}")
+
+
+def _of_library(x: object, name: str) -> DType:
+    """The dtype of another library, whose name is `torch.bfloat16` or the like."""
+    if not name.startswith(tuple(f"{module}." for module in MODULES)):
+        raise DTypeError(
+            f"a dtype is a name, a dtype or scalar type of NumPy or of a library that has "
+            f"dtypes of these names, or a DType, not {x!r}"
+        )
+    return _by_other_name(name)
 
 
 def fixed_width(x: object) -> DType:

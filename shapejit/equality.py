@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a, plain
 from .dtypes import STRING
-from .errors import DTypeError
-from .operations import ascontiguous, dtype_of
+from .foreign import native
+from .operations import ascontiguous, checked, dtype_of
 from .tensor import Bytes, Tensor, asarray
 
 Index = tuple[int | slice, ...]
@@ -23,12 +22,12 @@ PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     """Whether shapes, dtypes and the bits of all elements are the same.
 
-    `a` and `b` are ndarrays or Tensors (also one of each), packed or with one
-    element per byte, with any strides; a view is copied and compared in pieces of
-    at most 1 MiB. NaNs with equal bits are equal, 0.0 and -0.0 are not; bits
-    outside the elements (padding, the high bits of ml_dtypes' sub-byte types) are
-    ignored. Strings are compared with `==`. Raises DTypeError for objects other
-    than arrays and for unsupported dtypes.
+    `a` and `b` are ndarrays, Tensors or arrays of other libraries (also one of
+    each), packed or with one element per byte, with any strides; a view is
+    copied and compared in pieces of at most 1 MiB. NaNs with equal bits are equal,
+    0.0 and -0.0 are not; bits outside the elements (padding, the high bits of
+    ml_dtypes' sub-byte types) are ignored. Strings are compared with `==`. Raises
+    DTypeError for objects other than arrays and for unsupported dtypes.
 
     >>> import numpy as np
     >>> array_equal(np.array([np.nan, 0.0]), np.array([np.nan, 0.0]))
@@ -36,23 +35,13 @@ def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
     >>> array_equal(np.array([0.0]), np.array([-0.0]))
     False
     """
-    x, y = _checked(a), _checked(b)
+    x, y = checked(native(a)), checked(native(b))
     kind = dtype_of(x)
     if dtype_of(y) is not kind or x.shape != y.shape:
         return False
     if kind is STRING:
         return all(p is q or p == q for p, q in zip(x.flat, y.flat, strict=True))
     return _same_bits(asarray(x), asarray(y))
-
-
-def _checked(x: Any) -> Any:
-    if is_a(x, Tensor):
-        return x
-    if is_a(x, np.ndarray):
-        return plain(x)
-    raise DTypeError(
-        f"array_equal compares numpy.ndarrays and shapejit.Tensors, not {type(x).__name__}"
-    )
 
 
 def _same_bits(x: Tensor, y: Tensor) -> bool:

@@ -5,8 +5,10 @@ A message is composed when it is printed: raising an error only stores its field
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+
+from numpy import exceptions
 
 _LONGEST = 600  # characters of a line of a message
 _MOST_LINES = 100  # of a message; the rest is one line
@@ -31,6 +33,18 @@ def quoted(text: str, longest: int = 200) -> str:
     "'line\\\\nbreak'"
     """
     return repr(shortened(text, longest))
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the known one that is near, if any.
+
+    >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
+    ("; did you mean 'convert'?", '')
+    """
+    from difflib import get_close_matches  # which takes 10 ms to import
+
+    near = get_close_matches(word[:100], known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def shown(text: str) -> str:
@@ -107,7 +121,7 @@ class ReshapeError(ShapeJitError, ValueError):
         notes: Sequence[str] = (),
         asked_by: str = "",
     ) -> None:
-        super().__init__(reason, source, target, notes, asked_by)
+        Exception.__init__(self, reason, source, target, notes, asked_by)
         self.reason = reason
         self.source = source
         self.target = target
@@ -150,6 +164,17 @@ class OutOfBoundsError(ReshapeError, IndexError):
     >>> issubclass(OutOfBoundsError, IndexError)
     True
     """
+
+
+class AxisError(OutOfBoundsError, exceptions.AxisError):
+    """An axis that an array does not have; NumPy's error of that name, too.
+
+    >>> from numpy.exceptions import AxisError as NumpyError
+    >>> issubclass(AxisError, NumpyError), issubclass(AxisError, OutOfBoundsError)
+    (True, True)
+    """
+
+    axis = ndim = None
 
 
 class FormatError(ShapeJitError, ValueError):

@@ -1,4 +1,4 @@
-"""Copies and conversions of few elements by NumPy, wherever they lie, packed or not.
+"""Copies and conversions by NumPy, wherever they lie, packed or not.
 
 Places are bit addresses, from which the offsets of Layouts count; whoever calls keeps the
 memory alive, and has checked it.
@@ -6,6 +6,7 @@ memory alive, and has checked it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -18,7 +19,8 @@ from .kernels.numbers import Conversion
 from .kernels.plain_conversions import plain
 from .layout import Layout
 
-CALL, EACH, EACH_PACKED = 5e-5, 5e-9, 5e-8  # seconds of a call, and of one element
+CALL, EACH, EACH_PACKED = 5e-5, 5e-9, 1.5e-7  # seconds of a call, and of one element
+MOST = 1 << 18  # elements at a time: each takes up to 100 bytes meanwhile
 
 Codes = NDArray[np.uint8]  # of each element the bytes of its code, the least one first
 
@@ -32,7 +34,8 @@ def seconds(layout: Layout | None, count: int) -> float:
 
 def copy(source: int, seen: Layout, target: int, into: Layout) -> None:
     """Copy the elements at `source` to `target`, wider ones with zeros above."""
-    _write(_read(source, seen), target, into)
+    for src, dst in _parts(seen, into):
+        _write(_read(source, src), target, dst)
 
 
 def convert(
@@ -44,14 +47,33 @@ def convert(
     operands: tuple[tuple[int, Layout | None], ...],
 ) -> None:
     """Convert the elements; `operands` are where scales and zero points lie, one per element."""
-    codes = _read(source, seen)
-    numbers = [None if lie is None else _read(place, lie) for place, lie in operands]
-    made = np.empty((seen.size, conversion.target.nbytes), np.uint8)
-    scale, zero = (0 if a is None else a.ctypes.data for a in numbers)
-    lie = "each" if scale else ""
-    run = plain(conversion._replace(scales=lie))
-    run(codes.ctypes.data, made.ctypes.data, seen.size, 1, scale, 0, zero, 0, 0)
-    _write(made, target, into)
+    given = [(place, lie) for place, lie in operands if lie is not None]
+    run = plain(conversion._replace(scales="each" if given else ""))
+    for src, dst, *lies in _parts(seen, into, *(lie for _, lie in given)):
+        codes = _read(source, src)
+        made = np.empty((src.size, conversion.target.nbytes), np.uint8)
+        numbers = [_read(place, lie) for (place, _), lie in zip(given, lies, strict=True)]
+        scale, zero = [a.ctypes.data for a in numbers] + [0] * (2 - len(numbers))
+        run(codes.ctypes.data, made.ctypes.data, src.size, 1, scale, 0, zero, 0, 0)
+        _write(made, target, dst)
+
+
+def _parts(*layouts: Layout) -> Iterator[tuple[Layout, ...]]:
+    """Layouts of one shape, cut along their longest dims into parts of `MOST` elements."""
+    shape = layouts[0].shape
+    if layouts[0].size <= MOST or any(layout.shape != shape for layout in layouts):
+        yield layouts
+        return
+    axis = shape.index(max(shape))
+    half = shape[axis] // 2
+    for begin, size in (0, half), (half, shape[axis] - half):
+        sizes = (*shape[:axis], size, *shape[axis + 1 :])
+        yield from _parts(
+            *(
+                Layout.of(sizes, x.strides, x.offset + begin * x.strides[axis], x.bits)
+                for x in layouts
+            )
+        )
 
 
 def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from .dims import merged
-from .errors import FormatError, ReshapeError, shape_text
+from .errors import AxisError, FormatError, ReshapeError, shape_text
 from .request import MAX_SIZE, integers
 
 
@@ -116,13 +116,7 @@ class Layout:
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
-        order = tuple(normal_axis(axis, self.ndim, "permute_dims") for axis in axes)
-        if sorted(order) != list(range(self.ndim)):
-            raise ReshapeError(
-                f"axes {tuple(axes)} are not a permutation of the {self.ndim} dims of "
-                f"{shape_text(self.shape)}",
-                asked_by="permute_dims",
-            )
+        order = permutation(axes, self.shape)
         return Layout.of(
             [self.shape[i] for i in order], [self.strides[i] for i in order], self.offset, self.bits
         )
@@ -172,13 +166,7 @@ class Layout:
     def squeeze(self, axis: int | Sequence[int]) -> Layout:
         """The view without the dims `axis`, which must have size 1."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
-        drop = normal_axes(axes, self.ndim, "squeeze")
-        for i in drop:
-            if self.shape[i] != 1:
-                raise ReshapeError(
-                    f"dim {i} of {shape_text(self.shape)} has size {self.shape[i]}, not 1",
-                    asked_by="squeeze",
-                )
+        drop = squeezed(self.shape, axes)
         keep = [i for i in range(self.ndim) if i not in drop]
         return Layout.of(
             [self.shape[i] for i in keep], [self.strides[i] for i in keep], self.offset, self.bits
@@ -274,16 +262,41 @@ def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     return sizes
 
 
-def normal_axis(axis: int, ndim: int, asked_by: str) -> int:
+def permutation(axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """All axes of a shape in another order, counted from the front."""
+    order = tuple(normal_axis(axis, len(shape), "permute_dims") for axis in axes)
+    if sorted(order) != list(range(len(shape))):
+        raise ReshapeError(
+            f"axes {tuple(axes)} are not a permutation of the {len(shape)} dims of "
+            f"{shape_text(shape)}",
+            asked_by="permute_dims",
+        )
+    return order
+
+
+def squeezed(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:
+    """The axes, which must be of dims of size 1, counted from the front."""
+    drop = normal_axes(axes, len(shape), "squeeze")
+    for i in drop:
+        if shape[i] != 1:
+            raise ReshapeError(
+                f"dim {i} of {shape_text(shape)} has size {shape[i]}, not 1", asked_by="squeeze"
+            )
+    return drop
+
+
+def normal_axis(axis: int, ndim: int, asked_by: str, name: str = "axis") -> int:
     """`axis` in [0, ndim); a negative one counts from the end."""
     if not -ndim <= axis < ndim:
-        raise ReshapeError(f"axis {axis} is out of bounds for {ndim} dims", asked_by=asked_by)
+        raise AxisError(f"{name} {axis} is out of bounds for {ndim} dims", asked_by=asked_by)
     return axis % ndim
 
 
-def normal_axes(axes: Sequence[int], ndim: int, asked_by: str) -> tuple[int, ...]:
-    """`normal_axis` of several axes, which must differ."""
-    normal = tuple(normal_axis(axis, ndim, asked_by) for axis in axes)
+def normal_axes(
+    axes: Sequence[int], ndim: int, asked_by: str, name: str = "axis"
+) -> tuple[int, ...]:
+    """`normal_axis` of several axes, which must differ; messages call them `name`."""
+    normal = tuple([normal_axis(axis, ndim, asked_by, name) for axis in axes])
     if len(set(normal)) < len(normal):
-        raise ReshapeError(f"repeated axis in {tuple(axes)}", asked_by=asked_by)
+        raise ReshapeError(f"repeated axis in `{name}` {tuple(axes)}", asked_by=asked_by)
     return normal

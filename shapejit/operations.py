@@ -11,19 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import array_of, check_possible, is_a, is_sequence, plain
+from .arrays import check_possible, is_a, is_sequence, plain
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
-from .kernels.constants import CODES_BLOCK, LINE
-from .layout import Layout, normal_axes
+from .foreign import moves, opened, typed
+from .layout import normal_axes, permutation, squeezed
 from .places import layout_of
-from .request import Request, are_sizes, integers, request
+from .request import Request, are_sizes, integers, plain_shape, request
 from .resolver import target_shape
-from .tensor import Array, Tensor, asarray, fixed_width, is_array
-
-CODES = dtype("uint8")
+from .tensor import Array, Tensor, is_array
 
 
+@typed
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -56,17 +55,13 @@ def _array_request(tokens: tuple[int, ...]) -> Request:
 
 def array_request(shape: Any, asked_by: str) -> Request:
     """The request for a shape that means what the Array API says; an int is a shape of one dim."""
-    if type(shape) is not tuple and isinstance(shape, int | np.integer):
-        shape = (shape,)
-    return _array_request(integers(shape, "the target shape", asked_by))
+    return _array_request(plain_shape(shape, "the target shape", asked_by))
 
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.reshaped(request, copy, out)
+        return _reshape_other(x, request, copy, out)
     array: NDArray[Any] = x
     shape = target_shape(array.shape, request)
     view: NDArray[Any] | None = None
@@ -75,7 +70,16 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
             whole = array.flags.c_contiguous
             view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
     copies = outputs.wants_copy(view, array, request, copy, out)
-    return _copied(array, shape, out) if copies or view is None else view
+    return copied(array, shape, out) if copies or view is None else view
+
+
+@opened
+def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
+    """`reshape_as` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.reshaped(request, copy, out)
+    return reshape_as(x, request, copy, out)
 
 
 def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
@@ -83,12 +87,19 @@ def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None
     shape = target_shape(t.shape, request)
     view = t.layout.reshape(shape)
     copies = outputs.wants_copy(view, t, request, copy, out)
-    return _copied(t, shape, out) if copies or view is None else t.with_layout(view)
+    return copied(t, shape, out) if copies or view is None else t.with_layout(view)
 
 
 def checked(x: Array) -> Array:
-    """An ndarray without its subclass, or a Tensor; nothing else is converted silently."""
+    """An ndarray without its subclass, or a Tensor; nothing else is converted silently.
+
+    But NumPy's scalars, which its functions return in place of arrays without dims.
+    """
+    if type(x) is np.ndarray:
+        return x
     if not is_array(x):
+        if is_a(x, np.generic):
+            return np.asarray(x)
         raise DTypeError(
             f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
             f"wrap it with numpy.asarray or shapejit.asarray"
@@ -109,13 +120,14 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
     return kind
 
 
-def _copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
+def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
     copying.copy(x, target, fresh)
     return target if out is None else out
 
 
+@typed
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
 
@@ -129,24 +141,32 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
         return out
     if type(x) is not np.ndarray:
-        x = checked(x)
-    if isinstance(x, Tensor):
-        return x.materialized(out)
+        return _ascontiguous_other(x, out)
     if out is None and x.flags.c_contiguous:
         return x
-    made = _copied(x, x.shape, out)
+    made = copied(x, x.shape, out)
     if out is not None:
         copying.remember(x, out)
     return made
+
+
+@opened
+def _ascontiguous_other(x: Array, out: Array | None) -> Array:
+    """`ascontiguous` of what is not an exact ndarray."""
+    x = checked(x)
+    if isinstance(x, Tensor):
+        return x.materialized(out)
+    return ascontiguous(x, out=out)
 
 
 def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
-    return _copied(t, t.shape, out)
+    return copied(t, t.shape, out)
 
 
+@moves
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
@@ -158,9 +178,14 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     order = integers(axes, "axes", "permute_dims")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.permute(order))
-    return np.permute_dims(x, normal_axes(order, x.ndim, "permute_dims"))
+    try:
+        return x.transpose(order)
+    except ValueError:
+        permutation(order, x.shape)  # says it as Tensors do
+        raise
 
 
+@moves
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
@@ -175,14 +200,15 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
-def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
+@moves
+def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
     >>> import numpy as np
     >>> broadcast_to(np.arange(3), (2, 3)).strides
     (0, 8)
     """
-    sizes = integers(shape, "the shape", "broadcast_to")
+    sizes = plain_shape(shape, "the shape", "broadcast_to")
     x = checked(x)
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.broadcast_to(sizes)).locked()
@@ -194,6 +220,7 @@ def broadcast_to(x: Array, shape: Sequence[int]) -> Array:
         raise
 
 
+@moves
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
@@ -210,6 +237,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return np.expand_dims(x, axes)
 
 
+@moves
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
@@ -221,9 +249,11 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     axes = _axes(axis, x.ndim, "squeeze")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.squeeze(axes))
+    squeezed(x.shape, axes)
     return np.squeeze(x, axes)
 
 
+@moves
 def matrix_transpose(x: Array, /) -> Array:
     """The view with the last two dims exchanged.
 
@@ -243,98 +273,9 @@ def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[i
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
 
 
-def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
-    """A contiguous packed Tensor of an array with one byte an element; new, or `out`.
-
-    `x` has an ml_dtypes sub-byte dtype, or holds uint8 codes of `dtype`. Bits
-    above an element's width are ignored, padding bits are zero. `out` as in
-    `reshape`, of the packed dtype. Raises DTypeError, ReshapeError.
-
-    >>> import numpy as np
-    >>> pack(np.array([1, 2, 3], np.uint8), "uint4").tobytes().hex()
-    '2103'
-    """
-    given = asarray(x)
-    kind = given.dtype if dtype is None else fixed_width(dtype)
-    if kind is not given.dtype:
-        if given.dtype.name != "uint8" or not kind.packed:
-            raise DTypeError(f"{given.dtype} elements are not codes of {kind}: pass uint8 codes")
-        given = _codes_as(given, kind)
-    if not kind.packed:
-        return ascontiguous(given, out=out)
-    target, fresh = outputs.target(out, kind, given.shape, (given,))
-    if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
-        # Bytes are put in order faster than codes.
-        codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
-        given = _codes_as(_copied(codes, codes.shape, None), kind)
-    # Never the caller's own byte, whose high bits may be dirty.
-    copying.copy(given, target, fresh)
-    return target if out is None else out
-
-
-def _codes_as(codes: Tensor, kind: DType) -> Tensor:
-    """Codes, one byte each, as the elements that they are."""
-    return Tensor.trusted(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
-
-
-def _with_bits(layout: Layout, bits: int) -> Layout:
-    """The same places, whose elements are wider or narrower."""
-    return Layout.of(layout.shape, layout.strides, layout.offset, bits)
-
-
-def _side_by_side(t: Tensor, apart: int) -> bool:
-    """Whether most elements stand `apart` bits behind the one before, or there are few."""
-    runs = t.layout.runs()
-    return t.size <= CODES_BLOCK or (runs[-1][1] == apart and runs[-1][0] >= LINE)
-
-
-def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """One element a byte (or whole bytes) as a new ndarray, or in `out`.
-
-    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes.
-
-    >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
-    array([1, 2, 3], dtype=uint4)
-    """
-    target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
-    if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
-        # Packed elements are put in order faster than codes.
-        t = _copied(t, t.shape, None)
-    copying.copy(t, target, fresh)
-    return target if out is None else out
-
-
-def numpy(t: Tensor) -> NDArray[Any]:
-    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
-
-    Raises ReshapeError for more than NumPy's 64 dims and for sizes beyond its memory.
-
-    >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
-    array([[1, 2],
-           [3, 4]], dtype=uint4)
-    """
-    if t.dtype.packed:
-        return unpack(t)
-    strides = tuple(s // 8 for s in t.strides)
-    return array_of(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
-
-
-def tobytes(t: Tensor) -> bytes:
-    """The packed elements in row-major order; padding bits are zero.
-
-    >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
-    '2103'
-    """
-    # Never a packed tensor's own bytes: the padding may not be zero.
-    made = _copied(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
-    first = made.offset // 8
-    return made.buffer[first : first + t.nbytes].tobytes()
-
-
 for _operation in (
-    ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, numpy, permute_dims,
-    reshape, squeeze, tobytes, unpack,
+    ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, permute_dims, reshape, squeeze,
 ):  # fmt: skip
     setattr(Tensor, _operation.__name__, _operation)
-Tensor.reshaped = _reshaped
-Tensor.materialized = _materialized
+for _name, _method in (("reshaped", _reshaped), ("materialized", _materialized)):
+    setattr(Tensor, _name, _method)

@@ -1,9 +1,9 @@
 """When kernels do a piece of work, and when NumPy does it because they would have to be compiled.
 
 The kernels that a piece of work takes have a *kind*, which is known before any is loaded.
-Small work of a kind that no process has compiled yet is NumPy's, until NumPy has taken as
-long for such work as a compilation takes: whoever makes a few small copies never waits for
-the compiler, and whoever makes many waits once. Results are the same.
+Work of a kind that no process has compiled yet is NumPy's, until NumPy would have taken as
+long for such work as a compilation takes: whoever makes a few copies never waits for the
+compiler, and whoever makes many or large ones waits once. Results are the same.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from .compilation import load
 from .errors import FormatError
 
 VARIABLE = "SHAPEJIT_PATIENCE"
-PATIENCE = 0.5  # seconds of NumPy's for small work of one kind: a compilation takes 0.5 to 2
-SMALL = 0.05  # seconds of NumPy's for one piece of work; what takes longer is compiled for
+PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0.5 to 5
 
 Kind = tuple[object, ...]  # its repr is the same in every process
 
@@ -37,7 +36,7 @@ def by_kernels(kind: Kind, seconds: float) -> bool:
     """
     if kind in _ready:
         return True
-    if seconds < SMALL and not _impatient and not _on_disk(kind):
+    if not _impatient and not _on_disk(kind):
         taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
         if taken < patience():
             return False

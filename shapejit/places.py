@@ -55,8 +55,13 @@ class Places(NamedTuple):
 
     def spans(self) -> Spans:
         """The bytes that each tensor reaches."""
-        reaches = [layout.span for layout in self.layouts]
-        low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
+        low: Any
+        high: Any
+        if len(self.layouts) == 1:
+            low, high = self.layouts[0].span
+        else:
+            reaches = [layout.span for layout in self.layouts]
+            low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
         return (self.addresses + low) >> 3, (self.addresses + high + 7) >> 3
 
 
@@ -103,13 +108,12 @@ def located(
 
     Those that are like the first one need no check of their own.
     """
-    if items and type(items[0]) is np.ndarray:
-        like: NDArray[Any] = items[0]
+    if items and type(items[0]) in (np.ndarray, Tensor):
         with about(f"tensor {names[0]!r}"):
-            check(like)
-        addresses, count = read_alike(tuple(items), like.dtype, like.shape, like.strides)
-        if count == len(items):
-            return items, Places(8 * addresses, (layout_of(like),), np.zeros(count, np.intp))
+            check(items[0])
+        alike = _alike(items)
+        if alike is not None:
+            return items, alike
     arrays = []
     for i, x in enumerate(items):
         with about(f"tensor {names[i]!r}"):
@@ -117,6 +121,26 @@ def located(
             check(array)
         arrays.append(array)
     return arrays, places_of(arrays)
+
+
+def _alike(items: Sequence[Any]) -> Places | None:
+    """Where the arrays lie if all are plain and like the first one in every way."""
+    first: Any = items[0]
+    if type(first) is np.ndarray:
+        layout, begin = layout_of(first), 0
+        addresses, count = read_alike(tuple(items), first.dtype, first.shape, first.strides)
+    else:
+        kind, layout = first.dtype, first.layout
+        for x in items:
+            if type(x) is not Tensor or x.dtype is not kind:
+                return None
+            if x.layout is not layout and x.layout != layout:
+                return None
+        layout, begin, count = layout.at(0), layout.offset, len(items)
+        addresses = addresses_of([x.buffer for x in items])
+    if count < len(items):
+        return None
+    return Places(8 * addresses + begin, (layout,), np.zeros(count, np.intp))
 
 
 def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:

@@ -22,6 +22,7 @@ from .dims import common
 from .dtypes import DType, fixed_width
 from .dtypes import dtype as dtype_named
 from .errors import FormatError
+from .foreign import opened
 from .kernels.numbers import Conversion, Number
 from .launches import address_of
 from .layout import Layout, checked_shape
@@ -31,6 +32,7 @@ from .planning import planner
 from .tensor import Tensor
 
 
+@opened
 def repack(
     buffer: Any,
     *,

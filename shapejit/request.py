@@ -90,6 +90,13 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     return tuple([_integer(v, what, asked_by) for v in values])
 
 
+def plain_shape(shape: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """`integers`, where an int is a shape of one dim."""
+    if type(shape) is not tuple and isinstance(shape, int | np.integer):
+        shape = (shape,)
+    return integers(shape, what, asked_by)
+
+
 def are_sizes(shape: Any) -> bool:
     """Whether a shape is a tuple of ints that are sizes or -1, seen as fast as can be."""
     return type(shape) is tuple and set(map(type, shape)) == _INT and min(shape) >= INFER

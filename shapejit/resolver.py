@@ -11,8 +11,9 @@ from functools import lru_cache
 
 from . import errors
 from .arrays import is_a
-from .errors import DTypeError, ReshapeError
-from .request import COPY, INFER, MAX_SIZE, Request, integers
+from .errors import ReshapeError
+from .request import COPY, INFER, MAX_SIZE, Request, integers, plain_shape
+from .request import request as requested
 
 OK = 0
 BAD_SOURCE = 1
@@ -98,19 +99,21 @@ def target_shape(source: tuple[int, ...], request: Request) -> tuple[int, ...]:
     return tuple(target)
 
 
-def resolve(source_shape: Sequence[int], request: Request) -> tuple[int, ...]:
+def resolve(source_shape: Sequence[int], request: Request | Sequence[int] | int) -> tuple[int, ...]:
     """The target shape (sizes in elements) of `request` for a tensor of `source_shape`.
 
     Requests are made by `shapejit.onnx.request`, `shapejit.openvino.request` and
-    `shapejit.onednn.request`. Raises ReshapeError, with both shapes and a note on
-    each dim concerned, if the dialect does not allow the reshape.
+    `shapejit.onednn.request`; a plain shape means what the Array API says: 0 is a size, one
+    -1 is inferred. Raises ReshapeError, with both shapes and a note on each dim
+    concerned, if the dialect does not allow the reshape.
 
     >>> import shapejit as sj
-    >>> sj.resolve((2, 3, 4), sj.onnx.request([0, -1]))
-    (2, 12)
+    >>> sj.resolve((2, 3, 4), sj.onnx.request([0, -1])), sj.resolve((2, 6), (3, -1))
+    ((2, 12), (3, 4))
     """
     if not is_a(request, Request):
-        raise DTypeError(f"expected a Request (see shapejit.onnx.request), not {request!r}")
+        asked_by = "resolve (Array API)"
+        request = requested(plain_shape(request, "the target shape", asked_by), asked_by=asked_by)
     source = integers(source_shape, "the source shape", request.asked_by or "resolve")
     for i, size in enumerate(source):
         if not 0 <= size <= MAX_SIZE:

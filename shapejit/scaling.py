@@ -11,6 +11,7 @@ from . import operations
 from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
+from .foreign import native
 from .kernels.numbers import Conversion, Number
 from .request import integers
 from .tensor import Tensor
@@ -93,7 +94,7 @@ def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
             raise FormatError("scale is an int that no float can hold") from None
     if isinstance(scale, np.generic):
         scale = np.asarray(scale)
-    given = operations.checked(scale)
+    given = operations.checked(native(scale))
     kind = fixed_width(given.dtype)
     if kind.kind != "float" or (kind.format and kind.format.table):
         raise DTypeError(f"scales are floats, not {kind}")
@@ -138,7 +139,7 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
     elif isinstance(given, float | np.generic):
         given = np.asarray(given)
     else:
-        given = operations.checked(given)
+        given = operations.checked(native(given))
     kind = fixed_width(given.dtype)
     if kind.kind not in ("integer", "float"):
         raise DTypeError(f"{name} is integers or floats, not {kind}")

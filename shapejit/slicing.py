@@ -17,7 +17,8 @@ def sliced(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     """The view that `index` selects, with the meaning of NumPy's basic slicing.
 
     Raises OutOfBoundsError (an IndexError) for an index that is out of bounds or of
-    another type, ValueError for a step of zero.
+    another type (lists, arrays and masks: there is no fancy indexing), ValueError for a
+    step of zero.
 
     >>> sliced(Layout.row_major((4, 6), 4), (slice(None, None, -1), 2)).strides
     (-24,)
@@ -55,7 +56,11 @@ def _position(index: Any, size: int, axis: int) -> int:
     except TypeError:
         at = None
     if at is None:
-        raise OutOfBoundsError(f"an index is an int, a slice, None or Ellipsis, not {index!r}")
+        raise OutOfBoundsError(
+            "a Tensor is indexed by ints, slices, None and Ellipsis, not by "
+            f"{type(index).__name__}: fancy indexing is not supported; "
+            "shapejit.take(x, indices, axis=0) gathers"
+        )
     if not -size <= at < size:
         raise OutOfBoundsError(f"index {at} is out of bounds for dim {axis} of size {size}")
     return at % size

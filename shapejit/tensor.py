@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from .dtypes import DType
 from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, checked_shape
+from .methods import Methods
 from .slicing import Index, sliced
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Array = TypeVar("Array", NDArray[Any], "Tensor")
 
 
 @without_arithmetic
-class Tensor:
+class Tensor(Methods):
     """An n-dimensional view of packed bytes.
 
     `buffer` is the memory, a 1-D uint8 ndarray; `layout` has the shape, and
@@ -50,22 +51,6 @@ class Tensor:
     buffer: Bytes
     dtype: DType
     layout: Layout
-
-    # The shape operations of shapejit.operations, bound there once.
-    ascontiguous: Callable[..., Tensor]
-    broadcast_to: Callable[..., Tensor]
-    expand_dims: Callable[..., Tensor]
-    flip: Callable[..., Tensor]
-    matrix_transpose: Callable[..., Tensor]
-    permute_dims: Callable[..., Tensor]
-    reshape: Callable[..., Tensor]
-    squeeze: Callable[..., Tensor]
-    materialized: Callable[..., Tensor]
-    reshaped: Callable[..., Tensor]
-    converted: Callable[..., Any]
-    numpy: Callable[..., NDArray[Any]]
-    tobytes: Callable[[], bytes]
-    unpack: Callable[..., NDArray[Any]]
 
     def __init__(self, buffer: Bytes, dtype: object, layout: Layout) -> None:
         kind, memory = fixed_width(dtype), plain(buffer)

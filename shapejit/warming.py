@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from . import patience
 from .casts import cast, dequantize, quantize
+from .codes import pack
 from .dtypes import dtype
 from .equality import array_equal
 from .errors import FormatError
 from .joining import concat, stack
-from .operations import ascontiguous, pack
+from .operations import ascontiguous
 from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
-from openvino import opset1
+from openvino import opset1, opset15
 
 
 def types() -> dict[str, Any]:
@@ -74,7 +74,38 @@ def converted(cases: list[Any]) -> list[Any]:
     return answers
 
 
+def laid_out(cases: list[Any]) -> list[Any]:
+    """(operation, source, arguments) of float32 ranges, all in one model: [shape, values] or None.
+
+    Lists are tensors of int64, other arguments attributes; an operation of several
+    results gives the last one.
+    """
+    outputs, places = [], []
+    for name, source, arguments in cases:
+        values = np.arange(np.prod(source, dtype=int), dtype=np.float32).reshape(source)
+        x = opset15.constant(values)
+        nodes = [
+            ov.op.Constant(ov.Type.i64, ov.Shape([len(a)]), a) if isinstance(a, list) else a
+            for a in arguments
+        ]
+        if name == "split":
+            nodes[0] = ov.op.Constant(ov.Type.i64, ov.Shape([]), [nodes[0]])
+        try:
+            function = getattr(opset15, name)
+            node = function([x, x], *nodes) if name == "concat" else function(x, *nodes)
+        except RuntimeError:
+            places.append(None)
+        else:
+            places.append(len(outputs))
+            outputs.append(node.output(node.get_output_size() - 1))
+    made = ov.Core().compile_model(ov.Model(outputs, []), "CPU")([])
+    arrays = [made[i] for i in range(len(outputs))]
+    return [
+        None if i is None else [list(arrays[i].shape), arrays[i].ravel().tolist()] for i in places
+    ]
+
+
 if __name__ == "__main__":
     question = json.load(sys.stdin)
-    answers = {f.__name__: f for f in (types, inferred, executed, converted)}
+    answers = {f.__name__: f for f in (types, inferred, executed, converted, laid_out)}
     json.dump(answers[question["ask"]](*question["of"]), sys.stdout)

@@ -13,6 +13,7 @@ import pytest
 from views import packed_bytes
 
 import shapejit as sj
+from shapejit import engine
 from shapejit.__main__ import main
 from shapejit.bench import (
     busy,
@@ -216,7 +217,7 @@ def test_rivals_of_large_cases_have_fewer_bytes(monkeypatch, fast):
     assert (whole.rivals_nbytes, case.nbytes // scaled.rivals_nbytes) == (0, 8)
     for row, suffix in ((whole, ""), (scaled, "_scaled_from_0_MiB")):
         assert row.same
-        assert {"shapejit", "memcpy", "memcpy_one_thread", "numpy"} <= set(row.seconds)
+        assert {"shapejit", *comparison.MEMCPYS, "numpy"} <= set(row.seconds)
         assert set(row.as_json(("numpy",))["times_faster"]) == {"numpy", *row.rivals(("numpy",))}
         monkeypatch.setattr(comparison, "RIVAL_BYTES", MIB // 2)
         found = comparison.summaries([row], ("numpy",))
@@ -306,6 +307,20 @@ def test_ratios_and_summaries():
     assert memcpy.geometric_mean == pytest.approx(4)
     assert found["times_faster_than_numpy"].worst == 1
     assert found["times_faster_than_torch"].cases == 1
+
+
+def test_vectors_are_chosen_before_numba_is_imported(capsys):
+    pytest.importorskip("numba")
+    assert main(["bench", "--suite", "small", "--vectors", "sse2"]) == 2
+    assert "--vectors sse2: only on x86, and before numba" in capsys.readouterr().err
+
+
+def test_the_plain_copies_copy():
+    source, target = np.arange(1 << 20, dtype=np.int32), np.zeros(1 << 20, np.int32)
+    for streamed in (False, True):
+        target[:] = 0
+        engine.memcpy(source, target, 2, streamed)
+        assert np.array_equal(source, target)
 
 
 def test_a_row_tells_that_the_cores_were_busy():
@@ -445,9 +460,11 @@ def test_json(capsys, fast):
         assert row["same"] is True
         seconds = row["seconds"]
         if row["suite"] == "small":
-            assert row["over_memcpy"] is None
+            assert row["over_memcpy"] is row["over_limit"] is None
         else:
-            assert row["over_memcpy"] == pytest.approx(seconds["shapejit"] / seconds["memcpy"])
+            for plain in ("memcpy", "limit"):
+                wanted = seconds["shapejit"] / seconds[plain]
+                assert row[f"over_{plain}"] == pytest.approx(wanted)
         faster = row["times_faster"]["numpy"]
         assert faster == pytest.approx(seconds["numpy"] / seconds["shapejit"])
         assert row["gb_per_s"] == pytest.approx(2e-9 * row["nbytes"] / seconds["shapejit"])

@@ -13,6 +13,7 @@ from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -21,19 +22,24 @@ import shapejit as sj
 from benchmarks import (
     catalogue,
     compare,
+    confirm,
     counters,
     demonstration,
     figures,
     files,
     history,
     installs,
+    lines,
     operations,
+    picture,
     ratios,
     readme,
     record,
     report,
+    steps,
     tensor,
     trials,
+    vectors,
     worker,
 )
 
@@ -42,7 +48,7 @@ CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
-COMMANDS = (compare, demonstration, figures, readme, record, report)
+COMMANDS = (compare, confirm, demonstration, figures, readme, record, report)
 
 
 # Every class
@@ -56,6 +62,7 @@ def small(monkeypatch):
     monkeypatch.setattr(tensor, "SHAPE", (32, 64))
     monkeypatch.setattr(files, "TENSORS", 3)
     monkeypatch.setattr(counters, "NBYTES", 1 << 14)
+    monkeypatch.setattr(vectors, "CASES", "views/slice-columns/")
     real = ratios.measure.samples
     monkeypatch.setattr(ratios.measure, "samples", lambda clocks, _, seconds: real(clocks, 1, 0))
 
@@ -284,6 +291,26 @@ def test_a_machine_keeps_its_facts(results):
     (results / "m" / "machine.json").write_text(json.dumps(recorded))
     assert record.machine("m")["os"] == "another kernel"
     assert record.machine()["machine"].endswith("-cores")
+
+
+def test_machines_are_named_by_what_matters(tmp_path, monkeypatch):
+    facts = "vendor_id : AuthenticAMD\ncpu family : {}\nmodel : 17\ncpu MHz : {}\n"
+    facts += "model name : AMD EPYC\nflags : sse2 avx2{}\n"
+    machines, info = record.machines, tmp_path / "cpuinfo"
+    monkeypatch.setattr(machines, "CPUINFO", info)
+    monkeypatch.setattr(machines, "CACHES", tmp_path)
+    caches = "1 Data 32K", "1 Instruction 32K", "2 Unified 1024K", "3 Unified 32768K"
+    for k, cache in enumerate(caches):
+        (tmp_path / f"index{k}").mkdir()
+        for name, value in zip(("level", "type", "size"), cache.split(), strict=True):
+            (tmp_path / f"index{k}" / name).write_text(f"{value}\n")
+    names = []
+    for family, mhz, more in ((25, 2445.4, ""), (25, 2445.9, ""), (26, 2445.4, " avx512f")):
+        info.write_text(facts.format(family, mhz, more))
+        names.append(machines.kind())
+    cores = f"{os.cpu_count()}-cores"
+    assert names[0] == names[1] == f"amd-25-17-avx2-l2-1024k-l3-32768k-{cores}"
+    assert names[2] == f"amd-26-17-avx512-l2-1024k-l3-32768k-{cores}"
 
 
 def repository(folder):
@@ -669,7 +696,7 @@ def test_the_report_needs_nothing_else(page):
     assert "http" not in own
     assert "src=" not in own
     assert "<!--" not in own
-    for part in ("bench.One", "m, Python 3.11", "geometric mean", "Noise floor", "Slowest cases"):
+    for part in ("bench.One", "m, Python 3.11", "geometric mean", "Noise floor", "Steps"):
         assert part in own
 
 
@@ -690,9 +717,99 @@ def test_the_report_is_drawn(page, tmp_path):
         assert text in done.stdout
 
 
-def test_the_readme_is_written_from_what_is_recorded():
-    text = (ROOT / "README.md").read_text()
-    assert readme.written(text, figures.recorded()) == text
+def series(values, machine="m", noise=1.0):
+    """Runs of one case, commits named by letters."""
+    name = "bench.One.track_over_numpy"
+    control = {history.CONTROL: {"x": noise}}
+    return name, [
+        history.Run(machine, "3.11", 40 * chr(97 + k), k, {name: {"x": value}, **control})
+        for k, value in enumerate(values)
+    ]
+
+
+def test_steps_lie_between_two_commits():
+    name, runs = series([1.0, 1.01, 0.99, 1.0, 1.3, 1.31, 1.3, 1.29, 1.0, 1.01, 1.0, 1.0])
+    last, first = steps.found(runs, [name])
+    assert (first.first[0], first.second[0], last.first[0], last.second[0]) == tuple("dehi")
+    assert first.change == pytest.approx(0.3, abs=0.02)
+    assert last.change == pytest.approx(-0.23, abs=0.02)
+    assert steps.lopsided([first, last]) == ""
+    assert steps.lopsided([first] * 8).startswith("8 of 8 steps say slower")
+
+
+@pytest.mark.parametrize(
+    ("machine", "noise"), [("unknown-m", 1.0), ("m", 1.5)], ids=["unknown", "noisy"]
+)
+def test_no_steps_of_unknown_machines_nor_within_the_noise(machine, noise):
+    name, runs = series([1.0] * 5 + [1.3] * 5, machine, noise)
+    assert steps.found(runs, [name]) == []
+
+
+def test_machines_are_never_mixed():
+    name, slow = series([1.3] * 6, "m")
+    _, fast = series([1.0] * 6, "n")
+    mixed = [run for pair in zip(slow, fast, strict=True) for run in pair]
+    assert steps.found(mixed, [name]) == []
+
+
+def test_steps_are_confirmed_or_refuted(monkeypatch, tmp_path):
+    name, runs = series([1.0] * 5 + [1.3] * 5)
+    (step,) = steps.found(runs, [name])
+    item = catalogue.Item("bench.One", "x", "numpy")
+    monkeypatch.setattr(confirm, "items", lambda everything: [item])
+    for change, verdict in ((0.4, "confirmed"), (-0.4, "refuted"), (0.0, "refuted")):
+
+        def compared(repository, first, second, folder, chosen, change=change):
+            assert (first, second, chosen) == (step.first, step.second, [item])
+            marks = change > 0.1, change < -0.1
+            row = compare.Verdict("bench.One(x)", "", 1.0, 1 + change, 0.02, *marks, change)
+            return compare.Found([row], [])
+
+        monkeypatch.setattr(confirm, "compare", compared)
+        made = confirm.confirm([step], tell=lambda _: None)
+        assert made[step.key]["verdict"] == verdict
+    nothing = compare.Found([], [trials.Left("bench.One(x)", "no such commit", False)])
+    assert confirm.judged(step, nothing)["reason"] == "no such commit"
+    steps.save(made, tmp_path / "verdicts.json")
+    assert steps.verdicts(tmp_path / "verdicts.json") == made
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("confirmed", 1), ("refuted", 0), ("not measured", 2)]
+)
+def test_confirm_ends_with(verdict, code, recorded, monkeypatch, tmp_path):
+    _, runs = series([1.0] * 5 + [1.3] * 5)
+    monkeypatch.setattr(confirm, "runs", lambda _: runs)
+    monkeypatch.setattr(
+        confirm, "confirm", lambda chosen: {step.key: {"verdict": verdict} for step in chosen}
+    )
+    words = ["--results", str(recorded), "--verdicts", str(tmp_path / "v.json")]
+    assert confirm.main(words) == code
+    assert confirm.main(words) == 0  # each is measured once
+
+
+def test_what_readmes_say_of_speed_is_written_from_what_is_recorded():
+    for name, text in readme.files(figures.recorded()).items():
+        assert (ROOT / name).read_text() == text, f"{name}: run python -m benchmarks.readme"
+
+
+def test_lines_that_are_not_recorded_are_left_out():
+    taken = {"shapejit": 1.0, "memcpy": 0.5, "numpy": 12.4, "torch": 2.5}
+    row = {"name": "weight-transposed-4096x14336-10", "dtype": "bfloat16", "seconds": taken}
+    machine = {"cpu": "<C>"}
+    found = {"suites": {"workloads": {"machine": machine, "rows": [row]}}}
+    (*_, line) = lines.table(found).splitlines()
+    assert line.endswith("| `np.ascontiguousarray(w.T)` | `sj.ascontiguous(w.T)` | 12 | 2.5 |")
+    del taken["torch"]
+    assert lines.table(found).splitlines()[-1].endswith("| 12 |")
+    assert picture.bars(found) == [("transpose a bfloat16 weight", 0.5, 0.5 / 12.4)]
+    drawn = ElementTree.fromstring(picture.svg(found, "dark"))
+    assert [part.text for part in drawn.iter() if part.text and "C" in part.text] == ["<C>"]
+
+
+def test_every_line_is_recorded_under_its_name():
+    found = figures.recorded()
+    assert all(lines.seconds(found, line) for line in lines.LINES)
 
 
 def test_the_table():
@@ -724,7 +841,7 @@ def test_the_table():
     assert "01234567" in lines[0]
     assert lines[-2].split() == ["ttc", "3", "1.50", "2.50", "1.5x", "1.5x"]
     with pytest.raises(record.RecordError, match="has no"):
-        readme.written("no markers", found)
+        readme.written("README.md", "no markers", found)
 
 
 def test_figures_are_kept_suite_by_suite(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 import copy
 import ctypes
+import dataclasses
 import json
 import pickle
 import re
@@ -109,6 +110,24 @@ def test_by_eye():
     assert {kind.name for kind in TABLE if kind.numpy is None} == {"nf4", "uint3", "uint6"}
 
 
+@every_dtype
+def test_a_dtype_equals_what_it_is_made_of(kind):
+    assert kind == kind.name
+    assert kind.name == kind
+    assert (kind != kind.name) is False
+    assert {kind: 1}[kind.name] == {kind.name: 1}[kind] == 1
+    for other in TABLE:
+        assert (kind == other) == (kind is other)
+        assert (kind == other.name) == (kind is other)
+    if kind.numpy is not None and kind.name != "string":
+        for same in (kind.numpy, kind.numpy.type):
+            assert kind == same
+            assert same == kind
+    for other in (None, 4, "int5", [kind], np.dtype("M8[s]"), dataclasses.replace(kind, bits=99)):
+        assert kind != other
+        assert other != kind
+
+
 # ml_dtypes and NumPy --------------------------------------------------------------------
 
 
@@ -172,7 +191,7 @@ def test_big_endian_is_refused(code):
 @pytest.mark.parametrize(
     "x",
     [
-        "", "f32", "float", "i4", "FLOAT", "BF16", "float8", "int3", "Int8", " int8", "object",
+        "", "F33", "float", "float8", "int3", "Int8", " int8", "object",
         "<f4", None, 1, 16, 1.5, True, (4, 16), b"int8", ["int8"], ..., np.zeros(1), dict,
         np.dtype("V4"), np.dtype("m8[s]"), np.dtype("M8[ns]"), np.dtype([("a", "i4")]),
         np.dtype((np.int32, (2,))), np.longdouble, np.clongdouble, np.void, np.datetime64,
@@ -186,9 +205,44 @@ def test_no_dtype(x):
         sj.dtype(x)
 
 
-def test_another_vocabulary_is_suggested():
-    with pytest.raises(sj.DTypeError, match="openvino's name of int4"):
-        sj.dtype("i4")
+@pytest.mark.parametrize(
+    ("name", "canonical"),
+    [
+        ("bf16", "bfloat16"), ("BF16", "bfloat16"), ("i4", "int4"), ("u4", "uint4"),
+        ("I8", "int8"), ("FLOAT", "float32"), ("half", "float16"), ("double", "float64"),
+        ("fp16", "float16"), ("F8_E5M2", "float8_e5m2"), ("F4", "float4_e2m1fn"),
+        ("torch.bfloat16", "bfloat16"), ("torch.float8_e4m3fn", "float8_e4m3fn"),
+        ("numpy.float32", "float32"), ("ml_dtypes.int4", "int4"),
+    ],
+)  # fmt: skip
+def test_names_that_mean_one_dtype(name, canonical):
+    assert sj.dtype(name).name == canonical
+
+
+@pytest.mark.parametrize(
+    ("name", "candidates"),
+    [
+        ("float", "float32.*float64"), ("int", "int32.*int64"), ("byte", "uint8.*int8"),
+        ("F8_E4M3", "float8_e4m3fn .safetensors.*float8_e4m3 "),
+        ("fp8", "float8_e4m3fn.*float8_e5m2"),
+    ],
+)  # fmt: skip
+def test_names_that_mean_several_dtypes_are_refused(name, candidates):
+    with pytest.raises(sj.DTypeError, match=f"'{name}' is ambiguous: .*{candidates}"):
+        sj.dtype(name)
+
+
+def test_no_name_of_a_vocabulary_is_another_dtypes_canonical_name():
+    for vocabulary in VOCABULARIES:
+        for kind in TABLE:
+            name = getattr(kind, vocabulary)
+            if isinstance(name, str) and name in {k.name for k in TABLE}:
+                assert name == kind.name
+
+
+def test_a_name_near_by_is_suggested():
+    with pytest.raises(sj.DTypeError, match="did you mean 'bfloat16'"):
+        sj.dtype("bfloat61")
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
@@ -206,7 +260,7 @@ def test_no_word(vocabulary, word):
         sj.dtype(word, vocabulary=vocabulary)
 
 
-@pytest.mark.parametrize("vocabulary", ["", "numpy", "ONNX", "torch", 1])
+@pytest.mark.parametrize("vocabulary", ["", "numpy", "ONNX", "Torch", 1])
 def test_no_vocabulary(vocabulary):
     with pytest.raises(sj.DTypeError, match="unknown vocabulary"):
         sj.dtype("int8", vocabulary=vocabulary)

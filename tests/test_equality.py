@@ -127,7 +127,7 @@ def test_strings():
 
 @pytest.mark.parametrize(
     "other",
-    [[1, 2], 1, None, "a", np.float32(1), np.array([1, None]), np.zeros(2, "M8[s]"),
+    [[1, 2], 1, None, "a", np.array([1, None]), np.zeros(2, "M8[s]"),
      np.zeros(2, ">f4"), np.ma.masked_array([1, 2])],
     ids=repr,
 )  # fmt: skip

@@ -165,7 +165,7 @@ def test_json_may_stand_before_the_command(folder, capsys):
 def test_commands_without_rules_take_no_meaning_of_rules(option, folder, capsys):
     words = f"{option.split('=')[0]} is for commands with rules"
     refused(option, "inspect", folder / "in.safetensors", words=words, capsys=capsys)
-    refused("dtypes", option, words="unrecognized arguments", capsys=capsys)
+    refused("dtypes", option, words=f"unknown option '{option.split('=')[0]}'", capsys=capsys)
 
 
 BAD = [
@@ -183,8 +183,8 @@ BAD = [
     (("--spec", "openvino", "--allowzero"), "--allowzero is not an attribute of --spec openvino"),
     (("--spec", "torch"), "unknown specification 'torch'"),
     (("--reshape",), "expected one argument"),
-    (("--resh", "y=6"), "unrecognized arguments"),
-    (("more",), "unrecognized arguments: more"),
+    (("--resh", "y=6"), "unknown option '--resh'"),
+    (("more",), "unexpected argument 'more'"),
 ]
 
 
@@ -431,15 +431,32 @@ def test_dtypes(capsys):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "required: COMMAND"),
-        (("none",), "invalid choice: 'none'"),
+        (("none",), "unknown command 'none'; known are convert, inspect"),
+        (("convrt", "a", "b"), "unknown command 'convrt'; did you mean 'convert'?"),
+        (("--versoin",), "unknown option '--versoin'; did you mean '--version'? (see shapejit -"),
+        (("inspect", "a", "b"), "unexpected argument 'b' (see shapejit inspect --help)"),
+        (("convert", "a", "b", "--reshap=x=3"), "'--reshap'; did you mean '--reshape'?"),
+        (("convert", "a", "b", "--cast", "x=bflot16"), "did you mean 'bfloat16'?"),
+        (("bench", "--rounds", "a"), "argument --rounds: not an integer: 'a'"),
+        (("bench", "--seed", "1" * 999), "not an integer: '111"),
+        (("bench", "--size", "65"), "not a number above 0 and at most 64: 65"),
+        (("bench", "--suite", "view"), "unknown: 'view'; did you mean 'views'?"),
+        (("verify", "a", "b", "--tolerance", "nan"), "not a number from 0 on: nan"),
         (("inspect",), "required: FILE"),
         (("convert", "a"), "required: DST"),
-        (("dtypes", "--nothing"), "unrecognized arguments: --nothing"),
+        (("dtypes", "--nothing"), "unknown option '--nothing' (see shapejit dtypes --help)"),
     ],
 )
 def test_bad_arguments(words, text, capsys):
     refused(*words, words=text, capsys=capsys)
+
+
+def test_no_command_prints_help(capsys):
+    out, err = run(code=2, capsys=capsys)
+    assert out == ""
+    assert err == run("--help", capsys=capsys)[0]
+    assert all(f"\n    {name} " in err for name in ("convert", "inspect", "demo"))
+    assert run("help", "convert", capsys=capsys) == run("convert", "--help", capsys=capsys)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("convert", "--help"), ("--version",)])

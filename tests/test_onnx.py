@@ -38,8 +38,20 @@ def test_versions_are_those_of_onnx(operator):
 
 
 def test_later_opsets_mean_the_newest_version():
-    assert str(sj.onnx.version("Reshape", 1000)) == "onnx.Reshape-25"
-    assert sj.onnx.shape_of((2, 3), start=1, opset=1000).tolist() == [3]
+    assert str(sj.onnx.version("Reshape", 28)) == "onnx.Reshape-25"
+    assert sj.onnx.shape_of((2, 3), start=1, opset=28).tolist() == [3]
+
+
+def test_unknown_opsets_are_refused():
+    assert onnx.defs.onnx_opset_version() <= 28
+    for call in (
+        lambda: sj.onnx.version("Reshape", 29),
+        lambda: sj.onnx.reshape(np.zeros(3), [3], opset=29),
+        lambda: sj.onnx.cast(np.zeros(3), to=1, opset=10**9),
+        lambda: sj.onnx.shape_of((2, 3), opset=29),
+    ):
+        with pytest.raises(sj.ReshapeError, match=r"opset \d+ is newer than the newest known, 28"):
+            call()
 
 
 def test_every_version_asks_the_same():

@@ -133,7 +133,7 @@ def test_special_zero_is_required():
     assert sj.openvino.request([0], special_zero=np.True_).dims == (-2,)
 
 
-@pytest.mark.parametrize("data", [None, [1], 1, "a", memoryview(b"a"), np.float32(1)])
+@pytest.mark.parametrize("data", [None, [1], 1, "a", memoryview(b"a")])
 def test_data_is_an_array(data):
     with pytest.raises(sj.DTypeError, match="ndarray or a Tensor"):
         sj.openvino.reshape(data, [1], special_zero=False)
@@ -148,3 +148,75 @@ def test_copy_and_out():
     assert not np.shares_memory(sj.openvino.reshape(x, [-1], special_zero=True, copy=True), x)
     with pytest.raises(sj.ReshapeError, match="copy=False"):
         sj.openvino.reshape(x.T, [-1], special_zero=True, copy=False)
+
+
+# Layout operations: test_peers compares their meaning with OpenVINO's ----------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "want"),
+    [
+        ("transpose", ([1, 0],), lambda x: x.T),
+        ("transpose", (np.zeros(0, np.int8),), lambda x: x.T),
+        ("squeeze", ([0],), lambda x: x),
+        ("unsqueeze", (np.array(-1, np.int16),), lambda x: x[..., None]),
+        ("broadcast", ([2, 2, 3],), lambda x: np.stack([x, x])),
+        ("broadcast", ([2, 4, 3], [0, 2], "explicit"), lambda x: np.stack([x] * 4, 1)),
+        ("split", (1, 3), lambda x: x[:, 2:]),
+        ("concat", (0,), lambda x: np.concatenate([x, x])),
+    ],
+)
+def test_layouts_of_every_type(name, arguments, want):
+    """Views, read-only where elements repeat; of packed Tensors, too."""
+    *inputs, last = arguments or (None,)
+    named = {"mode": last} if isinstance(last, str) else {}
+    inputs = inputs if named or not arguments else arguments
+
+    def call(x):
+        y = getattr(sj.openvino, name)([x, x] if name == "concat" else x, *inputs, **named)
+        return y[-1] if name == "split" else y
+
+    for kind in sj.dtypes.all():
+        if kind.numpy is None or kind.name == "string":
+            continue
+        codes = np.random.default_rng(1).integers(0, 2, 6 * kind.numpy.itemsize, np.uint8)
+        x = codes.view(kind.numpy).reshape(2, 3)
+        t = sj.pack(x) if kind.packed else sj.asarray(x)
+        if kind.openvino not in TYPES:
+            with pytest.raises(sj.DTypeError, match="numeric types"):
+                call(x)
+            continue
+        for made in (call(x), call(t)):
+            assert np.asarray(made).tobytes() == want(x).tobytes()
+            assert made.shape == want(x).shape
+        if name != "concat":
+            assert np.shares_memory(call(x), x)
+            assert call(x).flags.writeable == (name != "broadcast")
+
+
+def test_layouts_refuse():
+    x = np.zeros((1, 3), np.float32)
+    for call in (
+        lambda: sj.openvino.transpose(x, [0, 0]),
+        lambda: sj.openvino.squeeze(x, [2]),
+        lambda: sj.openvino.unsqueeze(x, []),
+        lambda: sj.openvino.unsqueeze(x, [0, 0]),
+        lambda: sj.openvino.broadcast(x, [2, 3], mode="other"),
+        lambda: sj.openvino.broadcast(x, [2, 3], mode="explicit"),
+        lambda: sj.openvino.broadcast(x, [2, 3], [0, 1]),
+        lambda: sj.openvino.broadcast(x, [2, 3], [1, 0], mode="explicit"),
+        lambda: sj.openvino.broadcast(x, [2, -3]),
+        lambda: sj.openvino.concat([x, x[:, 1:]], 0),
+        lambda: sj.openvino.split(x, 1, 2),
+        lambda: sj.openvino.split(x, [0, 1], 1),
+    ):
+        with pytest.raises(sj.ReshapeError, match=r"openvino\.\w+-\d"):
+            call()
+    for call in (
+        lambda: sj.openvino.transpose([1], [0]),
+        lambda: sj.openvino.squeeze(x, 0.5),
+        lambda: sj.openvino.concat([x, None], 0),
+        lambda: sj.openvino.split(x, 0, "1"),
+    ):
+        with pytest.raises(sj.DTypeError):
+            call()

@@ -376,7 +376,7 @@ def test_bad_arguments(call):
 
 
 @pytest.mark.parametrize(
-    "x", [[1, 2], 3, None, "ab", np.float32(1), memoryview(b"ab")], ids=lambda x: type(x).__name__
+    "x", [[1, 2], 3, None, "ab", memoryview(b"ab")], ids=lambda x: type(x).__name__
 )
 def test_other_kinds_are_refused(x):
     with pytest.raises(sj.DTypeError, match="expected"):
@@ -469,7 +469,6 @@ def test_packed_tensors_join_packed(dtype, sides, kernels):
         lambda a, t: sj.concat([]),
         lambda a, t: sj.stack([]),
         lambda a, t: sj.concat([a, t]),
-        lambda a, t: sj.concat([a, a.astype(np.float32)]),
         lambda a, t: sj.concat([a, a.T], axis=1),
         lambda a, t: sj.concat([a, a[0]]),
         lambda a, t: sj.concat([a, a], axis=2),
@@ -480,7 +479,6 @@ def test_packed_tensors_join_packed(dtype, sides, kernels):
         lambda a, t: sj.concat([a[:1], a[:1]], out=a),
         lambda a, t: sj.concat([t, t], out=np.zeros((4, 3))),
         lambda a, t: sj.concat([[1, 2], [3]]),
-        lambda a, t: sj.concat([a, a], axis=None),
     ],
 )
 def test_joins_refused(join):

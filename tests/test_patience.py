@@ -55,7 +55,9 @@ def test_few_elements_are_copied_bit_by_bit(data):
     seen = data.draw(placed(shape, bits, nbytes))
     into = data.draw(placed(shape, wider, nbytes))
     before = target.copy()
-    few.copy(8 * address_of(source), seen, 8 * address_of(target), into)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(few, "MOST", data.draw(st.sampled_from([1, 7, few.MOST])))
+        few.copy(8 * address_of(source), seen, 8 * address_of(target), into)
     wanted = bits_of(source, seen)
     assert bits_of(target, into) == wanted
     changed = np.unpackbits(before ^ target, bitorder="little")
@@ -70,7 +72,7 @@ def test_few_elements_are_copied_bit_by_bit(data):
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
 import sys, numpy as np, ml_dtypes as ml, numba, shapejit as sj
-from shapejit import patience
+from shapejit import few, patience
 rng = np.random.default_rng(0)
 raw = rng.integers(0, 256, 60 * 70 * 16, np.uint8)
 def array(name): return raw.view(name)[: 60 * 70].reshape(60, 70)
@@ -127,6 +129,7 @@ class Listener(event.Listener):
     def on_end(self, event): pass
 listener = Listener()
 event.register("numba:compile", listener)
+few.MOST = 500
 plain = results()
 assert not compiled, compiled
 event.unregister("numba:compile", listener)

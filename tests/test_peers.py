@@ -5,6 +5,7 @@ import json
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -386,3 +387,51 @@ def test_openvino_run():
             assert values == list(range(len(values)))
         answers.append(asked_of_openvino(*case, shape))
     assert compare("openvino run", answers) == all_of("openvino run")
+
+
+def openvino_layouts(draw, count):
+    """Calls of OpenVINO's layout operations: (name, source, arguments), right and wrong ones."""
+    for _ in range(count):
+        shape = [draw.choice([1, 1, 2, 3]) for _ in range(draw.randint(0, 3))]
+        rank = len(shape)
+        axes = draw.sample(range(-rank - 1, rank + 1), draw.randint(0, min(3, 2 * rank + 1)))
+        target = [draw.choice([1, 2, 3, n]) for n in [*[2] * draw.randint(0, 2), *shape]]
+        yield from [
+            ("transpose", shape, [draw.sample(range(rank), draw.choice([rank, rank, 0]))]),
+            ("squeeze", shape, [axes]),
+            ("unsqueeze", shape, [axes]),
+            ("broadcast", shape, [target, None, "NUMPY"]),
+            ("broadcast", shape, [target[draw.randint(0, 1) :], None, "BIDIRECTIONAL"]),
+            ("broadcast", shape, [target, sorted(axes)[:rank], "EXPLICIT"]),
+            (
+                "split",
+                shape,
+                [draw.randint(-rank - 1, rank), draw.randint(0, 3)],
+            ),
+            ("concat", shape, [draw.randint(-rank - 1, rank)]),
+        ]
+
+
+def test_openvino_layouts():
+    """But for what the texts leave open, or exclude: repeated axes, axes of a scalar."""
+    cases = list(openvino_layouts(random.Random(18), 100))
+    done = 0
+    for (name, source, given), theirs in zip(cases, openvino("laid_out", cases), strict=True):
+        if name in ("squeeze", "unsqueeze") and (not source or repeated(name, source, *given)):
+            continue
+        x = np.arange(np.prod(source, dtype=int), dtype=np.float32).reshape(source)
+        *arguments, mode = given if name == "broadcast" else (*given, None)
+        named = {"mode": mode.lower()} if mode else {}
+        mine = None
+        with suppress(sj.ReshapeError):
+            y = getattr(sj.openvino, name)([x, x] if name == "concat" else x, *arguments, **named)
+            y = y[-1] if name == "split" else y
+            mine = [list(y.shape), y.ravel().tolist()]
+        assert mine == theirs, (name, source, given)
+        done += theirs is not None
+    assert done > 250
+
+
+def repeated(name, source, axes):
+    rank = len(source) + (len(axes) if name == "unsqueeze" else 0)
+    return len({axis % rank for axis in axes}) < len(axes)

@@ -1,4 +1,4 @@
-"""Every command of the README runs; its Python snippets run as doctests."""
+"""Every command of the READMEs runs; their Python snippets run as doctests."""
 
 import re
 import shlex
@@ -14,9 +14,20 @@ from shapejit.conversion import RULES
 
 ROOT = Path(__file__).parent.parent
 TESTS = "-m pytest -n auto --dist loadfile"
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-COMMANDS = [line for block in BLOCKS for line in block.replace("\\\n", " ").splitlines()]
+READMES = {
+    name: (ROOT / name).read_text()
+    for name in ("README.md", "shapejit/README.md", "benchmarks/README.md")
+}
+README = READMES["README.md"]
+
+
+def commands(language, texts):
+    """The lines of all blocks of a language."""
+    blocks = [b for text in texts for b in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)]
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+COMMANDS = commands("sh", READMES.values())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +41,7 @@ def test_commands_of_the_benchmarks_parse(command):
         assert not word.startswith("--") or word in done.stdout
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("shapejit ")])
+@pytest.mark.parametrize("command", dict.fromkeys(c for c in COMMANDS if c.startswith("shapejit ")))
 def test_commands(command, tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     tensors = {
@@ -52,14 +63,59 @@ def test_commands(command, tmp_path):
 
 def test_every_rule_is_listed_as_its_row_says():
     rows = [f"| `--{name} '{kind.form}'` | {kind.text} |" for name, kind in RULES.items()]
-    assert "\n".join(["| rule | what it does |", "|---|---|", *rows, ""]) in README
+    assert (
+        "\n".join(["| rule | what it does |", "|---|---|", *rows, ""])
+        in READMES["shapejit/README.md"]
+    )
 
 
 def test_continuous_integration_installs_and_tests_as_the_readme_says():
     script = (ROOT / ".ci" / "run").read_text()
-    install, test, *_ = (c for c in COMMANDS if c.startswith("python3 -m venv"))
+    install, test = (c for c in commands("sh", [README]) if c.startswith("python3 -m venv"))
     assert install.endswith(".venv/bin/pip install . && .venv/bin/shapejit demo")
-    for step in ("pip install --quiet --disable-pip-version-check -e '.[test]'", TESTS):
+    for step in ("pip install --quiet --disable-pip-version-check -e '.[test,torch]'", TESTS):
         assert step in script
     assert "pip install -e '.[test]'" in test
     assert test.endswith(TESTS)
+
+
+def test_the_readme_is_short_and_says_how_long_things_take():
+    assert len(README.splitlines()) < 250
+    for command in commands("sh", [README]):
+        if command.startswith("python3 -m venv"):
+            before = README[: README.index(command)].split("\n\n")[-2]
+            assert "minute" in before
+
+
+def test_the_image_of_a_container_is_warmed_up_as_the_command_line_has_it():
+    (run,) = (line for line in commands("dockerfile", [README]) if line.startswith("RUN "))
+    (command,) = (part for part in run.split(" && ") if part.startswith("shapejit "))
+    words = [sys.executable, "-m", *shlex.split(command), "--help"]
+    assert subprocess.run(words, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_lead_somewhere(name):
+    found = re.findall(r"\]\((?!https?:)([^)#]+)|(?:src|srcset)=\"([^\"]+)", READMES[name])
+    assert found
+    for target in map("".join, found):
+        assert ((ROOT / name).parent / target).exists(), target
+
+
+def test_words_of_troubleshooting_are_those_of_errors():
+    """What people search for is what they see."""
+    for call, words in (
+        (lambda: sj.dtype("float"), "the dtype 'float' is ambiguous"),
+        (lambda: sj.reshape(np.ones((2, 3)).T, (6,), copy=False), ", which copy=False forbids"),
+        (lambda: sj.cast(np.ones(2), "uint3"), "NumPy has no uint3"),
+    ):
+        assert words in README
+        with pytest.raises(sj.ShapeJitError, match=re.escape(words)):
+            call()
+
+
+def test_the_table_of_modules_has_all():
+    table = READMES["shapejit/README.md"].partition("| module | holds |")[2]
+    named = set(re.findall(r"`(\w+)/?`", table))
+    rooms = {path.stem for path in (ROOT / "shapejit").iterdir() if path.name[0] not in "_."}
+    assert rooms - named == {"README", "py"}

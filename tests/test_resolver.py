@@ -360,10 +360,22 @@ def test_bad_shape_arguments(shape):
         sj.resolve(shape, array_request([1]))
 
 
-@pytest.mark.parametrize("asked", [None, (2, 3), [6], "6", 6])
-def test_resolve_wants_a_request(asked):
-    with pytest.raises(sj.DTypeError, match="request"):
+@pytest.mark.parametrize("asked", [None, "6", {6: 1}, [6.0], [True]])
+def test_resolve_wants_a_request_or_a_shape(asked):
+    with pytest.raises(sj.DTypeError, match=r"the target shape must .*resolve \(Array API\)"):
         sj.resolve((6,), asked)
+
+
+@pytest.mark.parametrize("asked", [(3, -1), [-1, 4], np.array([3, 4]), (0, 0), 12, -1, (5, -1)])
+def test_a_plain_shape_means_what_the_array_api_says(asked):
+    source = np.zeros((2, 6))
+    try:
+        expected = source.reshape(asked).shape
+    except ValueError:
+        with pytest.raises(sj.ReshapeError, match=r"asked by resolve \(Array API\)"):
+            sj.resolve((2, 6), asked)
+        return
+    assert sj.resolve((2, 6), asked) == expected
 
 
 @pytest.mark.parametrize("code", np.typecodes["AllInteger"])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from views import codes_of
+from views import codes_of, packed_bytes
 
 import shapejit as sj
 from shapejit.layout import Layout
@@ -202,9 +202,51 @@ def test_packed_elements_by_the_bit(dtype, kernels):
         assert np.array_equal(sj.pack(codes, dtype).unpack().view(np.uint8), codes)
 
 
+@pytest.mark.parametrize(
+    "name", ["int2", "int4", "uint1", "uint4", "uint6", "nf4", "float6_e3m2fn"]
+)
+@pytest.mark.parametrize("source", [*"bhilqBHILQ"])
+def test_pack_takes_integers_of_any_width_in_range(name, source):
+    kind, given = sj.dtype(name), np.dtype(source)
+    signed = kind.kind == "integer" and kind.signed and given.kind == "i"
+    low, high = (
+        (-1 << (kind.bits - 1), (1 << (kind.bits - 1)) - 1) if signed else (0, (1 << kind.bits) - 1)
+    )
+    numbers = np.arange(low, high + 1)
+    numbers = np.concatenate([numbers, numbers[::-1]]).reshape(2, -1).T.astype(given)
+    expected = packed_bytes(numbers.astype(np.int64) & ((1 << kind.bits) - 1), kind.bits)
+    for x in (numbers, sj.asarray(numbers)):
+        assert sj.pack(x, name).tobytes() == expected
+    for bad in (low - 1, high + 1, np.iinfo(given).min, np.iinfo(given).max):
+        if np.iinfo(given).min <= bad <= np.iinfo(given).max and not low <= bad <= high:
+            wrong = numbers.copy()
+            wrong[1, 1] = bad
+            with pytest.raises(
+                sj.FormatError, match=rf"^{bad} at index \(1, 1\) is out of .*{name}"
+            ):
+                sj.pack(wrong, name)
+
+
+def test_pack_refuses_before_it_writes():
+    out = sj.Tensor.frombuffer(bytearray(b"abcd"), "int4", (8,))
+    with pytest.raises(sj.FormatError, match=r"9 at index \(7,\)"):
+        sj.pack(np.array([*range(7), 9]), "int4", out=out)
+    assert out.tobytes() == b"abcd"
+    for x, name in (
+        (np.zeros(2), "int4"),
+        (np.zeros(2, ml_dtypes.int4), "uint4"),
+        (np.zeros(2, np.int8), "int16"),
+    ):
+        with pytest.raises(sj.DTypeError, match="are not codes of"):
+            sj.pack(x, name)
+    with pytest.raises(sj.DTypeError, match="unpack takes a Tensor, not ndarray"):
+        sj.unpack(np.zeros(2, ml_dtypes.int4))
+    assert sj.unpack(sj.pack(np.arange(3), "uint4")).tolist() == [0, 1, 2]
+
+
 def test_dirty_high_bits_are_ignored():
     dirty = np.array([0xF1, 0x92, 0xA3], np.uint8)
-    assert sj.pack(dirty, "uint4").tobytes().hex() == "2103"
+    assert sj.pack(dirty.view(ml_dtypes.uint4)).tobytes().hex() == "2103"
     assert sj.pack(dirty.view(ml_dtypes.int4)).tobytes().hex() == "2103"
 
 
@@ -236,8 +278,8 @@ def test_slicing_refuses():
     t = tensor("int4", (4, 4))
     with pytest.raises(ValueError, match="zero"):
         t[::0]
-    for index in ([0, 1], 1.5, True, "a", np.array([0])):
-        with pytest.raises(IndexError):
+    for index in ([0, 1], 1.5, True, "a", np.array([0]), np.ones(4, bool), t, (slice(3), [0])):
+        with pytest.raises(IndexError, match=r"fancy indexing is not supported; shapejit.take"):
             t[index]
     with pytest.raises(sj.ShapeJitError):
         t[9]
@@ -462,7 +504,7 @@ def test_a_pickle_holds_what_the_elements_reach():
 
 def test_packing_one_dirty_element_copies_it():
     dirty = np.array([0xFF], np.uint8)
-    t = sj.pack(dirty, "int4")
+    t = sj.pack(dirty.view(ml_dtypes.int4))
     assert t.buffer.tolist() == [0x0F]
     assert not np.shares_memory(t.buffer, dirty)
 

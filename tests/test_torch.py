@@ -1,16 +1,18 @@
-"""torch by DLPack, where it is installed: no test needs it."""
+"""torch's tensors, in and out (the extra `torch`)."""
 
 import re
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
+from test_foreign import CALLS, check_call
 
 import shapejit as sj
 
 torch = pytest.importorskip("torch")
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+READMES = [Path(__file__).parent.parent / name for name in ("README.md", "shapejit/README.md")]
 NAMES = [d.name for d in sj.dtypes.all() if d.bits >= 8 and hasattr(torch, d.name)]
 BEYOND_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
@@ -54,6 +56,101 @@ def test_torch_gives_it(name):
             assert t.buffer.ctypes.data == view.data_ptr()
 
 
+def to_torch(x):
+    """An ndarray, ml_dtypes' too, as a torch tensor over the same memory."""
+    x = np.asarray(x)
+    if x.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_in_torch_out(name):
+    check_call(CALLS[name], to_torch, torch.Tensor, lambda x: x)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dtype_comes_back(name):
+    x = torch.from_dlpack(tensor(name, (4, 6)))
+    assert sj.dtype(x.dtype).name == sj.dtype(str(x.dtype)).name == name
+    made = sj.reshape(x.T, (-1,))
+    assert made.dtype is x.dtype
+    assert bytes_of(made) == bytes_of(x.T)
+    out = torch.empty_like(made)
+    assert sj.reshape(x.T, (-1,), out=out) is out
+    assert bytes_of(out) == bytes_of(made)
+
+
+def test_a_view_is_a_view_of_the_tensor_that_came_in():
+    x = torch.arange(48.0)[::2].reshape(2, 3, 4)
+    view = sj.permute_dims(sj.reshape(x, (6, 4)), (1, 0))
+    assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert (view.stride(), view.storage_offset()) == ((2, 8), 0)
+    x[0, 0, 1] = -1
+    assert view[1, 0] == -1
+    whole = x.contiguous()
+    assert sj.ascontiguous(whole) is whole
+    assert sj.broadcast_to(x, (5, 2, 3, 4)).stride() == (0, 24, 8, 2)
+    rows = torch.arange(3)
+    assert sj.broadcast_arrays(x[0, :, :1], rows)[1].data_ptr() == rows.data_ptr()
+    # torch has no negative strides: a copy
+    assert torch.equal(sj.flip(x, axis=1), torch.flip(x, (1,)))
+
+
+def test_kinds_of_torch_mix():
+    frozen = torch.nn.Parameter(torch.ones(2, 3), requires_grad=False)
+    assert type(sj.concat([frozen, torch.ones(2, 3)])) is torch.Tensor
+    assert sj.reshape(frozen.T, (-1,), out=(out := torch.empty(6))) is out
+
+
+def test_a_state_dict():
+    layers = torch.nn.Linear(3, 4).bfloat16().state_dict()
+    made = sj.reshape_batch(layers, (-1,))
+    assert list(made) == ["weight", "bias"]
+    assert {(type(x), x.dtype) for x in made.values()} == {(torch.Tensor, torch.bfloat16)}
+    mixed = {"torch": torch.ones(2, 3).T, "numpy": np.ones((2, 3)), "tensor": tensor("int4", (2,))}
+    kinds = [type(x) for x in sj.reshape_batch(mixed, (-1,)).values()]
+    assert kinds == [torch.Tensor, np.ndarray, sj.Tensor]
+
+
+@pytest.mark.parametrize(
+    ("x", "match"),
+    [
+        (lambda: torch.ones(3, device="meta"), "the device meta, not on the CPU"),
+        (lambda: torch.ones(3, requires_grad=True), "detach"),
+        (lambda: torch.ones(3).to_sparse(), "Sparse"),
+        (lambda: torch.ones(3, dtype=torch.complex64).conj(), "conjugate"),
+    ],
+)
+def test_what_cannot_be_read_in_place(x, match):
+    with pytest.raises(sj.FormatError, match=match):
+        sj.reshape(x(), (1, 3))
+
+
+def test_dtypes_that_torch_lacks():
+    with pytest.raises(sj.DTypeError, match=r"torch has no int4: pass shapejit\.asarray"):
+        sj.cast(torch.ones(2, 4), "int4")
+    pairs = sj.cast(torch.ones(2, 4), torch.float4_e2m1fn_x2)
+    assert (pairs.dtype, tuple(pairs.shape)) == (torch.float4_e2m1fn_x2, (2, 2))
+    assert sj.cast(pairs, "float32").tolist() == [[1.0] * 4] * 2
+    assert sj.reshape(pairs, (8,)).data_ptr() == pairs.data_ptr()
+    with pytest.raises(sj.DTypeError, match="not even"):
+        sj.cast(torch.ones(2, 3), "float4_e2m1fn")
+
+
+def test_files_take_it(tmp_path):
+    path = tmp_path / "x.safetensors"
+    weights = {"w": torch.ones(2, 3, dtype=torch.bfloat16).T, "n": torch.arange(3)}
+    sj.save_file(weights, path)
+    found = sj.load_file(path)
+    assert {name: (str(x.dtype), x.shape) for name, x in found.items()} == {
+        "w": ("bfloat16", (3, 2)),
+        "n": ("int64", (3,)),
+    }
+    assert torch.equal(torch.from_dlpack(sj.reshape(found["n"], (3,), copy=True)), weights["n"])
+
+
 def test_memory_outlives_its_owner():
     t = sj.asarray(torch.full((1000,), 3.0, dtype=torch.bfloat16))
     junk = [torch.zeros(1000, dtype=torch.bfloat16) for _ in range(50)]
@@ -85,16 +182,27 @@ def test_pairs_of_float4():
     assert t.tobytes() == bytes(range(256))
     assert t.unpack().view(np.uint8)[1, :4].tolist() == [0, 1, 1, 1]  # 0x10, 0x11
     assert sj.asarray(pairs[2:, 4:]).tobytes() == t[2:, 8:].tobytes()
-    with pytest.raises(sj.FormatError, match="side by side"):
+    with pytest.raises(sj.FormatError, match="not contiguous"):
         sj.asarray(pairs.T)
     back = torch.from_dlpack(t.buffer).view(16, 16).view(torch.float4_e2m1fn_x2)
     assert back.data_ptr() == pairs.data_ptr()
 
 
-def test_the_readme_runs():
-    (snippet,) = (s for s in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "torch" in s)
+@pytest.mark.parametrize("path", READMES, ids=lambda path: path.parent.name)
+def test_the_readmes_run(path):
+    found = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+    (snippet,) = (s for s in found if "import torch" in s)
     names = {}
     exec(snippet, names)
-    t, turned, again = names["t"], names["turned"], names["again"]
-    assert (turned.shape, again.dtype) == (t.shape[::-1], torch.float4_e2m1fn_x2)
-    assert np.array_equal(sj.asarray(again).unpack().view(np.uint8), t.unpack().view(np.uint8).T)
+    if path == READMES[0]:
+        assert torch.equal(names["turned"], names["w"].T.contiguous())
+        assert torch.equal(names["out"], names["turned"])
+        assert names["heads"].data_ptr() == names["w"].data_ptr()
+        assert names["small"].dtype is torch.float8_e4m3fn
+        assert tuple(names["layers"]["weight"].shape) == (64 * 64,)
+    else:
+        assert names["t"].shape == (128, 64)
+        assert (names["again"].dtype, tuple(names["again"].shape)) == (
+            torch.float4_e2m1fn_x2,
+            (64, 64),
+        )

@@ -75,8 +75,8 @@ class ShapejitBackend(AbstractBackend):  # type: ignore[misc]  # Any: einops is 
         return x.broadcast_to([pos2len.get(i, n) for i, n in enumerate(x.shape)])
 
     def tile(self, x: Tensor, repeats: Sequence[int]) -> Tensor:
-        """The elements repeated along dims of size 1, the only ones that einops asks for."""
-        return x.broadcast_to([n * size for n, size in zip(repeats, x.shape, strict=True)])
+        """The elements repeated as a whole, as often along each dim as `repeats` says."""
+        return x.tile(repeats)
 
     def is_float_type(self, x: Tensor) -> bool:
         """True: einops asks only before a mean, for which `reduce` has the better message."""

@@ -1,9 +1,5 @@
 """ONNX operators (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
 
-The evaluator finds an operator in `new_ops` by the name of its class alone. So
-there is one class per operator, which uses the version for the opset of the
-model, function or subgraph that contains the node.
-
 >>> graph = onnx.parser.parse_graph("g (float[2,3,4] x) => (int64[N] y) { y = Shape(x) }")
 >>> evaluator = ReferenceEvaluator(onnx.helper.make_model(graph), new_ops=OPS)
 >>> evaluator.run(None, {"x": np.zeros((2, 3, 4), np.float32)})
@@ -12,182 +8,25 @@ model, function or subgraph that contains the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from ..dialects import onnx as dialect
-from ..dtypes import STRING, DType, dtype
-from ..errors import DTypeError, ReshapeError, ShapeJitError
 
 try:
     import onnx
     from onnx.backend import base
     from onnx.reference import ReferenceEvaluator
-    from onnx.reference.op_run import OpRun
-    from onnx.reference.ops.op_cast import cast_to
+
+    from .onnx_fusion import fused, hidden
+    from .onnx_operators import OPS as OPS
+    from .onnx_operators import Operator as Operator
+    from .onnx_operators import own_errors
 except ImportError as missing:
     raise ImportError(
         "shapejit.adapters.onnx_backend needs onnx: pip install 'shapejit[onnx]'", name="onnx"
     ) from missing
-
-
-@contextmanager
-def _own_errors() -> Iterator[None]:
-    """Raise shapejit's own errors: OpRun.run wraps every TypeError, DTypeError too, in another."""
-    try:
-        yield
-    except DTypeError:
-        raise
-    except TypeError as fault:
-        cause = fault.__cause__
-        while cause is not None and not isinstance(cause, ShapeJitError):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        raise cause from None
-
-
-class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
-    """A node of the operator named like the class, in the version for its opset."""
-
-    op_domain = ""
-    function: Callable[..., NDArray[Any]]
-
-    def __init__(self, onnx_node: Any, run_params: dict[str, Any], schema: Any = None) -> None:
-        opset = run_params["opsets"][onnx_node.domain]
-        self.version = dialect.version(type(self).__name__, opset)
-        # OpRun would use the newest schema, which has defaults that older versions lack.
-        if schema is None:
-            schema = onnx.defs.get_schema(self.version.operator, self.version.since, self.op_domain)
-        super().__init__(onnx_node, run_params, schema)
-
-    def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The node's outputs; arguments are those of OpRun.run."""
-        with _own_errors():
-            outputs: tuple[Any, ...] = super().run(*args, **kwargs)
-            return outputs
-
-    def _run(self, *inputs: Any, **attributes: Any) -> tuple[NDArray[Any]]:
-        for name in attributes:
-            if name not in self._schema.attributes:
-                raise ReshapeError(f"{self.version} has no attribute {name}")
-        least, most = self._schema.min_input, self._schema.max_input
-        if not least <= len(inputs) <= most:
-            expected = f"{least}" if least == most else f"{least} or {most}"
-            raise ReshapeError(f"{self.version} has {expected} inputs, not {len(inputs)}")
-        # Attributes of the schema alone (consumed_inputs of Reshape-1) are obsolete.
-        known = {name: attributes[name] for name in attributes if name in self.version.attributes}
-        # onnx's own operators give scalars as NumPy's scalar types.
-        arrays = [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
-        return (self.function(*arrays, **known, opset=self.version.since),)
-
-
-class Reshape(Operator):
-    """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
-
-    The output has the data's dtype and, wherever a view exists, its memory.
-    Reshape-1, which onnx's own evaluator lacks, takes the attribute `shape`.
-    Raises what `shapejit.onnx.reshape` raises, and ReshapeError for inputs or
-    attributes that the version does not have.
-
-    >>> Reshape.eval(np.zeros((2, 3, 4), np.float32), np.array([0, -1])).shape
-    (2, 12)
-    """
-
-    function = staticmethod(dialect.reshape)
-
-
-class Shape(Operator):
-    """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
-
-    The output is the 1-D int64 array of the sizes (elements) of dims [start,
-    end). Raises what `shapejit.onnx.shape` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> Shape.eval(np.zeros((2, 3, 4), np.float32), start=1)
-    array([3, 4])
-    """
-
-    function = staticmethod(dialect.shape)
-
-
-def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
-    """A cast by shapejit; from and to strings by onnx's own evaluator."""
-    target = dtype(to, vocabulary="onnx")
-    if _of_strings(dialect.version("Cast", opset), x, target):
-        return cast_to(x, target.onnx, saturate=True)
-    return dialect.cast(x, to=to, opset=opset, **attributes)
-
-
-def _cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
-    version = dialect.version("CastLike", opset)
-    target = version.check(target_type, "output")
-    if _of_strings(version, x, target):
-        return cast_to(x, target.onnx, saturate=True)
-    return dialect.cast_like(x, target_type, opset=opset, **attributes)
-
-
-def _of_strings(version: dialect.Version, x: Any, target: DType) -> bool:
-    """Whether the version has casts from and to strings, and this is one."""
-    return STRING in (version.check(x, "input"), version.check_dtype(target, "output"))
-
-
-class Cast(Operator):
-    """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.cast` raises, and ReshapeError for inputs or
-    attributes that the version does not have. Casts from and to strings are those
-    of onnx's own evaluator.
-
-    >>> Cast.eval(np.array([1.5, -2.5], np.float32), to=onnx.TensorProto.INT8)
-    array([ 1, -2], dtype=int8)
-    """
-
-    function = staticmethod(_cast)
-
-
-class CastLike(Operator):
-    """ONNX CastLike (15, 19, 21, 23, 24, 25) as a class for `new_ops`, as `Cast`.
-
-    >>> CastLike.eval(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
-    array([ 1, -2], dtype=int8)
-    """
-
-    function = staticmethod(_cast_like)
-
-
-class DequantizeLinear(Operator):
-    """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.dequantize_linear` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> DequantizeLinear.eval(np.array([1, 3], np.uint8), np.array(0.5, np.float32))
-    array([0.5, 1.5], dtype=float32)
-    """
-
-    function = staticmethod(dialect.dequantize_linear)
-
-
-class QuantizeLinear(Operator):
-    """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
-
-    Raises what `shapejit.onnx.quantize_linear` raises, and ReshapeError for inputs
-    or attributes that the version does not have.
-
-    >>> QuantizeLinear.eval(np.array([0.5, 200], np.float32), np.array(0.5, np.float32))
-    array([  1, 255], dtype=uint8)
-    """
-
-    function = staticmethod(dialect.quantize_linear)
-
-
-# For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
-OPS = (Reshape, Shape, Cast, CastLike, DequantizeLinear, QuantizeLinear)
 
 
 class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not type-checked
@@ -198,6 +37,9 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not t
     of schemas); this class does. Arguments are those of ReferenceEvaluator;
     `new_ops` come before `OPS`. `run` raises shapejit's errors unwrapped, also
     from nodes in subgraphs and functions.
+
+    Nodes that only move elements, each of what the one before makes and nobody else
+    reads, are one copy, or a view, by a Program (`shapejit.plan`).
 
     >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
     >>> Evaluator(node).run(None, {"x": np.zeros((2, 3), np.float32)})
@@ -215,11 +57,28 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not t
     ) -> None:
         # onnx makes the evaluators of functions by type(self)(function, ...), without new_ops.
         super().__init__(proto, opsets, functions, verbose, [*(new_ops or ()), *OPS], **options)
+        self._each: list[Any] = vars(self)["rt_nodes_"]
+        self.rt_nodes_ = fused(self._each, self.output_names)
+        self._hidden = hidden(self.rt_nodes_)
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(
+        self, output_names: Any, feed_inputs: Any, attributes: Any = None,
+        intermediate: bool = False, check_shape_annotations: bool | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
         """The outputs; arguments are those of ReferenceEvaluator.run."""
-        with _own_errors():
-            return super().run(*args, **kwargs)
+        checks = self.check_shape_annotations_ if check_shape_annotations is None else False
+        every = intermediate or checks or check_shape_annotations
+        run = super().run
+        if self._hidden and (every or not self._hidden.isdisjoint(output_names or ())):
+            # Someone wants to see what chains leave out.
+            step_by_step = copy.copy(self)
+            step_by_step.rt_nodes_ = self._each
+            run = super(Evaluator, step_by_step).run
+        with own_errors():
+            return run(
+                output_names, feed_inputs, attributes, intermediate, check_shape_annotations,
+                **options,
+            )  # fmt: skip
 
 
 class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not type-checked

@@ -22,6 +22,7 @@ from .peers import Peer
 from .worker import CHECKED, UNCHECKED
 
 _DISTURBED = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
+MEMCPYS = "memcpy", "limit", "memcpy_one_thread"
 _SMALL_ROUNDS = 3  # times as many rounds of cases that take microseconds
 
 
@@ -29,8 +30,9 @@ _SMALL_ROUNDS = 3  # times as many rounds of cases that take microseconds
 class Row:
     """One case: median seconds a copy by each way, and whether ours had every bit right.
 
-    `seconds` holds "shapejit", "memcpy" (all threads) and "memcpy_one_thread"
-    (neither for small copies), "numpy", and each peer that has such a copy.
+    `seconds` holds "shapejit", "memcpy" (all threads), "limit" (the same past the caches)
+    and "memcpy_one_thread" (none of them for small copies), "numpy", and each peer that has
+    such a copy.
     `differing` names the peers whose result was another. Where `rivals_nbytes`
     is not 0, the ways of `scaled` had so many bytes; their seconds are scaled up.
     """
@@ -76,8 +78,7 @@ class Row:
 
     def rivals(self, ways: Sequence[str]) -> list[str]:
         """What this row alone was measured beside."""
-        ours = ("shapejit", "memcpy", "memcpy_one_thread", *ways)
-        return [way for way in self.seconds if way not in ours]
+        return [way for way in self.seconds if way not in ("shapejit", *MEMCPYS, *ways)]
 
     def as_json(self, ways: Sequence[str]) -> dict[str, Any]:
         """As JSON has it; `ways` are NumPy and the peers, null where they have no such copy."""
@@ -99,6 +100,7 @@ class Row:
             "seconds": self.seconds,
             "gb_per_s": self.gb_per_s,
             "over_memcpy": self.over("memcpy"),
+            "over_limit": self.over("limit"),
             "over_memcpy_one_thread": self.over("memcpy_one_thread"),
             "times_faster": {way: self.times_faster(way) for way in (*ways, *self.rivals(ways))},
         }
@@ -136,7 +138,8 @@ def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
     checksum = zlib.crc32(raw_bytes(out)[:CHECKED].tobytes())
     clocks = {name: clock(way) for name, way in _ways(case, base, view, out).items()}
     if case.suite == "small":
-        del clocks["memcpy"], clocks["memcpy_one_thread"]  # a launch costs more than the copy
+        for name in MEMCPYS:  # a launch costs more than the copy
+            del clocks[name]
     else:
         clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
     differing = _taken(case, peers, checksum, clocks)
@@ -190,10 +193,11 @@ def _measure_packed(case: PackedCase, peers: Sequence[Peer], rounds: int) -> Row
 def _memcpys(
     source: NDArray[np.uint8], target: NDArray[np.uint8]
 ) -> dict[str, Callable[[], object]]:
-    """memcpy on all threads and on one."""
+    """memcpy on all threads, within caches and past them, and on one."""
     threads = thread_count()
     return {
         "memcpy": lambda: engine.memcpy(source, target, threads),
+        "limit": lambda: engine.memcpy(source, target, threads, streamed=True),
         "memcpy_one_thread": lambda: engine.memcpy(source, target, 1),
     }
 
@@ -306,8 +310,9 @@ def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
 def _part(suite: str, dtype: str, rows: list[Row], ways: Sequence[str]) -> list[Summary]:
     found = []
     if suite != "small":
-        ratios = [(row.over("memcpy"), row) for row in rows]
-        found += _summary(suite, dtype, "over_memcpy", ratios, max)
+        for plain in MEMCPYS[:2]:
+            ratios = [(row.over(plain), row) for row in rows]
+            found += _summary(suite, dtype, f"over_{plain}", ratios, max)
     for way in dict.fromkeys((*ways, *(way for row in rows for way in row.rivals(ways)))):
         ratios = [(row.times_faster(way), row) for row in rows]
         measure = f"times_faster_than_{way}"

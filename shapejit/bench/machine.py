@@ -5,17 +5,80 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
 from pathlib import Path
 from typing import Any
+
+# What numba is told to compile for processors of lesser vectors: their name and features.
+VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
+
+
+# As /proc/cpuinfo has them on x86 and on ARM.
+_FACTS = {
+    "name": "model name",
+    "vendor": "vendor_id|CPU implementer",
+    "family": "cpu family|CPU architecture",
+    "model": "model|CPU part",
+    "flags": "flags|Features",
+}
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
+_VECTORS = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
+CPUINFO, CACHES = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def _fact(name: str) -> str:
+    """What the system says of the processor; nothing where it says nothing."""
+    try:
+        found = re.search(rf"^(?:{_FACTS[name]})\s*: *(.+)$", CPUINFO.read_text(), re.M)
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
 
 
 def processor() -> str:
     """The processor's name, as Linux or Python knows it."""
-    try:
-        found = re.search(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+    return _fact("name") or platform.processor() or platform.machine()
+
+
+def kind() -> str:
+    """What tells machines with other figures apart: processor, vectors, caches, cores.
+
+    Vendor, family and model, the widest vectors, the caches that a core sees from the second
+    level on, and the number of cores; no frequency, which is calibrated anew at each boot.
+    """
+    vendor = _VENDORS.get(_fact("vendor"), _fact("vendor")) or processor()
+    flags = _fact("flags").split()
+    vectors = next((text for flag, text in _VECTORS.items() if flag in flags), "128-bit")
+    parts = [
+        vendor,
+        _fact("family"),
+        _fact("model"),
+        vectors,
+        *_caches(),
+        f"{os.cpu_count()} cores",
+    ]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
+
+
+def _caches() -> list[str]:
+    """Level and size of the caches for data, from the second level on."""
+    found = []
+    for folder in sorted(CACHES.glob("index*")):
+        level, use, size = (
+            (folder / name).read_text().strip() for name in ("level", "type", "size")
+        )
+        if use != "Instruction" and int(level) > 1:
+            found.append(f"l{level} {size}")
+    return found
+
+
+def use_vectors(name: str | None) -> None:
+    """Compile for the vectors of that name from here on; None: all that the processor has."""
+    if name is None:
+        return
+    if platform.machine().lower() not in ("x86_64", "amd64") or "numba" in sys.modules:
+        raise ValueError(f"--vectors {name}: only on x86, and before numba is imported")
+    os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = VECTORS[name]
 
 
 def thread_count() -> int:
@@ -31,12 +94,14 @@ def machine() -> dict[str, Any]:
     import numpy
 
     from .. import __version__
+    from ..compilation import load
 
     return {
         "cpu": processor(),
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
         "threads": thread_count(),
+        "vector_bytes": load("memory").VECTOR,
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
         "numba": numba.__version__,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
-
-from tqdm import tqdm
 
 from .. import patience
 from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
+from ..bench.machine import VECTORS, use_vectors
 from ..bench.machine import machine as described_machine
 from ..bench.spinning import spinning
 from ..bench.worker import PEERS
-from . import bench_tables
+from . import bench_tables, progress
+from .arguments import count, integer, number
 from .command import DONE, FAILED, ArgumentError, Command
 from .output import print_json, print_text
 
@@ -38,10 +38,17 @@ def _options(parser: ArgumentParser) -> None:
     add("--suite", dest="suites", action="append", default=[], choices=choices)
     add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME/DTYPE")
     add("--quick", action="store_true", help="a few cases of each suite")
-    add("--size", type=_size, default=1.0, metavar="F", help="F times the bytes")
-    add("--seed", type=int, default=0, metavar="N", help="of the random suite")
-    add("--rounds", type=_count, metavar="N", help="9 if not given, 5 if quick")
-    add("--threads", type=_count, metavar="N")
+    add(
+        "--size",
+        type=number(lambda x: 0 < x <= 64, "above 0 and at most 64"),
+        default=1.0,
+        metavar="F",
+        help="F times the bytes",
+    )
+    add("--seed", type=integer, default=0, metavar="N", help="of the random suite")
+    add("--rounds", type=count, metavar="N", help="9 if not given, 5 if quick")
+    add("--threads", type=count, metavar="N")
+    add("--vectors", choices=list(VECTORS), help="compile for a processor of lesser vectors")
     add(
         "--peer",
         dest="peers",
@@ -53,32 +60,19 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
-def _size(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 64:
-        raise ArgumentTypeError(f"{text} is not above 0 and at most 64")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise ArgumentTypeError(f"{text} is not from 1 to 10000")
-    return value
-
-
 def _run(args: Namespace) -> int:
     copies, calls, batches, files, loaded = _chosen(args)
     rounds = args.rounds or (5 if args.quick else 9)
     measure.wait_shortly()
     try:
+        use_vectors(args.vectors)
         comparison.use_threads(args.threads)
         machine = described_machine()
         with (
             patience.none(),
             peers.started(tuple(args.peers)) as others,
-            tqdm(
-                total=sum(len(x) for x in (copies, calls, batches, files, loaded)), leave=False
+            progress.bar(
+                args, total=sum(len(x) for x in (copies, calls, batches, files, loaded))
             ) as bar,
         ):
             tell, size = bar.set_description_str, args.size
@@ -101,7 +95,7 @@ def _run(args: Namespace) -> int:
     if args.json:
         made = [*(row.as_json(ways) for row in rows), *(each.as_json() for each in first)]
         made += [figure.as_json() for figure in figures]
-        settings = {name: getattr(args, name) for name in ("size", "quick", "seed")}
+        settings = {name: getattr(args, name) for name in ("size", "quick", "seed", "vectors")}
         settings["rounds"] = rounds
         print_json(
             {

@@ -52,7 +52,8 @@ def print_found(
         _copies(ways),
         [row for row in rows if row.case.suite != "small"],
         "GB/s: 10^9 bytes read and written per second. time/memcpy: our time over that of a "
-        "memcpy of as many bytes, on all threads, or on one (1T): lower is better. "
+        "memcpy of as many bytes, on all threads, or on one (1T): lower is better. time/limit: "
+        "over the fastest plain copy, on all threads past the caches. "
         "faster than: their time over ours: higher is better.",
     )
     small = [row for row in rows if row.case.suite == "small"]
@@ -91,6 +92,7 @@ def _copies(ways: Sequence[str]) -> Columns:
         "MiB": lambda row: f"{row.case.nbytes / 2**20:.0f}",
         "GB/s": "{0.gb_per_s:.2f}",
         "time/memcpy": lambda row: ratio(row.over("memcpy")),
+        "time/limit": lambda row: ratio(row.over("limit")),
         "time/memcpy 1T": lambda row: ratio(row.over("memcpy_one_thread")),
         **{f"faster than {way}": _faster(way) for way in ways},
         "same": same,

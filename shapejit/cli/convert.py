@@ -8,12 +8,11 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
-from tqdm import tqdm
-
 from .. import conversion
 from ..conversion import Report
 from ..errors import shown
 from ..files import file_formats
+from . import progress
 from .command import DONE, Command
 from .output import Columns, print_json, print_table
 
@@ -58,11 +57,12 @@ def _options(parser: ArgumentParser) -> None:
         "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
         "integers, none mean a scalar."
     )
+    parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
     parser.add_argument("source", metavar="SRC", help="a file, or a folder of shards")
     parser.add_argument("destination", metavar="DST", help="may be SRC")
-    add = parser.add_argument
+    rules = parser.add_argument_group("rules")
     for option, kind in conversion.RULES.items():
-        add(
+        rules.add_argument(
             f"--{option}",
             dest="rules",
             action="append",
@@ -71,8 +71,10 @@ def _options(parser: ArgumentParser) -> None:
             metavar=kind.form,
             help=kind.text,
         )
-    add("--rules", dest="rules", action="append", type=_pair_with(""), metavar="FILE",
-        help="rules from a TOML file: tables [[rule]] of one key, as to = \"bf16\"")  # fmt: skip
+    rules.add_argument("--rules", dest="rules", action="append", type=_pair_with(""),
+        metavar="FILE", help="rules from a TOML file: tables [[rule]] of one key, as "
+        "to = \"bf16\"")  # fmt: skip
+    add = parser.add_argument
     add("--max-shard-size", default="5GB", metavar="SIZE",
         help="bytes of tensors per file of a folder, as 500MB (5GB if not given)")  # fmt: skip
     add("--chunk", metavar="SIZE",
@@ -88,7 +90,6 @@ def _options(parser: ArgumentParser) -> None:
     add("--resume", action="store_true",
         help="continue an interrupted folder from its finished files, and keep those of this "
         "run if it is stopped by Ctrl-C or an error")  # fmt: skip
-    add("--quiet", action="store_true", help="print errors only")
     add(
         "--saturate",
         action=BooleanOptionalAction,
@@ -126,13 +127,12 @@ def _run(args: Namespace) -> int:
 
         @cache
         def bar() -> Any:
-            # Made at the first byte, so that an error before it stands alone; on a terminal only.
-            options = {"unit": "B", "unit_scale": True, "desc": "convert", "leave": False}
-            options["disable"] = None
-            return stack.enter_context(tqdm(total=plan.nbytes, **options))
+            # Made at the first byte, so that an error before it stands alone.
+            options = {"unit": "B", "unit_scale": True, "desc": "convert"}
+            return stack.enter_context(progress.bar(args, total=plan.nbytes, **options))
 
-        progress = None if args.quiet else lambda nbytes: bar().update(nbytes)
-        report = plan.write(args.destination, progress, settings)
+        tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
+        report = plan.write(args.destination, tell, settings)
     if args.json:
         paths = {"source": args.source, "destination": args.destination}
         print_json({**paths, **report_json(report)})

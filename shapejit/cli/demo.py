@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-
-from tqdm import tqdm
+import shlex
+from argparse import ArgumentParser, Namespace
+from typing import Any
 
 from .. import demo
+from . import progress
 from .command import DONE, FAILED, Command
 from .convert import report_json, report_text
 from .output import Columns, print_json, print_table, print_text, ratio, same, shape
@@ -23,12 +24,22 @@ _COLUMNS: Columns = {
 }
 
 
+def _options(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep",
+        metavar="FOLDER",
+        help="leave the checkpoint and what it was converted to in a new folder, for the "
+        "command that is printed",
+    )
+
+
 def _run(args: Namespace) -> int:
-    with tqdm(bar_format="{desc} {elapsed}", leave=False) as bar:
-        found = demo.run(bar.set_description_str)
+    with progress.clock(args) as line:
+        found = demo.run(line.set_description_str, args.keep)
     if args.json:
         rows = [{**vars(row), "ratio": row.ratio} for row in found.rows]
-        head = {"same": found.same, "first_seconds": found.first_seconds, "rules": found.rules}
+        head: dict[str, Any] = {"same": found.same, "first_seconds": found.first_seconds}
+        head |= {"rules": found.rules, "command": found.command}
         print_json({**head, "convert": report_json(found.report), "tensors": rows})
     else:
         _print(found)
@@ -36,7 +47,7 @@ def _run(args: Namespace) -> int:
 
 
 def _print(found: demo.Demo) -> None:
-    print("convert SRC DST " + " ".join(found.rules))
+    print(shlex.join(found.command))
     print(report_text(found.report) + f" (the first time {found.first_seconds:.2f} s)\n")
     print_table(_COLUMNS, found.rows)
     verdict = "Every tensor equals" if found.same else "NOT every tensor equals"
@@ -46,6 +57,8 @@ def _print(found: demo.Demo) -> None:
         "rounds; the median of the faster half of each counts, since other programs slow down "
         "single rounds."
     )
+    if "SRC" in found.command:
+        print_text("With --keep FOLDER both files stay, and the command above can be pasted.")
     disturbed = sum(row.disturbed for row in found.rows)
     if disturbed:
         print_text(
@@ -54,4 +67,6 @@ def _print(found: demo.Demo) -> None:
         )
 
 
-COMMAND = Command("demo", "convert a checkpoint made up here, prove it, show the speed", _run)
+COMMAND = Command(
+    "demo", "convert a checkpoint made up here, prove it, show the speed", _run, _options
+)

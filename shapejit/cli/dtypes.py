@@ -8,7 +8,7 @@ from .. import dtypes
 from .command import DONE, Command
 from .output import print_json, print_table
 
-_SYSTEMS = ("onnx", "onnx_name", "openvino", "onednn", "safetensors", "gguf", "dlpack")
+_SYSTEMS = ("onnx", "onnx_name", "openvino", "onednn", "safetensors", "gguf", "torch", "dlpack")
 _FIELDS = ("name", "bits", "kind", "signed", *_SYSTEMS)
 _ONLY_JSON = ("signed", "onnx")
 

@@ -53,8 +53,7 @@ def _run(argv: Sequence[str] | None) -> int:
         args = parse(None if argv is None else list(argv))
     except SystemExit as done:  # --help, --version
         return int(done.code or 0)
-    code: int = args.command.run(args)
-    return code
+    return BAD_INPUT if args is None else int(args.command.run(args))
 
 
 def _fail(text: str, code: int = BAD_INPUT) -> int:

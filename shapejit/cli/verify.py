@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -14,6 +14,7 @@ from ..errors import escaped
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.stored import release
+from .arguments import number
 from .command import DONE, FAILED, Command
 from .convert import SPEC_OPTIONS
 from .output import print_json
@@ -35,20 +36,10 @@ def _options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--tolerance",
-        type=_tolerance,
+        type=number(lambda x: isfinite(x) and x >= 0, "from 0 on"),
         metavar="X",
         help="floats may differ by X times the largest magnitude in the tensor of A, and in dtype",
     )
-
-
-def _tolerance(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not isfinite(value) or value < 0:
-        raise ArgumentTypeError(f"{text[:40]!r} is not a number from 0 on")
-    return value
 
 
 def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weights:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from tqdm import tqdm
-
 from .. import warming
+from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table
 
@@ -27,8 +26,10 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace) -> int:
     taken: dict[str, float] = {}
-    for name in tqdm(args.only or list(warming.ROWS), leave=False, unit="kind"):
-        taken |= warming.warmup([name])
+    with progress.clock(args) as line:
+        for name in args.only or list(warming.ROWS):
+            line.set_description_str(f"compiling {name}")
+            taken |= warming.warmup([name])
     if args.json:
         print_json(taken)
     else:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from ..dtypes import dtype
-from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, quoted
+from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, did_you_mean, quoted
 from ..files.paths import Path, file_name
 from ..files.stored import OpenFile
 from ..quantization.scheme import DECODED
@@ -53,12 +52,15 @@ def _int(given: str, token: str) -> int:
 
 
 def _dtype(given: str, text: str) -> tuple[str]:
-    """The name of a dtype, in our words, those of safetensors, or a short one (`bf16`)."""
-    text = _SHORT.get(text.lower(), text)
-    for vocabulary in (None, "safetensors"):
-        with suppress(DTypeError):
-            return (dtype(text, vocabulary).name,)
-    raise DTypeError(f"{given}: unknown dtype {quoted(text)}")
+    """The name of a dtype; F8_E4M3 is safetensors' own, whatever others mean by it."""
+    try:
+        return (dtype(text, "safetensors").name,)
+    except DTypeError:
+        pass
+    try:
+        return (dtype(text).name,)
+    except DTypeError as fault:
+        raise DTypeError(f"{given}: {fault}") from None
 
 
 def _slices(given: str, text: str) -> tuple[slice | int, ...]:
@@ -114,8 +116,9 @@ def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
     pattern, found, name = text.rpartition("=")
     name = _SHORT.get(name.lower(), name)
     if name not in DECODED and name not in schemes:
-        known = ", ".join((*_SHORT, *schemes))
-        raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}; known are {known}")
+        known = (*_SHORT, *schemes)
+        hint = did_you_mean(name, known) + f"; known are {', '.join(known)}"
+        raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}{hint}")
     return pattern if found else ".*", (name,)
 
 
@@ -154,9 +157,9 @@ RULES: dict[str, RuleKind] = {
     "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
     "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
     "reshape": RuleKind("REGEX=SHAPE", "a shape, as --spec understands it",
-                        _parted("REGEX=INTS", _ints), _reshaped),
+                        _parted("REGEX=SHAPE", _ints), _reshaped),
     "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",
-                        _parted("REGEX=INTS", _ints),
+                        _parted("REGEX=AXES", _ints),
                         lambda r, tensors: each(r, tensors, lambda t: t.permute_dims(r.values))),
     "cast": RuleKind("REGEX=DTYPE", "a dtype, as bfloat16 or BF16",
                      _parted("REGEX=DTYPE", _dtype),

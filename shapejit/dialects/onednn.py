@@ -14,6 +14,7 @@ import numpy as np
 from .. import request as requests
 from ..arrays import is_a
 from ..errors import DTypeError
+from ..foreign import moves
 from ..operations import dtype_of, reshape_as
 from ..request import Request
 from ..tensor import Array, Tensor, is_array
@@ -40,6 +41,7 @@ def _request(shape: Any, special_zero: bool, name: str) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
 
 
+@moves
 def static_reshape(
     data: Array,
     *,
@@ -61,6 +63,7 @@ def static_reshape(
     return _reshape(data, _request(shape, special_zero, name), name, copy, out)
 
 
+@moves
 def dynamic_reshape(
     data: Array,
     shape: Any,

@@ -1,18 +1,25 @@
-"""OpenVINO Reshape-1 (operation specification, opset 1: `special_zero`)."""
+"""OpenVINO's layout operations (docs.openvino.ai, operation sets): Reshape-1 to Split-1."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from .. import joining, operations
 from .. import request as requests
 from ..arrays import is_a
 from ..dtypes import STRING
-from ..errors import DTypeError
-from ..operations import dtype_of, reshape_as
-from ..request import Request
+from ..errors import DTypeError, ReshapeError, about
+from ..foreign import joins, moves, tuples
+from ..layout import normal_axes, normal_axis
+from ..operations import checked, dtype_of, reshape_as
+from ..request import Request, integers
 from ..tensor import Array, Tensor, is_array
+from . import placing
+from .placing import part_of, placed
 
 _NAME = "openvino.Reshape-1"
 
@@ -35,6 +42,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
 
+@moves
 def reshape(
     data: Array,
     shape: Any,
@@ -53,9 +61,173 @@ def reshape(
     (8, 0)
     """
     asked = request(shape, special_zero=special_zero)
+    return reshape_as(_checked(data, _NAME), asked, copy, out)
+
+
+def _checked(data: Array, who: str) -> Array:
+    """An array of one of OpenVINO's numeric types."""
     if not is_array(data):
-        raise DTypeError(f"{_NAME} expects an ndarray or a Tensor, not {type(data).__name__}")
+        raise DTypeError(f"{who} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)
     if kind.openvino is None or kind is STRING:
-        raise DTypeError(f"{_NAME} supports OpenVINO's numeric types, not {kind}")
-    return reshape_as(data, asked, copy, out)
+        raise DTypeError(f"{who} supports OpenVINO's numeric types, not {kind}")
+    return checked(data)
+
+
+def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
+    """An int, a sequence of ints, or a tensor of any integer type without dims or with one."""
+    if is_a(values, Tensor):
+        values = np.asarray(values)
+    if isinstance(values, int | np.integer) or (is_a(values, np.ndarray) and not values.ndim):
+        values = np.reshape(values, -1) if is_a(values, np.ndarray) else (values,)
+    return integers(values, what, who)
+
+
+@moves
+def transpose(
+    data: Array, input_order: Any, *, copy: bool | None = None, out: Array | None = None
+) -> Array:
+    """OpenVINO Transpose-1: dim i of the result is dim `input_order[i]` of `data`.
+
+    An empty `input_order` reverses the dims. A view; `copy` and `out` as in
+    `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> transpose(np.zeros((2, 3, 4), np.float32), []).shape
+    (4, 3, 2)
+    """
+    who = "openvino.Transpose-1"
+    x, order = _checked(data, who), _ints(input_order, "input_order", who)
+    order = order or tuple(range(x.ndim)[::-1])
+    if sorted(order) != list(range(x.ndim)):
+        fault = f"input_order {list(order)} is not a permutation of {x.ndim} dims"
+        raise ReshapeError(fault, x.shape, asked_by=who)
+    return placed(operations.permute_dims(x, order), copy, out)
+
+
+@moves
+def squeeze(
+    data: Array, axes: Any = None, *, copy: bool | None = None, out: Array | None = None
+) -> Array:
+    """OpenVINO Squeeze-15: `data` without the dims `axes`; those that are not of size 1 stay.
+
+    `axes` is an int, a sequence of them or an array, negative ones count from the back;
+    if it is empty or left out, all dims of size 1 are dropped. A view; `copy` and `out` as
+    in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> squeeze(np.zeros((1, 3, 1), np.float32), [0, 1]).shape
+    (3, 1)
+    """
+    who = "openvino.Squeeze-15"
+    x = _checked(data, who)
+    given = () if axes is None else _ints(axes, "axes", who)
+    chosen = {normal_axis(axis, x.ndim, who) for axis in given} or set(range(x.ndim))
+    drop = tuple(i for i in sorted(chosen) if x.shape[i] == 1)
+    return placed(operations.squeeze(x, drop), copy, out)
+
+
+@moves
+def unsqueeze(
+    data: Array, axes: Any, *, copy: bool | None = None, out: Array | None = None
+) -> Array:
+    """OpenVINO Unsqueeze-1: new dims of size 1 at the places `axes` of the result.
+
+    `axes` is an int, a sequence of different ones or an array, negative ones count from
+    the back. A view; `copy` and `out` as in `shapejit.reshape`. Raises DTypeError,
+    ReshapeError.
+
+    >>> import numpy as np
+    >>> unsqueeze(np.zeros((2, 3), np.float32), [0, -1]).shape
+    (1, 2, 3, 1)
+    """
+    who = "openvino.Unsqueeze-1"
+    x, given = _checked(data, who), _ints(axes, "axes", who)
+    if not given:
+        raise ReshapeError("axes must not be empty", asked_by=who)
+    at = normal_axes(given, x.ndim + len(given), who)
+    return placed(operations.expand_dims(x, at), copy, out)
+
+
+@moves
+def broadcast(
+    data: Array,
+    target_shape: Any,
+    axes_mapping: Any = None,
+    *,
+    mode: str = "numpy",
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """OpenVINO Broadcast-3: `data` repeated to `target_shape` (elements).
+
+    In `mode` "numpy" dims of size 1 and missing leading ones repeat; "bidirectional"
+    repeats dims of size 1 of the target shape, too; with "explicit", dim i of `data`
+    becomes dim `axes_mapping[i]` (in ascending order) and all others repeat. A read-only
+    view; `copy` and `out` as in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> broadcast(np.zeros(16, np.float32), [1, 16, 50, 50], [1], mode="explicit").shape
+    (1, 16, 50, 50)
+    """
+    who = "openvino.Broadcast-3"
+    x, shape = _checked(data, who), _ints(target_shape, "target_shape", who)
+    if mode not in ("numpy", "explicit", "bidirectional"):
+        raise ReshapeError(f"mode is numpy, explicit or bidirectional, not {mode!r}", asked_by=who)
+    if (mode == "explicit") != (axes_mapping is not None):
+        raise ReshapeError(
+            f"axes_mapping is for mode explicit, and needed there, not for {mode}", asked_by=who
+        )
+    whole = placing.broadcast(x.shape, shape, who) if mode == "bidirectional" else shape
+    if mode == "explicit":
+        at = _ints(axes_mapping, "axes_mapping", who)
+        fits = len(at) == x.ndim and all(0 <= axis < len(shape) for axis in at)
+        if not fits or any(a >= b for a, b in pairwise(at)):
+            raise ReshapeError(
+                f"axes_mapping {list(at)} must be {x.ndim} ascending dims of {list(shape)}",
+                asked_by=who,
+            )
+        sizes = dict(zip(at, x.shape, strict=True))
+        x = operations.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
+    if len(whole) < x.ndim or placing.broadcast(x.shape, whole, who) != tuple(whole):
+        raise ReshapeError("cannot broadcast", x.shape, shape, asked_by=who)
+    return placed(operations.broadcast_to(x, whole), copy, out)
+
+
+@joins
+def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Array:
+    """OpenVINO Concat-1: the arrays one after the other along `axis`, in a new array.
+
+    `out` as in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> concat([np.zeros((2, 3), np.float32)] * 2, -1).shape
+    (2, 6)
+    """
+    with about("openvino.Concat-1"):
+        return joining.concat([_checked(x, "each input") for x in nodes], axis=axis, out=out)
+
+
+@tuples
+def split(
+    data: Array, axis: Any, num_splits: int, *, copy: bool | None = None
+) -> tuple[Array, ...]:
+    """OpenVINO Split-1: `num_splits` equal parts along `axis`, as views.
+
+    `copy` as in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> [part.shape for part in split(np.zeros((6, 4), np.float32), 0, 3)]
+    [(2, 4), (2, 4), (2, 4)]
+    """
+    who = "openvino.Split-1"
+    x, given = _checked(data, who), _ints(axis, "axis", who)
+    if len(given) != 1:
+        raise ReshapeError(f"axis must be one number, not {len(given)}", asked_by=who)
+    at, (count,) = normal_axis(given[0], x.ndim, who), integers((num_splits,), "num_splits", who)
+    if count < 1 or x.shape[at] % count:
+        fault = f"dim {at} of size {x.shape[at]} cannot be {count} equal parts"
+        raise ReshapeError(fault, asked_by=who)
+    each, around = x.shape[at] // count, (slice(None),) * at
+    parts = (part_of(x, *around, slice(i * each, (i + 1) * each)) for i in range(count))
+    return tuple(placed(part, copy, None) for part in parts)

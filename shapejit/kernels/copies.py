@@ -19,6 +19,7 @@ from .memory import copy, move, move_line, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
+PAGES = 4  # read and written in turn: a quarter faster than memcpy, 6 no more than that
 CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
 
 
@@ -37,6 +38,21 @@ def stream(target: int, source: int, nbytes: int) -> None:
 
 
 @kernel
+def stream_pages(target: int, source: int, nbytes: int) -> None:
+    """`stream` of much memory, by several pages in turn: one alone leaves memory waiting."""
+    done = min(-target & (LINE - 1), nbytes)
+    if done > 0:
+        copy(target, source, done)
+    while done + PAGES * PAGE <= nbytes:
+        for line in range(done, done + PAGE, LINE):
+            for page in range(0, PAGES * PAGE, PAGE):
+                stream_line(target + line + page, source + line + page)
+        done += PAGES * PAGE
+    if done < nbytes:
+        stream(target + done, source + done, nbytes - done)
+
+
+@kernel
 def run(places: Table, work: Numbers, span: Numbers, stage: int, nbytes: int) -> None:
     """memcpy of pages [low, high) of `nbytes`; streamed if there is a stage."""
     while take(work, span):
@@ -45,7 +61,7 @@ def run(places: Table, work: Numbers, span: Numbers, stage: int, nbytes: int) ->
         if stage == 0:
             copy(target + first, source + first, end - first)
         else:
-            stream(target + first, source + first, end - first)
+            stream_pages(target + first, source + first, end - first)
 
 
 @kernel
@@ -97,7 +113,7 @@ def rows(
         if stage == 0 or nbytes > PAGE:
             for _ in range(low, high):
                 if stage != 0:
-                    stream(target + t, source + s, nbytes)
+                    stream_pages(target + t, source + s, nbytes)
                 elif nbytes > CALLED:
                     copy(target + t, source + s, nbytes)
                 else:

@@ -65,6 +65,23 @@ def decode_step(steps: Table, k: int, begin: int, count: int, stage: int, into: 
 
 
 @kernel
+def ask_step(steps: Table, k: int, begin: int, count: int) -> None:
+    """Ask for the codes of the elements [begin, begin + count), which come next."""
+    per = steps[k, STEP_PER]
+    first, some = begin // per, max(1, count // per)
+    if steps[k, STEP_JOIN] != 0:
+        size, apart = steps[k, STEP_UNIT], steps[k, STEP_APART]
+        source, nbytes = steps[k, STEP_SOURCE] + first // size * apart, some // size * apart
+    else:
+        source, nbytes = (
+            steps[k, STEP_SOURCE] + first * steps[k, STEP_NBYTES],
+            some * steps[k, STEP_NBYTES],
+        )
+    for line in range(0, nbytes, LINE):
+        prefetch(source + line)
+
+
+@kernel
 def decode_runs(
     places: Table,
     work: Numbers,
@@ -82,6 +99,7 @@ def decode_runs(
         for unit in range(span[LOW], span[HIGH]):
             begin = unit * length
             count = min(length, total - begin)
+            ask_step(steps, last, begin + count, count)
             for k in range(last):
                 decode_step(steps, k, begin, count, stage, stage + steps[k, STEP_INTO])
             decode_step(steps, last, begin, count, stage, target + begin * nbytes)

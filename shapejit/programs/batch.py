@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, operations, outputs
+from .. import engine, foreign, operations, outputs
 from ..arrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..compilation import load
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
+from ..foreign import Other, Out, Scalar
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..launches import Addresses, address_of
 from ..places import headers, place_of, places_of, span_of
@@ -21,20 +22,42 @@ from ..resolver import target_shape
 from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
+Key = TypeVar("Key")
+
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
 RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
 
 
+@overload
+def reshape_batch(
+    tensors: Mapping[Key, NDArray[Scalar]], shapes: Any, *, copy: bool | None = None
+) -> dict[Key, NDArray[Scalar]]: ...
+@overload
+def reshape_batch(
+    tensors: Mapping[Key, Other], shapes: Any, *, copy: bool | None = None
+) -> dict[Key, Other]: ...
+@overload
+def reshape_batch(
+    tensors: Iterable[NDArray[Scalar]], shapes: Any, *, copy: bool | None = None
+) -> list[NDArray[Scalar]]: ...
+@overload
+def reshape_batch(
+    tensors: Iterable[Other], shapes: Any, *, copy: bool | None = None
+) -> list[Other]: ...
+@overload
+def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: Out) -> Out: ...
+
+
 def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: Any = None) -> Any:
     """Every one of many tensors in its own new shape: a list, or a dict with the same keys.
 
-    `tensors` are ndarrays and Tensors of any shapes and dtypes, in a sequence
-    or a dict; `shapes` (elements; Array API meaning as in `reshape`) is one
-    shape for all, or as many in order, or a dict of them. `copy` and `out`, in
-    the same arrangement as `tensors`, are those of `reshape`; so are the
-    results. All shapes are resolved and all `out` checked before a byte is
+    `tensors` are ndarrays, Tensors and arrays that DLPack lends (torch's), of any
+    shapes and dtypes, in a sequence or a dict (a `state_dict()`); `shapes` (elements;
+    Array API meaning as in `reshape`) is one shape for all, or as many in order, or
+    a dict of them. `copy` and `out`, in the same arrangement as `tensors`, are those
+    of `reshape`; so are the results. All shapes are resolved and all `out` checked before a byte is
     written, and the copies run together: an error names the index or the key of
     its tensor. New results below 1 MiB share allocations of up to 64 MiB.
 
@@ -52,27 +75,35 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
     wanted = TargetShapes.of(shapes, keyed, names)
-    items = _without_subclasses(items, names, "tensor")
+    given, items = items, _natives(items, names, "tensor")
     outs = None
     if out is not None:
-        outs = _without_subclasses(arranged(out, keyed, names, "out="), names, "out")
+        outs = _natives(arranged(out, keyed, names, "out="), names, "out")
     batch = _Batch(items, names, wanted, copy, outs)
     batch.resolve_all()
     results = batch.run()
     if out is not None:
         return out
+    if items is not given:
+        came = enumerate(given)
+        results = [
+            foreign.left(results[i], x) if items[i] is not x else results[i] for i, x in came
+        ]
     return dict(zip(names, results, strict=True)) if keyed else results
 
 
-def _without_subclasses(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
-    """The same with plain ndarrays for those of other classes, which could say what they like."""
+def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
+    """The same with plain ndarrays for those of other classes, which could say what they like.
+
+    Arrays of other libraries become ndarrays or Tensors over their memory.
+    """
     if set(map(type, items)) <= {np.ndarray, Tensor}:
         return items
     made = list(items)
     for i, x in enumerate(items):
-        if is_a(x, np.ndarray) and type(x) is not np.ndarray:
+        if type(x) not in (np.ndarray, Tensor):
             with about(f"{what} {names[i]!r}"):
-                made[i] = plain(x)
+                made[i] = plain(x) if is_a(x, np.ndarray) else foreign.native(x)
     return tuple(made)
 
 

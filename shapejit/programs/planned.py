@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+from numpy.typing import NDArray
+
+from .. import foreign
 from ..arrays import is_a, is_sequence, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
+from ..foreign import Other, Out
 from ..layout import checked_shape
 from ..recent import Recent
 from ..tensor import Tensor, is_array
@@ -20,8 +24,6 @@ KEPT = 64  # lengths whose Programs are remembered
 
 @overload
 def plan(shape: Sequence[int], dtype: object, fn: Callable[[Tensor], Tensor]) -> Program: ...
-
-
 @overload
 def plan(
     shape: Sequence[int | None], dtype: object, fn: Callable[[Tensor], Tensor]
@@ -87,9 +89,25 @@ class FreeProgram:
             self._known.put(length, program)
         return program
 
+    @overload
+    def __call__(self, x: NDArray[Any], out: None = None) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, x: Other, out: None = None) -> Other: ...
+    @overload
+    def __call__(self, x: Any, out: Out) -> Out: ...
+
     def __call__(self, x: Any, out: Any = None) -> Any:
         """As `Program.__call__`, for an array of any length. Raises ReshapeError, DTypeError."""
+        if foreign.is_foreign(x):
+            return foreign.call_with(self, x, out)
         return self.of(self._length(x))(x, out)
+
+    @overload
+    def map(
+        self, tensors: Iterable[NDArray[Any]], out: Sequence[Any] | None = None
+    ) -> list[NDArray[Any]]: ...
+    @overload
+    def map(self, tensors: Iterable[Other], out: Sequence[Any] | None = None) -> list[Other]: ...
 
     def map(self, tensors: Iterable[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `Program.map` of a sequence: a list of results; one launch per length.
@@ -97,6 +115,9 @@ class FreeProgram:
         `out` is a sequence of as many arrays, which becomes the list.
         """
         items = list(tensors)
+        if items and foreign.is_foreign(items[0]):
+            made: list[Any] = foreign.call_each(self.map, items, out)
+            return made
         outs = None if out is None else list(out)
         if outs is not None and len(outs) != len(items):
             raise ReshapeError(f"out= holds {len(outs)} arrays for {len(items)} tensors")

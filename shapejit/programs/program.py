@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .. import outputs
+from .. import foreign, outputs
 from ..arrays import is_a, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..foreign import Other, Out
 from ..layout import Layout, checked_shape
 from ..places import located, place_of
 from ..planning.cast_plans import CastPlan
@@ -123,13 +125,20 @@ class Program:
             head += ", and a view of the last"
         return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
 
-    def __call__(self, x: Any, out: Any = None) -> Any:
-        """What the function makes of `x`, an ndarray or a Tensor of the planned shape and dtype.
+    @overload
+    def __call__(self, x: NDArray[Any], out: None = None) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, x: Other, out: None = None) -> Other: ...
+    @overload
+    def __call__(self, x: Any, out: Out) -> Out: ...
 
-        The result is of the same kind; without `out` it is a view of `x` where
-        the function's own result would be one. `x` may have any strides. `out`
-        (the result's shape and dtype, contiguous, apart from `x`) is filled and
-        returned. Raises ReshapeError, DTypeError.
+    def __call__(self, x: Any, out: Any = None) -> Any:
+        """What the function makes of `x`, an array of the planned shape and dtype.
+
+        `x`, of any strides, is an ndarray, a Tensor or an array that DLPack lends (torch's),
+        and the result is of the same kind; without `out` it is a view of `x` where the
+        function's own result would be one. `out` (the result's shape and dtype,
+        contiguous, apart from `x`) is filled and returned. Raises ReshapeError, DTypeError.
 
         >>> from shapejit import plan
         >>> columns = plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
@@ -140,6 +149,8 @@ class Program:
             for fill, key, _ in self._fast.known:
                 if fill(id(x), id(out), key):
                     return out
+        if type(x) is not np.ndarray and foreign.is_foreign(x):
+            return foreign.call_with(self, x, out)
         as_tensors = is_a(x, Tensor)
         array: Any = plain(x) if is_a(x, np.ndarray) else x
         sources.check(array, as_tensors, self.dtype, self.source_shape)
@@ -162,10 +173,25 @@ class Program:
             special.fill(np.array([place]), np.array([place_of(target)[0]]))
         return out
 
-    def map(self, tensors: Iterable[Any], out: Any = None) -> Any:
+    @overload
+    def map(  # type: ignore[overload-overlap]  # a stack iterates over arrays, too
+        self, tensors: NDArray[Any], out: None = None
+    ) -> NDArray[Any]: ...
+    @overload
+    def map(self, tensors: Other, out: None = None) -> Other: ...
+    @overload
+    def map(self, tensors: Iterable[NDArray[Any]], out: None = None) -> list[NDArray[Any]]: ...
+    @overload
+    def map(self, tensors: Iterable[Other], out: None = None) -> list[Other]: ...
+    @overload
+    def map(self, tensors: Any, out: Callable[[int], Out]) -> list[Out]: ...
+    @overload
+    def map(self, tensors: Any, out: Out) -> Out: ...
+
+    def map(self, tensors: Any, out: Any = None) -> Any:
         """The program of many tensors, in one launch: a list of results.
 
-        `tensors` are ndarrays or Tensors, or one array of them stacked along a
+        `tensors` are arrays as `__call__` takes them, or one array of them stacked along a
         new dim 0, which gives such an array (a view of it where the program is a
         view). `out` is one slab of shape (n, *shape), a sequence of n arrays, or
         a function that gives the array for result i; it is returned, of a
@@ -183,6 +209,8 @@ class Program:
         """
         if callable(out):
             return list(self.imap(tensors, out))
+        if foreign.is_foreign(tensors):
+            return foreign.call_with(self.map, tensors, out)
         if is_array(tensors):
             stack = sources.checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
@@ -247,9 +275,10 @@ class Program:
         for x in tensors:
             if out is not None:
                 into = out(first + len(taken))
-                if not pending.add(into):
+                lent = foreign.native(into)
+                if not pending.add(lent):
                     yield from results()
-                    pending.add(into)
+                    pending.add(lent)
                 outs.append(into)
             taken.append(x)
             del x  # a source may live no longer than its chunk
@@ -259,6 +288,8 @@ class Program:
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence whose first tensor has the number `first`."""
+        if items and foreign.is_foreign(items[0]):
+            return foreign.call_each(self._map, items, out, first)
         as_tensors = is_a(items[0] if items else out, Tensor)
         kind, names = self._kind(as_tensors), range(first, first + len(items))
         wanted = as_tensors, self.dtype, self.source_shape

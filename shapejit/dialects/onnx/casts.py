@@ -12,6 +12,7 @@ from ... import casts
 from ...arrays import is_a, plain
 from ...dtypes import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
+from ...foreign import converts
 from ...operations import dtype_of, reshape
 from ...tensor import Array, Tensor
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
@@ -32,6 +33,7 @@ _SCALAR: tuple[tuple[int, ...], ...] = ((), (1,))
 Operand = NDArray[Any] | Tensor
 
 
+@converts
 def cast(
     x: Array, *, to: int | str, saturate: int = 1, round_mode: str = "up", opset: int = 25
 ) -> Array:
@@ -52,6 +54,7 @@ def cast(
     return _cast(row, x, dtype(to, vocabulary="onnx"), saturate, round_mode)
 
 
+@converts
 def cast_like(
     x: Array,
     target_type: Operand,
@@ -88,6 +91,7 @@ def _cast(row: Version, x: Array, to: DType, saturate: int, round_mode: str) -> 
     return y
 
 
+@converts
 def dequantize_linear(
     x: Array,
     x_scale: Operand,
@@ -126,6 +130,7 @@ def dequantize_linear(
     return y
 
 
+@converts
 def quantize_linear(
     x: Array,
     y_scale: Operand,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ... import request as requests
 from ...arrays import is_a, plain
 from ...errors import DTypeError, ReshapeError, negative_source
+from ...foreign import converts, moves
 from ...operations import reshape_as
 from ...request import MAX_SIZE, Request, integers
 from ...tensor import Array, Tensor
@@ -47,6 +48,7 @@ def _int64(shape: Any, who: str) -> Any:
     return shape
 
 
+@moves
 def reshape(
     data: Array,
     shape: Any,
@@ -71,6 +73,7 @@ def reshape(
     return reshape_as(data, asked, copy, out)
 
 
+@converts
 def shape(
     data: NDArray[Any] | Tensor,
     *,

@@ -17,6 +17,8 @@ from ...errors import DTypeError, ReshapeError
 from ...operations import dtype_of
 from ...tensor import is_array
 
+NEWEST = 28  # opset; what later ones change is not known
+
 _UP_TO_64 = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 _ALL_UP_TO_OPSET_5 = f"{_UP_TO_64} string complex64 complex128"
 _FLOATS = "float16 float32 float64"
@@ -88,6 +90,92 @@ _DEQUANTIZE_LINEAR = (
     (25, "int2 uint2", "", "", "axis block_size output_dtype"),
     (28, _FLOAT6, "", "", "axis block_size output_dtype"),
 )
+
+_ALL = f"{_FLOATS} {_ALL_UP_TO_OPSET_5}"
+
+
+def _since_21(attributes: str) -> tuple[tuple[Any, ...], ...]:
+    """The rows of operators that got all narrow types in opset 21 and later."""
+    return (
+        (21, f"{_FLOAT8} int4 uint4", attributes),
+        (23, "float4_e2m1fn", attributes),
+        (24, "float8_e8m0fnu", attributes),
+        (25, "int2 uint2", attributes),
+    )
+
+
+# (since opset, types added to T, attributes)
+_TRANSPOSE = ((1, _ALL, "perm"), (13, "bfloat16", "perm"), *_since_21("perm"))
+_SQUEEZE = ((1, _ALL, "axes"), (11, "", "axes"), (13, "bfloat16", ""), *_since_21(""))
+_FLATTEN = (
+    (1, _FLOATS, "axis"),
+    (9, _ALL_UP_TO_OPSET_5, "axis"),
+    (11, "", "axis"),
+    (13, "bfloat16", "axis"),
+    *_since_21("axis"),
+)
+_EXPAND = ((8, _ALL, ""), (13, "bfloat16", ""))
+_IDENTITY = (
+    (1, _ALL, ""),
+    (13, "bfloat16", ""),
+    (14, "", ""),  # sequences, too
+    (16, "", ""),  # optional values, too
+    (19, _FLOAT8, ""),
+    (21, "int4 uint4", ""),
+    (23, "float4_e2m1fn", ""),
+    (24, "float8_e8m0fnu", ""),
+    (25, "int2 uint2", ""),
+)
+_SIZE = tuple(row for row in _IDENTITY if row[0] not in (14, 16))
+_CONCAT = (
+    (1, _FLOATS, "axis"),
+    (4, _ALL_UP_TO_OPSET_5, "axis"),
+    (11, "", "axis"),
+    (13, "bfloat16", "axis"),
+)
+_SPLIT = (
+    (1, _FLOATS, "axis split"),
+    (2, _ALL_UP_TO_OPSET_5, "axis split"),
+    (11, "", "axis split"),
+    (13, "bfloat16", "axis"),
+    (18, "", "axis num_outputs"),
+)
+_TILE = ((1, _FLOATS, ""), (6, _ALL_UP_TO_OPSET_5, ""), (13, "bfloat16", ""))
+_DEPTH_TO_SPACE = (
+    (1, _ALL, "blocksize"),
+    (11, "", "blocksize mode"),
+    (13, "bfloat16", "blocksize mode"),
+    (28, "", "blocksize mode"),
+)
+_SPACE_TO_DEPTH = (
+    (1, _ALL, "blocksize"),
+    (13, "bfloat16", "blocksize"),
+    (28, "", "blocksize mode"),
+)
+# (since opset, types added to T and to those of indices, attributes)
+_SLICE = (
+    (1, _ALL, "", "starts ends axes"),
+    (10, "", "int32 int64", ""),
+    (11, "", "", ""),
+    (13, "bfloat16", "", ""),
+)
+_GATHER = ((1, _ALL, "int32 int64", "axis"), (11, "", "", "axis"), (13, "bfloat16", "", "axis"))
+_CENTER_CROP_PAD = ((18, f"{_ALL} bfloat16", "int32 int64", "axes"),)
+_PAD = (
+    (1, _FLOATS, "", "mode paddings value"),
+    (2, "", "", "mode pads value"),
+    (11, "int8 int16 int32 int64 uint8 uint16 uint32 uint64", "", "mode"),
+    (13, "bool string complex64 complex128 bfloat16", "", "mode"),
+    (18, "", "int32 int64", "mode"),
+    (19, "", "", "mode"),
+    *((since, types, "", attributes) for since, types, attributes in _since_21("mode")),
+)
+
+# What else changed with an opset: from when on operators, but for some, count axes from the
+# back, and have a mode.
+NEGATIVE_AXES = {"": 11, "Gather": 1}
+NEGATIVE_INDICES = 11
+PAD_MODES = {"constant": 1, "reflect": 1, "edge": 1, "wrap": 19}
 
 
 class Version(NamedTuple):
@@ -161,13 +249,29 @@ VERSIONS = {
         ("CastLike", "input,output", _CAST_LIKE),
         ("QuantizeLinear", "x,y_scale,y", _QUANTIZE_LINEAR),
         ("DequantizeLinear", "x,x_scale,y", _DEQUANTIZE_LINEAR),
+        ("Transpose", "", _TRANSPOSE),
+        ("Squeeze", "", _SQUEEZE),
+        ("Unsqueeze", "", _SQUEEZE),
+        ("Flatten", "", _FLATTEN),
+        ("Expand", "", _EXPAND),
+        ("Slice", "data,starts", _SLICE),
+        ("Identity", "", _IDENTITY),
+        ("Size", "", _SIZE),
+        ("Concat", "", _CONCAT),
+        ("Split", "", _SPLIT),
+        ("Tile", "", _TILE),
+        ("DepthToSpace", "", _DEPTH_TO_SPACE),
+        ("SpaceToDepth", "", _SPACE_TO_DEPTH),
+        ("Gather", "data,indices", _GATHER),
+        ("Pad", "data,axes", _PAD),
+        ("CenterCropPad", "input_data,shape", _CENTER_CROP_PAD),
     )
 }
 
 
 @lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused
 def version(operator: str, opset: int) -> Version:
-    """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 or later).
+    """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 to NEWEST).
 
     >>> str(version("Reshape", 17))
     'onnx.Reshape-14'
@@ -176,6 +280,9 @@ def version(operator: str, opset: int) -> Version:
         raise DTypeError(f"opset must be an int, not {opset!r}")
     if opset < 1:
         raise ReshapeError(f"opset must be at least 1, not {opset}", asked_by="onnx")
+    if opset > NEWEST:
+        fault = f"opset {opset} is newer than the newest known, {NEWEST}"
+        raise ReshapeError(fault, asked_by="onnx")
     rows = VERSIONS[operator]
     if opset < rows[0].since:
         raise ReshapeError(f"opset {opset} has no {operator}: it is new in opset {rows[0].since}")

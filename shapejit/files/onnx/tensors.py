@@ -17,6 +17,7 @@ from onnx import TensorProto
 
 from ...arrays import is_a, plain
 from ...buffers import Bytes, bytes_of
+from ...codes import pack
 from ...dtypes import STRING, DType, dtype
 from ...errors import (
     DTypeError,
@@ -27,7 +28,7 @@ from ...errors import (
     shape_text,
 )
 from ...layout import checked_shape
-from ...operations import dtype_of, pack
+from ...operations import dtype_of
 from ...tensor import Tensor, asarray, is_array
 from .. import external_data
 from ..paths import Path

@@ -1,0 +1,107 @@
+"""The libraries whose arrays enter and leave: one row per library that needs its own adapter.
+
+All others exchange memory by DLPack: `__dlpack__` of the array gives it, `from_dlpack` of the
+library's namespace (the Array API's `__array_namespace__()`, or the module) takes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .. import dlpack
+from ..arrays import is_a
+from ..dtypes import DType, dtype
+from ..errors import DTypeError, FormatError
+from ..foreign import Library, Native
+from ..tensor import Tensor, asarray
+
+# The package that an array's class comes from, and the adapter that knows it.
+_ADAPTERS = {"torch": "torch_arrays"}
+
+
+@lru_cache(maxsize=1024)
+def library(kind: type) -> Library:
+    """The library of arrays of this type; of those without an adapter, each type has its own."""
+    for base in kind.__mro__:
+        adapter = _ADAPTERS.get(base.__module__.partition(".")[0])
+        if adapter is not None:
+            found: Library = import_module(f"{__package__}.{adapter}").LIBRARY
+            return found
+    return Library(_enter, _leave)
+
+
+def _enter(x: Any) -> Native:
+    """By DLPack: an ndarray where NumPy or ml_dtypes has the dtype in whole bytes."""
+    try:
+        t = Tensor(*dlpack.borrow(x))
+    except (RuntimeError, TypeError) as fault:
+        return _read(x, fault)
+    return t if t.dtype.packed or t.dtype.numpy is None else t.numpy()
+
+
+def _read(x: Any, fault: Exception) -> Native:
+    """What NumPy reads of an array of a dtype that its library does not lend, such as jax's int4.
+
+    Read-only: it may be a copy.
+    """
+    if not hasattr(x, "__array__"):
+        raise FormatError(f"the {type(x).__name__} cannot be read: {fault}") from fault
+    array = np.asarray(x).view()
+    array.flags.writeable = False
+    return array
+
+
+def _leave(made: Native, like: Any) -> Any:
+    """By DLPack: a view where the library has such views, otherwise a copy in row-major order.
+
+    What the library does not take by DLPack its `asarray` may make of an ndarray.
+    """
+    library, t = _namespace(like), asarray(made)
+    whole = t.contiguous and t.buffer.flags.writeable
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: library.from_dlpack(t),
+        lambda: library.from_dlpack(t if whole else t.reshape(t.shape, copy=True)),
+        lambda: library.asarray(t.unpack() if t.dtype.packed else t.numpy().copy()),
+    )
+    faults = []
+    for way in ways:
+        try:
+            taken = way()
+        except Exception as fault:  # each library has its own for what it cannot take
+            faults.append(fault)
+            continue
+        if _is(taken, t.dtype):
+            return taken
+    note = f": {faults[0]}" if faults else ""
+    raise DTypeError(f"{type(like).__name__} cannot hold {t.dtype}{note}")
+
+
+def _is(taken: Any, kind: DType) -> bool:
+    """Whether a library made an array of this dtype; jax makes int32 of int64."""
+    try:
+        return dtype(taken.dtype) is kind
+    except DTypeError:  # the library has dtypes of its own
+        return True
+
+
+def _namespace(x: Any) -> Any:
+    """The namespace of an array's library, which has `from_dlpack`."""
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    name = type(x).__module__
+    while name:
+        module = sys.modules.get(name)
+        if is_a(module, ModuleType) and hasattr(module, "from_dlpack"):
+            return module
+        name = name.rpartition(".")[0]
+    raise DTypeError(
+        f"no from_dlpack is known that makes a {type(x).__name__}: pass shapejit.asarray(x), "
+        f"which gives a Tensor, or out="
+    )

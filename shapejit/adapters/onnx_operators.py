@@ -1,0 +1,269 @@
+"""ONNX operators (onnx.ai/onnx/operators) as classes for onnx's evaluator.
+
+The evaluator finds an operator in `new_ops` by the name of its class alone. So
+there is one class per operator, which uses the version for the opset of the
+model, function or subgraph that contains the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_cast import cast_to
+
+from ..dialects import onnx as dialect
+from ..dtypes import STRING, DType, dtype
+from ..errors import DTypeError, ReshapeError, ShapeJitError
+from ..tensor import is_array
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise shapejit's own errors: OpRun.run wraps every TypeError, DTypeError too, in another."""
+    try:
+        yield
+    except DTypeError:
+        raise
+    except TypeError as fault:
+        cause = fault.__cause__
+        while cause is not None and not isinstance(cause, ShapeJitError):
+            cause = cause.__cause__
+        if cause is None:
+            raise
+        raise cause from None
+
+
+class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
+    """A node of the operator named like the class, in the version for its opset."""
+
+    op_domain = ""
+    function: Callable[..., Any]
+
+    def __init__(self, onnx_node: Any, run_params: dict[str, Any], schema: Any = None) -> None:
+        opset = run_params["opsets"][onnx_node.domain]
+        self.version = dialect.version(type(self).__name__, opset)
+        # OpRun would use the newest schema, which has defaults that older versions lack.
+        if schema is None:
+            schema = onnx.defs.get_schema(self.version.operator, self.version.since, self.op_domain)
+        super().__init__(onnx_node, run_params, schema)
+
+    def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The node's outputs; arguments are those of OpRun.run."""
+        with own_errors():
+            outputs: tuple[Any, ...] = super().run(*args, **kwargs)
+            return outputs
+
+    def _run(self, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
+        for name in attributes:
+            if name not in self._schema.attributes:
+                raise ReshapeError(f"{self.version} has no attribute {name}")
+        least, most = self._schema.min_input, self._schema.max_input
+        if not least <= len(inputs) <= most:
+            expected = f"{least}" if least == most else f"{least} or {most}"
+            raise ReshapeError(f"{self.version} has {expected} inputs, not {len(inputs)}")
+        # Attributes of the schema alone (consumed_inputs of Reshape-1) are obsolete.
+        known = {name: attributes[name] for name in attributes if name in self.version.attributes}
+        # onnx's own operators give scalars as NumPy's scalar types.
+        arrays = [np.asarray(x) if isinstance(x, np.generic) else x for x in inputs]
+        made = self.function(*arrays, **self.named(known), opset=self.version.since)
+        return made if isinstance(made, tuple) else (made,)
+
+    def named(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """The attributes by the names of the function's arguments."""
+        return attributes
+
+    def apply(self, *inputs: Any) -> tuple[Any, ...]:
+        """The node's outputs for inputs that may be traced Tensors, with its own attributes."""
+        return self._run(*inputs, **{name: getattr(self, name) for name in self.attributes_names_})
+
+
+class Reshape(Operator):
+    """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.
+
+    The output has the data's dtype and, wherever a view exists, its memory.
+    Reshape-1, which onnx's own evaluator lacks, takes the attribute `shape`.
+    Raises what `shapejit.onnx.reshape` raises, and ReshapeError for inputs or
+    attributes that the version does not have.
+
+    >>> Reshape.eval(np.zeros((2, 3, 4), np.float32), np.array([0, -1])).shape
+    (2, 12)
+    """
+
+    function = staticmethod(dialect.reshape)
+
+
+class Shape(Operator):
+    """ONNX Shape (1, 13, 15, 19, 21, 23, 24, 25) as a class for `new_ops`.
+
+    The output is the 1-D int64 array of the sizes (elements) of dims [start,
+    end). Raises what `shapejit.onnx.shape` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> Shape.eval(np.zeros((2, 3, 4), np.float32), start=1)
+    array([3, 4])
+    """
+
+    function = staticmethod(dialect.shape)
+
+
+def _cast(x: Any, to: Any, opset: int, **attributes: Any) -> Any:
+    """A cast by shapejit; from and to strings by onnx's own evaluator."""
+    target = dtype(to, vocabulary="onnx")
+    if _of_strings(dialect.version("Cast", opset), x, target):
+        return cast_to(x, target.onnx, saturate=True)
+    return dialect.cast(x, to=to, opset=opset, **attributes)
+
+
+def _cast_like(x: Any, target_type: Any, opset: int, **attributes: Any) -> Any:
+    version = dialect.version("CastLike", opset)
+    target = version.check(target_type, "output")
+    if _of_strings(version, x, target):
+        return cast_to(x, target.onnx, saturate=True)
+    return dialect.cast_like(x, target_type, opset=opset, **attributes)
+
+
+def _of_strings(version: dialect.Version, x: Any, target: DType) -> bool:
+    """Whether the version has casts from and to strings, and this is one."""
+    return STRING in (version.check(x, "input"), version.check_dtype(target, "output"))
+
+
+class Cast(Operator):
+    """ONNX Cast (1, 6, 9, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.cast` raises, and ReshapeError for inputs or
+    attributes that the version does not have. Casts from and to strings are those
+    of onnx's own evaluator.
+
+    >>> Cast.eval(np.array([1.5, -2.5], np.float32), to=onnx.TensorProto.INT8)
+    array([ 1, -2], dtype=int8)
+    """
+
+    function = staticmethod(_cast)
+
+
+class CastLike(Operator):
+    """ONNX CastLike (15, 19, 21, 23, 24, 25) as a class for `new_ops`, as `Cast`.
+
+    >>> CastLike.eval(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
+    array([ 1, -2], dtype=int8)
+    """
+
+    function = staticmethod(_cast_like)
+
+
+class DequantizeLinear(Operator):
+    """ONNX DequantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.dequantize_linear` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> DequantizeLinear.eval(np.array([1, 3], np.uint8), np.array(0.5, np.float32))
+    array([0.5, 1.5], dtype=float32)
+    """
+
+    function = staticmethod(dialect.dequantize_linear)
+
+
+class QuantizeLinear(Operator):
+    """ONNX QuantizeLinear (10, 13, 19, 21, 23, 24, 25, 28) as a class for `new_ops`.
+
+    Raises what `shapejit.onnx.quantize_linear` raises, and ReshapeError for inputs
+    or attributes that the version does not have.
+
+    >>> QuantizeLinear.eval(np.array([0.5, 200], np.float32), np.array(0.5, np.float32))
+    array([  1, 255], dtype=uint8)
+    """
+
+    function = staticmethod(dialect.quantize_linear)
+
+
+class Concat(Operator):
+    """ONNX Concat (1, 4, 11, 13) as a class for `new_ops`; see `shapejit.onnx.concat`.
+
+    >>> Concat.eval(np.array([1, 2]), np.array([3]), axis=0)
+    array([1, 2, 3])
+    """
+
+    @staticmethod
+    def function(*inputs: Any, **attributes: Any) -> Any:
+        """All inputs are those of one list."""
+        return dialect.concat(inputs, **attributes)
+
+
+class Identity(Operator):
+    """ONNX Identity (1 to 25) as a class for `new_ops`: also of sequences and optional values.
+
+    >>> Identity.eval(np.array([1, 2]))
+    array([1, 2])
+    """
+
+    @staticmethod
+    def function(x: Any, opset: int) -> Any:
+        """A value that is not a tensor is itself."""
+        return dialect.identity(x, opset=opset) if is_array(x) or opset < 14 else x
+
+
+class Pad(Operator):
+    """ONNX Pad (1 to 25) as a class for `new_ops`; see `shapejit.onnx.pad`.
+
+    >>> Pad.eval(np.array([1, 2]), np.array([1, 0]))
+    array([0, 1, 2])
+    """
+
+    function = staticmethod(dialect.pad)
+
+    def named(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """What are inputs from opset 11 on has other names as an attribute."""
+        inputs = {"paddings": "pads", "value": "constant_value"}
+        return {inputs.get(name, name): value for name, value in attributes.items()}
+
+
+class Split(Operator):
+    """ONNX Split (1, 2, 11, 13, 18) as a class for `new_ops`; see `shapejit.onnx.split`.
+
+    >>> Split.eval(np.array([1, 2, 3]), np.array([1, 2]), n_outputs=2)
+    (array([1]), array([2, 3]))
+    """
+
+    function = staticmethod(dialect.split)
+
+    def named(self, attributes: dict[str, Any]) -> dict[str, Any]:
+        """Where the sizes are not given, the node says how many there are, before opset 18."""
+        if len(self.input) > 1:
+            return {name: value for name, value in attributes.items() if name != "split"}
+        if self.version.since >= 18 or attributes.get("split") is not None:
+            return attributes
+        return attributes | {"num_outputs": len(self.output)}
+
+
+def _operator(name: str, function: Callable[..., Any]) -> type[Operator]:
+    """The class of an operator that is no more than a function of a dialect."""
+    about = f"ONNX {name} as a class for `new_ops`; see `shapejit.onnx.{function.__name__}`."
+    return type(name, (Operator,), {"function": staticmethod(function), "__doc__": about})
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "CenterCropPad": dialect.center_crop_pad,
+    "DepthToSpace": dialect.depth_to_space,
+    "Expand": dialect.expand,
+    "Flatten": dialect.flatten,
+    "Gather": dialect.gather,
+    "Size": dialect.size,
+    "Slice": dialect.slice,
+    "SpaceToDepth": dialect.space_to_depth,
+    "Squeeze": dialect.squeeze,
+    "Tile": dialect.tile,
+    "Transpose": dialect.transpose,
+    "Unsqueeze": dialect.unsqueeze,
+}
+
+# For `ReferenceEvaluator(model, new_ops=OPS)`, with models of every opset.
+OPS: tuple[type[Operator], ...] = (
+    Reshape, Shape, Cast, CastLike, DequantizeLinear, QuantizeLinear, Concat, Identity, Pad, Split,
+    *(_operator(name, function) for name, function in _FUNCTIONS.items()),
+)  # fmt: skip

@@ -1,0 +1,108 @@
+"""torch's tensors on the CPU: they enter and leave in a microsecond, of every dtype.
+
+torch's own DLPack would take 40. NumPy gets the memory as integers where it lacks the
+dtype; a result that lies in the memory of a tensor which came in is a view of that tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .. import dlpack, dtypes
+from ..arrays import is_a
+from ..codes import pack
+from ..errors import DTypeError, FormatError
+from ..foreign import Library, Native
+from ..launches import address_of
+from ..operations import ascontiguous
+from ..tensor import Tensor
+
+_CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits
+_NUMPY_CODES = {8: np.uint8, 16: np.int16, 32: np.int32}
+_PAIRS = torch.float4_e2m1fn_x2 if hasattr(torch, "float4_e2m1fn_x2") else None
+
+# dtypes that NumPy lacks: what to see them as, and then as what.
+_SEEN: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {}
+_TORCH: dict[np.dtype[Any], torch.dtype] = {}
+for _row in dtypes.all():
+    _kind = None if _row.torch is None else getattr(torch, _row.torch, None)
+    if _kind is None or _row.packed or _row.numpy is None:
+        continue
+    _TORCH[_row.numpy] = _kind
+    if _row.numpy.isbuiltin != 1:
+        _SEEN[_kind] = _CODES[_row.bits], _row.numpy
+
+
+def _enter(x: Any) -> Native:
+    if not x.is_cpu:
+        raise FormatError(
+            f"the torch.Tensor is on the device {x.device}, not on the CPU: pass x.cpu()"
+        )
+    if x.requires_grad:
+        raise FormatError("the torch.Tensor requires grad, which would be lost: pass x.detach()")
+    kind = x.dtype
+    try:
+        if kind in _SEEN:
+            codes, seen = _SEEN[kind]
+            entered: Native = x.view(codes).numpy().view(seen)
+        elif kind is _PAIRS:
+            entered = Tensor(*dlpack.borrow(x))
+        else:
+            entered = x.numpy()
+    except (RuntimeError, TypeError) as fault:
+        raise FormatError(f"the torch.Tensor cannot be read in place: {fault}") from None
+    return entered
+
+
+def _leave(made: Native, like: Any) -> Any:
+    if is_a(made, Tensor) and (made.dtype.packed or made.dtype.numpy is None):
+        return _packed(made)
+    array: Any = made.numpy() if is_a(made, Tensor) else made
+    kind, size = _TORCH.get(array.dtype), array.itemsize
+    if kind is None:
+        return _packed(pack(array))
+    if any(stride < 0 or stride % size for stride in array.strides):
+        array = ascontiguous(array)
+    if like is not None and like.dtype is kind and array.size:
+        memory = like.untyped_storage()
+        offset = address_of(array) - memory.data_ptr()
+        if 0 <= offset < memory.nbytes():
+            steps = [stride // size for stride in array.strides]
+            return like.as_strided(array.shape, steps, offset // size)
+    if not array.flags.writeable:  # torch has no such memory
+        array = _writable(array)
+    if kind not in _SEEN:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(_NUMPY_CODES[8 * size])).view(kind)
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """A read-only view as a writable one of the same memory, or of a copy if that is read-only."""
+    view = array.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:
+        view = np.array(array, order="C")
+    return view
+
+
+def _packed(t: Tensor) -> Any:
+    """Pairs of float4, the only elements of fewer than 8 bits that torch has."""
+    kind = None if t.dtype.torch is None else getattr(torch, t.dtype.torch, None)
+    if kind is None or not t.dtype.packed:
+        raise DTypeError(f"torch has no {t.dtype}: pass shapejit.asarray(x), which gives a Tensor")
+    if not t.shape or t.shape[-1] % 2:
+        raise DTypeError(f"torch has pairs of float4: the last dim of {t.shape} is not even")
+    t = ascontiguous(t)
+    first = t.offset // 8
+    memory = t.buffer[first : first + t.nbytes].reshape(*t.shape[:-1], t.shape[-1] // 2)
+    if not memory.flags.writeable:
+        memory = memory.copy()
+    return torch.from_numpy(memory).view(kind)
+
+
+LIBRARY = Library(_enter, _leave)

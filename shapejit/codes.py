@@ -1,0 +1,137 @@
+"""Packed elements as codes, one in a whole byte or more, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import copying, outputs
+from .arrays import array_of, is_a
+from .dtypes import DType, dtype
+from .errors import DTypeError, FormatError
+from .kernels.constants import CODES_BLOCK, LINE
+from .layout import Layout
+from .operations import ascontiguous, copied
+from .tensor import Tensor, asarray, fixed_width
+
+CODES = dtype("uint8")
+
+
+def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None = None) -> Tensor:
+    """A contiguous packed Tensor of an array with whole bytes per element; new, or `out`.
+
+    `x` has an ml_dtypes sub-byte dtype, whose bits above an element's width are
+    ignored, or holds integers of any width: numbers of a `dtype` of integers, or codes of
+    it, as which unsigned integers are taken always. Padding bits are zero. `out` as in
+    `reshape`, of the packed dtype. Raises FormatError, which names the first number out of
+    range, DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> pack(np.array([1, 2, 3], np.uint8), "uint4").tobytes().hex()
+    '2103'
+    >>> pack(np.array([1, -2]), "int4")
+    Tensor([1, -2], shape=(2,), dtype=int4, 4 bits each)
+    >>> pack(np.array([1, -9]), "int4")
+    Traceback (most recent call last):
+        ...
+    shapejit.errors.FormatError: -9 at index (1,) is out of the range of int4, [-8, 7]
+    """
+    given = asarray(x)
+    kind = given.dtype if dtype is None else fixed_width(dtype)
+    if kind is not given.dtype:
+        given = _codes_as(_in_range(given, kind), kind)
+    if not kind.packed:
+        return ascontiguous(given, out=out)
+    target, fresh = outputs.target(out, kind, given.shape, (given,))
+    if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
+        # Bytes are put in order faster than codes.
+        codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))
+        given = _codes_as(copied(codes, codes.shape, None), kind)
+    # Never the caller's own byte, whose high bits may be dirty.
+    copying.copy(given, target, fresh)
+    return target if out is None else out
+
+
+def _in_range(given: Tensor, kind: DType) -> Tensor:
+    """Integers as codes of a packed dtype, with dirty high bits if they are negative."""
+    if given.dtype.kind != "integer" or given.dtype.packed or not kind.packed:
+        raise DTypeError(f"{given.dtype} elements are not codes of {kind}: pass integers, or cast")
+    numbers = given.numpy()
+    low, high = 0, (1 << kind.bits) - 1
+    if kind.kind == "integer" and kind.signed and given.dtype.signed:
+        low, high = -1 << (kind.bits - 1), high >> 1
+    least = numbers.min(initial=0) if given.dtype.signed else 0
+    if least < low or numbers.max(initial=0) > high:
+        at = np.unravel_index(np.argmax((numbers < low) | (numbers > high)), numbers.shape)
+        place = tuple(map(int, at))
+        raise FormatError(
+            f"{numbers[at]} at index {place} is out of the range of {kind}, [{low}, {high}]"
+        )
+    return asarray(numbers.view(np.uint8) if given.dtype.bits == 8 else numbers.astype(np.uint8))
+
+
+def _codes_as(codes: Tensor, kind: DType) -> Tensor:
+    """Codes, one byte each, as the elements that they are."""
+    return Tensor.trusted(codes.buffer, kind, _with_bits(codes.layout, kind.bits))
+
+
+def _with_bits(layout: Layout, bits: int) -> Layout:
+    """The same places, whose elements are wider or narrower."""
+    return Layout.of(layout.shape, layout.strides, layout.offset, bits)
+
+
+def _side_by_side(t: Tensor, apart: int) -> bool:
+    """Whether most elements stand `apart` bits behind the one before, or there are few."""
+    runs = t.layout.runs()
+    return t.size <= CODES_BLOCK or (runs[-1][1] == apart and runs[-1][0] >= LINE)
+
+
+def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """One element a byte (or whole bytes) as a new ndarray, or in `out`.
+
+    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
+    array([1, 2, 3], dtype=uint4)
+    """
+    if not is_a(t, Tensor):
+        raise DTypeError(f"unpack takes a Tensor, not {type(t).__name__}")
+    target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
+    if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
+        # Packed elements are put in order faster than codes.
+        t = copied(t, t.shape, None)
+    copying.copy(t, target, fresh)
+    return target if out is None else out
+
+
+def numpy(t: Tensor) -> NDArray[Any]:
+    """The tensor as an ndarray: its own memory where elements are whole bytes, else unpacked.
+
+    Raises ReshapeError for more than NumPy's 64 dims and for sizes beyond its memory.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2)).numpy()
+    array([[1, 2],
+           [3, 4]], dtype=uint4)
+    """
+    if t.dtype.packed:
+        return unpack(t)
+    strides = tuple(s // 8 for s in t.strides)
+    return array_of(t.shape, t.dtype.codes, t.buffer.data, t.offset // 8, strides)
+
+
+def tobytes(t: Tensor) -> bytes:
+    """The packed elements in row-major order; padding bits are zero.
+
+    >>> Tensor.frombuffer(bytes([0x21, 0xF3]), "uint4", (3,)).tobytes().hex()
+    '2103'
+    """
+    # Never a packed tensor's own bytes: the padding may not be zero.
+    made = copied(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
+    first = made.offset // 8
+    return made.buffer[first : first + t.nbytes].tobytes()
+
+
+for _operation in (numpy, tobytes, unpack):
+    setattr(Tensor, _operation.__name__, _operation)

@@ -1,0 +1,78 @@
+"""Arguments that operators share: ints in attributes and tensors, axes, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arrays import is_a, plain
+from ...dtypes import dtype
+from ...errors import DTypeError, ReshapeError
+from ...layout import normal_axes
+from ...request import integers
+from ...tensor import Tensor
+from .versions import NEGATIVE_AXES, Version
+
+INT64 = ("int64",)
+
+
+def ints(
+    row: Version,
+    values: Any,
+    name: str,
+    types: Sequence[str] | frozenset[str] = INT64,
+    scalar: bool = False,
+) -> tuple[int, ...]:
+    """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
+
+    With `scalar`, an array without dims is one int: functions in onnx's own schemas have it so.
+
+    >>> from .versions import version
+    >>> ints(version("Squeeze", 13), np.array([0, -1]), "axes")
+    (0, -1)
+    """
+    if is_a(values, Tensor):
+        values = np.asarray(values)
+    if is_a(values, np.ndarray):
+        values = plain(values).reshape(-1) if scalar and not values.ndim else plain(values)
+        if types and dtype(values.dtype).name not in types:
+            listed = " or ".join(sorted(types))
+            raise DTypeError(f"{name} of {row} must be {listed}, not {values.dtype}")
+    return integers(values, name, str(row))
+
+
+def integer(row: Version, value: Any, name: str) -> int:
+    """The int of an attribute."""
+    return integers((value,), name, str(row))[0]
+
+
+def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from the front, which must differ; from which opset on they may be negative.
+
+    >>> from .versions import version
+    >>> axes_of(version("Squeeze", 13), (0, -1), 3)
+    (0, 2)
+    """
+    check_sign(row, axes)
+    return normal_axes(axes, rank, str(row))
+
+
+def check_sign(row: Version, axes: Sequence[int]) -> None:
+    """Refuse negative axes where the version does not count from the back."""
+    since = NEGATIVE_AXES.get(row.operator, NEGATIVE_AXES[""])
+    if row.since < since and any(axis < 0 for axis in axes):
+        raise ReshapeError(
+            f"axes {tuple(axes)} must not be negative (from opset {since} on they may be)",
+            asked_by=str(row),
+        )
+
+
+def one_of(row: Version, value: Any, name: str, allowed: Sequence[str]) -> str:
+    """The attribute, a string; ReshapeError if it is not one of those allowed."""
+    text = value.decode("utf-8", "replace") if is_a(value, bytes) else value
+    if not is_a(text, str) or text not in allowed:
+        listed = ", ".join(allowed)
+        raise ReshapeError(f"{name} must be one of {listed}, not {value!r}", asked_by=str(row))
+    return text

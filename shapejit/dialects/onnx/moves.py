@@ -1,0 +1,326 @@
+"""ONNX operators that move elements into new memory (onnx.ai/onnx/operators): Concat to Pad.
+
+All of them take ndarrays or Tensors of a dtype that the version lists, and return the same
+kind; `copy` and `out` are those of `shapejit.reshape`. Each is one copy of every element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import joining, manipulation, operations, padding
+from ...arrays import is_a
+from ...dtypes import STRING, DType
+from ...errors import DTypeError, ReshapeError, about, shape_text
+from ...foreign import joins, moves
+from ...gathering import positions, taken
+from ...operations import checked, dtype_of
+from ...tensor import Array, Tensor, is_array
+from .arguments import axes_of, integer, ints, one_of
+from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
+from .views import whole_numbers
+
+# The dims of (b, blocks…, c, h, w) or (b, c, blocks…, h, w) in the order of the result.
+_DEPTH_ORDERS = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
+_SPACE_ORDERS = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
+
+
+@joins
+def concat(
+    inputs: Sequence[Array], *, axis: int | None = None, opset: int = 25, out: Array | None = None
+) -> Array:
+    """ONNX Concat (1, 4, 11, 13): the arrays one after the other along `axis`, in a new array.
+
+    `axis` is 1 in Concat-1 if it is left out, required later, and may be negative from
+    opset 11 on. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> concat([np.zeros((2, 3), np.float32)] * 2, axis=-1).shape
+    (2, 6)
+    """
+    row = version("Concat", opset)
+    kinds = set()
+    for i, x in enumerate(inputs):
+        with about(f"input {i}"):
+            kinds.add(row.check(x))
+    if axis is None and row.since >= 4:
+        raise ReshapeError("axis must be given", asked_by=str(row))
+    parts: list[Any] = [_of_objects(checked(x)) if STRING in kinds else checked(x) for x in inputs]
+    if parts:
+        (at,) = axes_of(row, (1 if axis is None else integer(row, axis, "axis"),), parts[0].ndim)
+        axis = at
+    with about(str(row)):
+        joined: Array = joining.concat(parts, axis=axis or 0, out=out)
+    return joined
+
+
+def _of_objects(x: Any) -> Any:
+    """NumPy's strings, which have a width, as an array of str."""
+    return x.astype(object) if x.dtype.kind in "SUT" else x
+
+
+@moves
+def tile(
+    data: Array,
+    repeats: Any,
+    axis: Any = None,
+    *,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Tile (1, 6, 13): `data` repeated `repeats[i]` times along dim i.
+
+    In Tile-1 `repeats` is a scalar, the input `tiles`, and `axis` says along which dim.
+    A view where nothing repeats, else one copy. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> tile(np.arange(3, dtype=np.float32).reshape(1, 3), [2, 2]).tolist()
+    [[0.0, 1.0, 2.0, 0.0, 1.0, 2.0], [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]]
+    """
+    row = version("Tile", opset)
+    row.check(data)
+    x = checked(data)
+    if row.since == 1:
+        counts = list((1,) * x.ndim)
+        (at,) = axes_of(row, (_scalar(row, axis, "axis"),), x.ndim)
+        counts[at] = _scalar(row, repeats, "tiles")
+    else:
+        if axis is not None:
+            raise ReshapeError(f"{row} has no input axis")
+        counts = list(ints(row, repeats, "repeats"))
+    if len(counts) != x.ndim or min(counts, default=0) < 0:
+        raise ReshapeError(
+            f"repeats {counts} must be {x.ndim} sizes, one for each dim of {shape_text(x.shape)}",
+            asked_by=str(row),
+        )
+    return manipulation.tile(x, counts, copy=copy, out=out)
+
+
+def _scalar(row: Version, value: Any, name: str) -> int:
+    """The int of a tensor of one float, as Tile-1 has it."""
+    if not is_a(value, np.ndarray) and not is_a(value, Tensor):
+        return integer(row, value, name)
+    values = whole_numbers(row, value, name)
+    if len(values) != 1:
+        raise ReshapeError(f"{name} must be one number, not {len(values)}", asked_by=str(row))
+    return values[0]
+
+
+@moves
+def depth_to_space(
+    data: Array,
+    *,
+    blocksize: int,
+    mode: str = "DCR",
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX DepthToSpace (1, 11, 13, 28): channels of (b, c, h, w) as blocks of rows and columns.
+
+    The result has shape (b, c / blocksize², h * blocksize, w * blocksize). `mode`, from
+    opset 11 on, is "DCR" (depth, column, row) or "CRD". One copy. Raises DTypeError,
+    ReshapeError.
+
+    >>> import numpy as np
+    >>> depth_to_space(np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1), blocksize=2).tolist()
+    [[[[0.0, 1.0], [2.0, 3.0]]]]
+    """
+    row = version("DepthToSpace", opset)
+    x, block, order = _blocks(row, data, blocksize, mode, _DEPTH_ORDERS)
+    b, c, h, w = x.shape
+    depth, rest = divmod(c, block * block)
+    if rest:
+        raise ReshapeError(
+            f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=str(row)
+        )
+    inner: tuple[int, ...] = (block, block, depth) if mode == "DCR" else (depth, block, block)
+    apart = operations.permute_dims(operations.reshape(x, (b, *inner, h, w)), order)
+    return operations.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
+
+
+@moves
+def space_to_depth(
+    data: Array,
+    *,
+    blocksize: int,
+    mode: str = "DCR",
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX SpaceToDepth (1, 13, 28): blocks of rows and columns of (b, c, h, w) as channels.
+
+    The result has shape (b, c * blocksize², h / blocksize, w / blocksize). `mode`, from
+    opset 28 on, is as in `depth_to_space`. One copy. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    >>> space_to_depth(x, blocksize=2).reshape(-1).tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    row = version("SpaceToDepth", opset)
+    x, block, order = _blocks(row, data, blocksize, mode, _SPACE_ORDERS)
+    b, c, h, w = x.shape
+    if h % block or w % block:
+        raise ReshapeError(
+            f"{h} rows and {w} columns cannot be blocks of {block} * {block}",
+            x.shape,
+            asked_by=str(row),
+        )
+    split = operations.reshape(x, (b, c, h // block, block, w // block, block))
+    apart = operations.permute_dims(split, order)
+    shape = b, c * block * block, h // block, w // block
+    return operations.reshape(apart, shape, copy=copy, out=out)
+
+
+def _blocks(
+    row: Version, data: Array, blocksize: int, mode: str, orders: Mapping[str, tuple[int, ...]]
+) -> tuple[Array, int, tuple[int, ...]]:
+    """The array of 4 dims, the side of a block, and the order of a mode."""
+    row.check(data)
+    x, block = checked(data), integer(row, blocksize, "blocksize")
+    row.check_attributes(mode=(mode, "DCR"))
+    order = orders[one_of(row, mode, "mode", tuple(orders))]
+    if x.ndim != 4:
+        raise ReshapeError(f"data must have 4 dims, not {x.ndim}", x.shape, asked_by=str(row))
+    if block < 1:
+        raise ReshapeError(f"blocksize must be at least 1, not {block}", asked_by=str(row))
+    return x, block, order
+
+
+@moves
+def gather(
+    data: Array,
+    indices: Any,
+    *,
+    axis: int = 0,
+    opset: int = 25,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Gather (1, 11, 13): the elements at `indices` of `axis`, in a new array.
+
+    The dims of `indices`, an int32 or int64 array or a sequence of ints, take the place of
+    `axis` in the result. From opset 11 on they may be negative. Raises OutOfBoundsError,
+    ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> gather(np.arange(6, dtype=np.float32).reshape(2, 3), np.array([[0, -1]]), axis=1).shape
+    (2, 1, 2)
+    """
+    row = version("Gather", opset)
+    row.check(data, "data")
+    if is_array(indices):
+        row.check(indices, "indices")
+    x, found = checked(data), positions(indices, str(row))
+    (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
+    if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
+        raise ReshapeError(
+            f"indices must not be negative (from opset {NEGATIVE_INDICES} on they may be)",
+            asked_by=str(row),
+        )
+    return taken(x, found, at, out, str(row))
+
+
+@moves
+def pad(
+    data: Array,
+    pads: Any,
+    constant_value: Any = None,
+    axes: Any = None,
+    *,
+    mode: str = "constant",
+    opset: int = 25,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Pad (1, 2, 11, 13, 18, 19, 21, 23, 24, 25): elements added around `data`, or removed.
+
+    `pads` (elements; in Pad-1 the attribute `paddings`) has what comes before each of
+    `axes` (from opset 18; all, if left out), then what comes behind; negative ones remove
+    elements. `mode` is "constant", "edge", "reflect", or from opset 19 on "wrap";
+    `constant_value`, a number or an array of one element (before opset 11 the attribute
+    `value`), has the dtype of `data`. In a new array. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> pad(np.array([[1, 2, 3]], np.float32), [0, 2, 0, -1], mode="edge")
+    array([[1., 1., 1., 2.]], dtype=float32)
+    """
+    row = version("Pad", opset)
+    kind = row.check(data, "data")
+    x = _of_objects(checked(data)) if kind is STRING else checked(data)
+    known = [name for name, since in PAD_MODES.items() if row.since >= since]
+    mode = one_of(row, mode, "mode", known)
+    if axes is not None and row.since < 18:
+        raise ReshapeError(f"{row} has no input axes (opset 18 does)")
+    given = range(x.ndim) if axes is None else ints(row, axes, "axes", row.operands["axes"])
+    along, each = axes_of(row, given, x.ndim), ints(row, pads, "pads")
+    if len(each) != 2 * len(along):
+        raise ReshapeError(
+            f"pads {list(each)} must be 2 * {len(along)} numbers", x.shape, asked_by=str(row)
+        )
+    widths = [(0, 0)] * x.ndim
+    for axis, *width in zip(along, each[: len(along)], each[len(along) :], strict=True):
+        widths[axis] = width[0], width[1]
+    value = None
+    if constant_value is not None and mode == "constant":
+        value = _value(row, x, kind, constant_value)
+    made: Array = padding.pad(x, widths, mode=mode, value=value, out=out, asked_by=str(row))
+    return made
+
+
+def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
+    """The constant as an array without dims, of the kind and dtype of the data."""
+    if is_array(value):
+        if row.check(value, "data") is not kind:
+            raise DTypeError(f"constant_value of {row} must be {kind}, not {dtype_of(value)}")
+        if value.size != 1:
+            fault = f"constant_value must be one element, not {value.size}"
+            raise ReshapeError(fault, asked_by=str(row))
+        if is_a(value, Tensor) == is_a(x, Tensor):
+            given: Any = value
+            return operations.reshape(given, ())
+        value = np.asarray(value).reshape(())
+    elif kind.numpy is None:
+        raise DTypeError(f"constant_value of {row} must be a Tensor of {kind}")
+    try:
+        return padding.scalar(x, value)
+    except (TypeError, ValueError, OverflowError):
+        raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
+
+
+@moves
+def center_crop_pad(
+    data: Array,
+    shape: Any,
+    *,
+    axes: Any = None,
+    opset: int = 25,
+    out: Array | None = None,
+) -> Array:
+    """ONNX CenterCropPad (18): the middle of `axes` (all, if left out), in `shape` (elements).
+
+    Where a dim is smaller than asked for, zeros are added on both sides. Of an odd number
+    of elements the larger half is removed, or added, behind. In a new array. Raises
+    DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> center_crop_pad(np.array([[1, 2, 3, 4]], np.float32), [2, 3]).tolist()
+    [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]
+    """
+    row = version("CenterCropPad", opset)
+    row.check(data, "input_data")
+    x, sizes = checked(data), ints(row, shape, "the shape", row.operands["shape"])
+    along = axes_of(row, range(x.ndim) if axes is None else ints(row, axes, "axes"), x.ndim)
+    if len(sizes) != len(along) or min(sizes, default=0) < 0:
+        fault = f"the shape {list(sizes)} must be {len(along)} sizes"
+        raise ReshapeError(fault, x.shape, asked_by=str(row))
+    widths = [(0, 0)] * x.ndim
+    for axis, size in zip(along, sizes, strict=True):
+        more = size - x.shape[axis]
+        before = more // 2 if more >= 0 else -(-more // 2)
+        widths[axis] = before, more - before
+    return padding.pad(x, widths, out=out, asked_by=str(row))

@@ -1,0 +1,318 @@
+"""ONNX operators whose results are views (onnx.ai/onnx/operators): Transpose to Size.
+
+All of them take an ndarray or a Tensor of a dtype that the version lists, and return the
+same kind. `copy` and `out` are those of `shapejit.reshape`: without them the result is a
+view. Inputs like `axes` are sequences of ints (attributes in older versions) or arrays.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import operations
+from ...arrays import is_a, plain
+from ...errors import ReshapeError, shape_text
+from ...foreign import converts, moves, tuples
+from ...operations import checked
+from ...tensor import Array, Tensor
+from ..placing import broadcast, part_of, placed
+from .arguments import axes_of, check_sign, integer, ints
+from .versions import Version, version
+
+
+@moves
+def transpose(
+    data: Array,
+    *,
+    perm: Sequence[int] | None = None,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Transpose (1, 13, 21, 23, 24, 25): dim i of the result is dim `perm[i]` of `data`.
+
+    Without `perm` the dims are in reverse order. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> transpose(np.zeros((2, 3, 4), np.float32), perm=[1, 0, 2]).shape
+    (3, 2, 4)
+    """
+    row = version("Transpose", opset)
+    row.check(data)
+    x = checked(data)
+    axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
+    if sorted(axes) != list(range(x.ndim)):
+        raise ReshapeError(
+            f"perm {list(axes)} is not a permutation of the {x.ndim} dims of {shape_text(x.shape)}",
+            asked_by=str(row),
+        )
+    return placed(operations.permute_dims(x, tuple(axes)), copy, out)
+
+
+@moves
+def squeeze(
+    data: Array,
+    axes: Any = None,
+    *,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Squeeze (1, 11, 13, 21, 23, 24, 25): `data` without the dims `axes`, of size 1 each.
+
+    Without `axes`, which may be negative from opset 11 on, all dims of size 1 are
+    dropped. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> squeeze(np.zeros((1, 3, 1), np.float32), [-1]).shape
+    (1, 3)
+    """
+    row = version("Squeeze", opset)
+    row.check(data)
+    x = checked(data)
+    if axes is None:
+        drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
+    else:
+        drop = axes_of(row, ints(row, axes, "axes", scalar=True), x.ndim)
+    for i in drop:
+        if x.shape[i] != 1:
+            note = f"dim {i} of {shape_text(x.shape)} has size {x.shape[i]}, not 1"
+            raise ReshapeError(note, asked_by=str(row))
+    return placed(operations.squeeze(x, drop), copy, out)
+
+
+@moves
+def unsqueeze(
+    data: Array,
+    axes: Any,
+    *,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Unsqueeze (1, 11, 13, 21, 23, 24, 25): new dims of size 1 at `axes` of the result.
+
+    Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> unsqueeze(np.zeros((3, 4), np.float32), [0, -1]).shape
+    (1, 3, 4, 1)
+    """
+    row = version("Unsqueeze", opset)
+    row.check(data)
+    x = checked(data)
+    given = ints(row, axes, "axes", scalar=True)
+    return placed(
+        operations.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
+        copy,
+        out,
+    )
+
+
+@moves
+def flatten(
+    data: Array,
+    *,
+    axis: int = 1,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Flatten (1, 9, 11, 13, 21, 23, 24, 25): a matrix of the dims before `axis` and the rest.
+
+    `axis` is in [0, rank], from opset 11 on in [-rank, rank]. Copies only where there is
+    no view. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> flatten(np.zeros((2, 3, 4), np.float32), axis=2).shape
+    (6, 4)
+    """
+    row = version("Flatten", opset)
+    row.check(data)
+    x = checked(data)
+    at = integer(row, axis, "axis")
+    check_sign(row, (at,))
+    if not -x.ndim <= at <= x.ndim:
+        raise ReshapeError(f"axis {at} is not in [{-x.ndim}, {x.ndim}]", asked_by=str(row))
+    at = at + x.ndim if at < 0 else at
+    return operations.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
+
+
+@moves
+def expand(
+    data: Array,
+    shape: Any,
+    *,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Expand (8, 13): `data` and `shape` broadcast, dims of size 1 and missing ones repeat.
+
+    The view is read-only. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> expand(np.zeros((3, 1), np.float32), [2, 1, 4]).shape
+    (2, 3, 4)
+    """
+    row = version("Expand", opset)
+    row.check(data)
+    x = checked(data)
+    target = broadcast(x.shape, ints(row, shape, "the shape"), str(row))
+    return placed(operations.broadcast_to(x, target), copy, out)
+
+
+@moves
+def slice(  # noqa: A001  # the operator's name
+    data: Array,
+    starts: Any,
+    ends: Any,
+    axes: Any = None,
+    steps: Any = None,
+    *,
+    opset: int = 25,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """ONNX Slice (1, 10, 11, 13): `starts` to `ends` (exclusive) of `axes`, in `steps`.
+
+    Negative starts and ends count from the back; both are then clamped to the dim.
+    `axes` are the first ones if left out, `steps` (from opset 10) 1. Arrays are int32 or
+    int64. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> slice(np.arange(6, dtype=np.float32), [-1], [-100], [0], [-2])
+    array([5., 3., 1.], dtype=float32)
+    """
+    row = version("Slice", opset)
+    row.check(data, "data")
+    if steps is not None and row.since < 10:
+        raise ReshapeError(f"{row} has no input steps (opset 10 does)")
+    x, types = checked(data), row.operands["starts"]
+    begins, stops = ints(row, starts, "starts", types), ints(row, ends, "ends", types)
+    count = len(begins)
+    along = range(count) if axes is None else ints(row, axes, "axes", types)
+    by = (1,) * count if steps is None else ints(row, steps, "steps", types)
+    if not len(stops) == len(along) == len(by) == count:
+        lengths = f"{count} starts, {len(stops)} ends, {len(along)} axes and {len(by)} steps"
+        raise ReshapeError(f"{lengths} must be as many", asked_by=str(row))
+    index: list[Any] = [builtins.slice(None)] * x.ndim
+    for i, *given in zip(axes_of(row, along, x.ndim), begins, stops, by, strict=True):
+        index[i] = _slice(row, x.shape[i], *given)
+    return placed(part_of(x, *index), copy, out)
+
+
+def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
+    """The slice of a dim as Python means it, which clamps a start below the dim otherwise."""
+    if step == 0:
+        raise ReshapeError("steps must not be 0", asked_by=str(row))
+    if step < 0 and start < -size:
+        start = 0 if size else start
+    return builtins.slice(*_bounds(*builtins.slice(start, end, step).indices(size)))
+
+
+def _bounds(start: int, stop: int, step: int) -> tuple[int, int | None, int]:
+    """What `slice.indices` returns as a slice, in which an end of -1 has another meaning."""
+    return start, stop if stop >= 0 else None, step
+
+
+@tuples
+def split(
+    data: Array,
+    split: Any = None,
+    *,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    opset: int = 25,
+    copy: bool | None = None,
+) -> tuple[Array, ...]:
+    """ONNX Split (1, 2, 11, 13, 18): views of `split` sizes (elements) one after the other.
+
+    Without `split`, `num_outputs` equal parts, from opset 18 on the last one may be
+    smaller. Before opset 18 `num_outputs` is no attribute, but the number of the node's
+    outputs. Raises DTypeError, ReshapeError.
+
+    >>> import numpy as np
+    >>> [part.shape for part in split(np.zeros((7, 2), np.float32), num_outputs=3)]
+    [(3, 2), (3, 2), (1, 2)]
+    """
+    row = version("Split", opset)
+    row.check(data)
+    x = checked(data)
+    (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
+    size = x.shape[at]
+    if split is not None:
+        if row.since == 1 and (is_a(split, np.ndarray) or is_a(split, Tensor)):
+            split = whole_numbers(row, split, "split")
+        sizes = ints(row, split, "split")
+        if num_outputs is not None and (row.since >= 18 or num_outputs != len(sizes)):
+            raise ReshapeError(
+                f"{len(sizes)} sizes in split exclude num_outputs={num_outputs}", asked_by=str(row)
+            )
+    else:
+        sizes = _equal(row, size, num_outputs)
+    if min(sizes, default=0) < 0 or sum(sizes) != size:
+        raise ReshapeError(
+            f"split {list(sizes)} does not divide dim {at} of {shape_text(x.shape)}",
+            asked_by=str(row),
+        )
+    ends, around = accumulate(sizes), (builtins.slice(None),) * at
+    return tuple(
+        placed(part_of(x, *around, builtins.slice(end - n, end)), copy, None)
+        for n, end in zip(sizes, ends, strict=True)
+    )
+
+
+def whole_numbers(row: Version, values: Any, name: str) -> list[int]:
+    """The ints in a tensor of floats, as versions of opset 1 have them."""
+    array = np.asarray(values)
+    if row.check(array) and not (array.astype(np.int64) == array).all():
+        raise ReshapeError(f"{name} must hold whole numbers", asked_by=str(row))
+    return [int(value) for value in array.reshape(-1)]
+
+
+def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
+    """The sizes of so many equal parts."""
+    if parts is None:
+        raise ReshapeError("split or num_outputs must be given", asked_by=str(row))
+    count = integer(row, parts, "num_outputs")
+    if count < 1:
+        raise ReshapeError(f"num_outputs must be at least 1, not {count}", asked_by=str(row))
+    each = -(-size // count)
+    last = size - each * (count - 1)
+    if last < 0 or (last != each and row.since < 18):
+        raise ReshapeError(f"{size} elements cannot be {count} equal parts", asked_by=str(row))
+    return (*(each,) * (count - 1), last)
+
+
+@moves
+def identity(
+    data: Array, *, opset: int = 25, copy: bool | None = None, out: Array | None = None
+) -> Array:
+    """ONNX Identity (1, 13, 14, 16, 19, 21, 23, 24, 25) of a tensor: the array itself, or a copy.
+
+    >>> import numpy as np
+    >>> identity(np.zeros((2, 3), np.float32)).shape
+    (2, 3)
+    """
+    version("Identity", opset).check(data)
+    return placed(checked(data), copy, out)
+
+
+@converts
+def size(data: NDArray[Any] | Tensor, *, opset: int = 25) -> NDArray[np.int64]:
+    """ONNX Size (1, 13, 19, 21, 23, 24, 25): the number of elements, as an int64 scalar.
+
+    >>> import numpy as np
+    >>> size(np.zeros((2, 3), np.float32))
+    array(6)
+    """
+    version("Size", opset).check(data)
+    return np.array(data.size if is_a(data, Tensor) else plain(data).size, np.int64)

@@ -1,0 +1,44 @@
+"""What operators of all specifications end in: views as results, and the shapes of some."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ReshapeError
+from ..operations import reshape
+from ..tensor import Array
+
+
+def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
+    """A view as the result: itself, or its elements copied as `copy` and `out` ask."""
+    return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
+
+
+def part_of(x: Array, *index: builtins.slice) -> Array:
+    """The view by slices of the first dims; an array without dims stays one.
+
+    >>> import numpy as np
+    >>> part_of(np.arange(3), builtins.slice(1, None))
+    array([1, 2])
+    """
+    part: Any = x
+    made: Array = part[(*index, ...)]
+    return made
+
+
+def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tuple[int, ...]:
+    """The shape that two shapes are broadcast to, each by the other; sizes in elements.
+
+    >>> broadcast((3, 1), (2, 1, 4), "doctest")
+    (2, 3, 4)
+    """
+    rank = max(len(source), len(shape))
+    pairs = zip(*((*(1,) * (rank - len(sizes)), *sizes) for sizes in (source, shape)), strict=True)
+    made = []
+    for have, want in pairs:
+        if want < 0 or (have != want and 1 not in (have, want)):
+            raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
+        made.append(want if have == 1 else have)
+    return tuple(made)

@@ -1,0 +1,270 @@
+"""Arrays of other libraries: how they enter, and how results leave as what came in.
+
+Whatever has `__dlpack__` is such an array. It enters over its own memory, as an ndarray or,
+where elements share bytes, as a Tensor; everything else in the package sees only these.
+A result leaves as an array of the library of the first one that came in. Which libraries
+there are, and what is special about each, the adapters know.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from inspect import signature
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import DTypeError
+from .tensor import Tensor, is_array
+
+Native = NDArray[Any] | Tensor
+
+
+class Library(NamedTuple):
+    """How the arrays of one library enter and leave.
+
+    `enter` (array) gives an ndarray or a Tensor over the same memory; `leave` (result,
+    array that came in or None) an array of the library, over the memory of the result
+    where the library has such arrays. Both raise DTypeError or FormatError.
+    """
+
+    enter: Callable[[Any], Native]
+    leave: Callable[[Native, Any], Any]
+
+
+class Lends(Protocol):
+    """An array that lends its memory by DLPack, as Tensors do and torch's arrays."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """A capsule."""
+
+    def __dlpack_device__(self) -> Any:
+        """Where the memory is."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Scalar = TypeVar("Scalar", bound=np.generic)
+Other = TypeVar("Other", bound=Lends)
+Out = TypeVar("Out")
+
+
+class Moves(Protocol[P]):
+    """The type of a function whose result has the dtype of its array."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
+
+
+class Converts(Protocol[P]):
+    """The type of a function whose result has another dtype."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, x: NDArray[Any], /, *args: P.args, **kwargs: P.kwargs) -> NDArray[Any]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
+
+
+class Joins(Protocol[P]):
+    """The type of a function that makes one array of several."""
+
+    @overload
+    def __call__(
+        self, x: Sequence[NDArray[Scalar]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> NDArray[Scalar]: ...
+    @overload
+    def __call__(self, x: Sequence[Other], /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
+
+
+class Lists(Protocol[P]):
+    """The type of a function that makes a list of arrays of one."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
+    ) -> list[NDArray[Scalar]]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> list[Other]: ...
+
+
+class Tuples(Protocol[P]):
+    """The type of a function that makes a tuple of arrays of one, or of several."""
+
+    __name__: str
+
+    @overload
+    def __call__(
+        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[NDArray[Scalar], ...]: ...
+    @overload
+    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Other, ...]: ...
+
+
+def no_library(kind: type) -> Library:
+    """What `library` is until the package has set it."""
+    raise DTypeError(f"{kind.__name__} is the array of an unknown library")
+
+
+# (type of an array): its library. The package sets it, since adapters stand below.
+library: Callable[[type], Library] = no_library
+
+
+@lru_cache(maxsize=1024)
+def _lends(kind: Any) -> bool:
+    native = issubclass(kind, np.ndarray | Tensor | np.generic)
+    return not native and hasattr(kind, "__dlpack__")
+
+
+def is_foreign(x: object) -> bool:
+    """Whether it is an array of another library.
+
+    >>> is_foreign(np.zeros(3)), is_foreign([1, 2])
+    (False, False)
+    """
+    kind: Any = type(x)
+    return _lends(kind)
+
+
+def native(x: Any) -> Any:
+    """A foreign array as an ndarray or a Tensor over its memory; everything else as it is."""
+    return library(type(x)).enter(x) if is_foreign(x) else x
+
+
+def left(made: Any, like: Any) -> Any:
+    """A result as `like`, which came in, has it: an array, or a list or tuple of arrays."""
+    if is_array(made):
+        return library(type(like)).leave(made, like)
+    if type(made) in (list, tuple):
+        return type(made)(left(x, like) for x in made)
+    return made
+
+
+def _named(x: Any) -> str:
+    """The type of an array for a message, such as `torch.Tensor`."""
+    return f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}"
+
+
+def natives(items: Sequence[Any]) -> list[Any]:
+    """Foreign arrays, which must all be of one library, as `native` has each."""
+    own = library(type(items[0]))
+    for i, x in enumerate(items):
+        if library(type(x)) is not own:
+            raise DTypeError(f"array {i} is of type {_named(x)}, array 0 {_named(items[0])}")
+    return [own.enter(x) for x in items]
+
+
+def _entered(x: Any) -> Any:
+    """An argument with all foreign arrays in it as native ones."""
+    kind: Any = type(x)
+    if _lends(kind):
+        return library(kind).enter(x)
+    return natives(x) if kind in (list, tuple) and any(map(is_foreign, x)) else x
+
+
+def _first(x: Any) -> Any:
+    """The array that says what the results are, or something else."""
+    return next(iter(x), None) if type(x) in (list, tuple) else x
+
+
+def call(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What `function` makes of arguments among which there are foreign arrays.
+
+    The first argument is one, or a list of them, and the result of the same library; an
+    argument that is returned (`out`) is the caller's own.
+    """
+    entered = [_entered(x) for x in args]
+    others = {name: _entered(x) for name, x in named.items()}
+    made = function(*entered, **others)
+    for given, lent in zip((*args, *named.values()), (*entered, *others.values()), strict=True):
+        if lent is made:
+            return given
+    return left(made, _first(args[0]))
+
+
+def check_out(x: Any, out: Any) -> None:
+    """Refuse an out= that is not of the library of the source."""
+    if out is None:
+        return
+    like, into = _first(x), _first(out)
+    if library(type(into)) is not library(type(like)):
+        raise DTypeError(f"out= must be of type {_named(like)} like the source, not {_named(into)}")
+
+
+def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:
+    """`call` of a function of one array and `out`."""
+    check_out(x, out)
+    return call(function, (x, out), {})
+
+
+def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *rest: Any) -> Any:
+    """`call` of a function that makes of each item a result: a list of as many, or `out`."""
+    check_out(items, out)
+    made = function(natives(items), _entered(out), *rest)
+    return [left(x, item) for x, item in zip(made, items, strict=True)] if out is None else out
+
+
+_NATIVE = frozenset((np.ndarray, Tensor))
+
+
+def opened(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose first argument is an array or several, of other libraries too."""
+    names = list(signature(function).parameters)
+    place = names.index("out") if "out" in names else sys.maxsize
+
+    @wraps(function)
+    def call_opened(*args: Any, **named: Any) -> Any:
+        if args and type(args[0]) in _NATIVE:
+            return function(*args, **named)
+        if not args and names[0] in named:
+            args = (named.pop(names[0]),)
+        if args and issubclass(type(args[0]), np.generic):  # NumPy's 0-D results
+            args = (np.asarray(args[0]), *args[1:])
+        if not (args and is_foreign(_first(args[0]))):
+            return function(*args, **named)
+        check_out(args[0], args[place] if len(args) > place else named.get("out"))
+        return call(function, args, named)
+
+    return call_opened
+
+
+def moves(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
+    """`opened`, of a function whose result has the dtype of its array."""
+    return cast(Moves[P], opened(function))
+
+
+def converts(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
+    """`opened`, of a function whose result has another dtype."""
+    return cast(Converts[P], opened(function))
+
+
+def joins(function: Callable[Concatenate[Any, P], Any]) -> Joins[P]:
+    """`opened`, of a function that makes one array of several."""
+    return cast(Joins[P], opened(function))
+
+
+def lists(function: Callable[Concatenate[Any, P], Any]) -> Lists[P]:
+    """`opened`, of a function that makes a list of arrays of one."""
+    return cast(Lists[P], opened(function))
+
+
+def tuples(function: Callable[Concatenate[Any, P], Any]) -> Tuples[P]:
+    """`opened`, of a function that makes a tuple of arrays of one, or of several."""
+    return cast(Tuples[P], opened(function))
+
+
+def typed(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
+    """`moves` for the type checker alone: a function that takes foreign arrays by itself."""
+    return cast(Moves[P], function)

@@ -1,0 +1,164 @@
+"""take: elements of one dim by their indices, all of them in one launch."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine, outputs
+from .arrays import is_a, plain
+from .codes import pack
+from .copying import is_numpys
+from .errors import DTypeError, OutOfBoundsError, ReshapeError
+from .foreign import moves
+from .kernels.constants import MAX_RANK
+from .launches import Addresses
+from .layout import Layout, normal_axis
+from .operations import checked
+from .patience import by_kernels
+from .places import place_of
+from .planning import planner
+from .request import integers
+from .tensor import Array, Tensor
+
+# Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
+SHORT = 1024  # bytes of a run
+SHORT_PACKED = 128  # elements narrower than a byte
+LARGE = 4 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
+CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
+MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
+
+
+@moves
+def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
+    """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
+
+    `indices` is an integer array or Tensor of any rank, whose dims take the place of
+    `axis` in the result, an int, or a list or tuple of ints. They may be negative, -1 is the last
+    one. `axis` may be left out where `x` has one dim. `out` as in `reshape`. Raises
+    OutOfBoundsError (an IndexError) for an index out of bounds, ReshapeError,
+    DTypeError.
+
+    >>> import numpy as np
+    >>> take(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0, -1], axis=1)
+    array([[3, 1, 3],
+           [6, 4, 6]])
+    """
+    return taken(x, indices, axis, out, "take")
+
+
+def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by: str) -> Array:
+    """`take`, for whoever asks.
+
+    >>> taken(np.arange(5), [3], 0, None, "doctest")
+    array([3])
+    """
+    if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
+        # NumPy's own words mean the same here; what it refuses is refused below.
+        some = x.ndim > 1 or indices.ndim > 0  # else NumPy gives a scalar, not an array
+        if some and indices.dtype.kind in "iu" and x.flags.c_contiguous:
+            with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
+                if indices.size * (x.nbytes // x.shape[axis]) < LARGE:
+                    return np.take(x, indices, axis)
+    x = checked(x)
+    if axis is None and x.ndim != 1:
+        raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
+    given = integers((0 if axis is None else axis,), "axis", asked_by)[0]
+    at: int = normal_axis(given, x.ndim, asked_by)
+    found: Addresses = _found(indices, x.shape[at], at, asked_by)
+    shape = x.shape[:at] + found.shape + x.shape[at + 1 :]
+    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    if target.size:
+        _gather(x, found.reshape(-1), at, target, fresh)
+    return target if out is None else out
+
+
+def positions(indices: Any, asked_by: str) -> NDArray[Any]:
+    """Indices as an integer array, however they are given.
+
+    >>> positions([2, -1], "doctest")
+    array([ 2, -1])
+    """
+    if is_a(indices, Tensor):
+        indices = np.asarray(indices)
+    elif is_a(indices, list) or is_a(indices, tuple):
+        indices = np.array(indices) if len(indices) else np.zeros(0, np.int64)
+    elif isinstance(indices, int) and not isinstance(indices, bool):
+        indices = np.array(indices)
+    array = plain(indices)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"indices must be integers, not {array.dtype} ({asked_by})")
+    return array
+
+
+def _found(indices: Any, size: int, axis: int, asked_by: str) -> Addresses:
+    """The indices counted from the front; refused if out of bounds."""
+    array = positions(indices, asked_by)
+    if not array.size:
+        return np.zeros(array.shape, np.int64)
+    low, high = int(array.min()), int(array.max())
+    if low < -size or high >= size:
+        wrong = low if low < -size else high
+        raise OutOfBoundsError(
+            f"index {wrong} is out of bounds for dim {axis} of size {size}", asked_by=asked_by
+        )
+    found = array.astype(np.int64, copy=False)
+    return np.where(found < 0, found + size, found) if low < 0 else found
+
+
+def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
+    """Copy what is at each index to the place of the index in `target`, which is row-major."""
+    if isinstance(x, Tensor) and not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
+        x, target = x.numpy(), target.numpy()
+    shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
+    if isinstance(x, np.ndarray):
+        run = x.itemsize * prod(shape[axis + 1 :])
+        if _by_numpy(x, run, target.nbytes) or not _by_kernels(x, found, axis, target, fresh):
+            np.take(x, found, axis, target.reshape(shape), "clip")
+        return
+    long = prod(shape[axis + 1 :]) >= SHORT_PACKED or x.size > MOST * target.size
+    if not long or not _by_kernels(x, found, axis, target, fresh):
+        # Short runs are gathered faster as bytes.
+        codes = taken(x.unpack(), found, axis, None, "take")
+        pack(codes.reshape(target.shape), x.dtype, out=target)
+
+
+def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> bool:
+    """The same by kernels, one copy per index and all in one launch.
+
+    False if they would have to be compiled for the sake of little work: nothing was done.
+    """
+    place, layout = place_of(x)
+    at, whole = place_of(target)
+    into = Layout.row_major((*x.shape[:axis], len(found), *x.shape[axis + 1 :]), whole.bits)
+    sources = place + found * layout.strides[axis]
+    targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
+    own, each = layout.select(axis, 0).at(0), into.select(axis, 0)
+    phases, seconds = 8 * (sources & 7) + (targets & 7), CALL + EACH * target.nbytes
+    jobs = []
+    for phase in np.flatnonzero(np.bincount(phases)).tolist():
+        seen, part = own.at(phase >> 3), each.at(phase & 7)
+        together = None if axis == 0 and not phase & 7 else part
+        made = planner.compiled(seen, 0, together, len(found))
+        if not by_kernels(engine.kind_of(made), seconds):
+            return False
+        jobs.append((made, np.flatnonzero(phases == phase)))
+    for made, these in jobs:
+        engine.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
+    return True
+
+
+def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
+    """Whether NumPy gathers runs of so many bytes as fast as a kernel, or only NumPy can.
+
+    It copies an array first that is not row-major.
+    """
+    if is_numpys(x.dtype) or x.ndim > MAX_RANK or not run:
+        return True
+    if not x.flags.c_contiguous and x.nbytes > MANY * nbytes:
+        return False
+    return nbytes < LARGE or (run < SHORT and x.flags.c_contiguous)

@@ -1,0 +1,325 @@
+"""The Array API's manipulation functions that are made of views and at most one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise, product
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from . import outputs
+from .arrays import is_a, is_sequence
+from .errors import DTypeError, ReshapeError, shape_text, shortened
+from .foreign import lists, moves, tuples
+from .gathering import take
+from .joining import concat, flat_boxes, joined
+from .layout import normal_axes, normal_axis
+from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
+from .request import MAX_RANK, integers, plain_shape, request
+from .tensor import Array, Tensor
+
+
+@moves
+def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
+    """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
+
+    >>> import numpy as np
+    >>> transpose(np.zeros((2, 3, 4))).shape
+    (4, 3, 2)
+    """
+    x = checked(x)
+    return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
+
+
+@moves
+def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
+    """The view with the dims `source` at the places `destination`, the others in their order.
+
+    Array API v2024.12, moveaxis. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> moveaxis(np.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
+    x = checked(x)
+    begin = normal_axes(_ints(source, "source", "moveaxis"), x.ndim, "moveaxis", "source")
+    end = normal_axes(
+        _ints(destination, "destination", "moveaxis"), x.ndim, "moveaxis", "destination"
+    )
+    if len(begin) != len(end):
+        raise ReshapeError(
+            "source and destination must have the same number of axes, "
+            f"not {len(begin)} and {len(end)}",
+            asked_by="moveaxis",
+        )
+    order = [axis for axis in range(x.ndim) if axis not in begin]
+    for at, axis in sorted(zip(end, begin, strict=True)):
+        order.insert(at, axis)
+    return permute_dims(x, order)
+
+
+def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
+    """The shape that arrays of these shapes are broadcast to (Array API v2025.12).
+
+    >>> broadcast_shapes((2, 1), (3,), ())
+    (2, 3)
+    """
+    given = [plain_shape(shape, "a shape", "broadcast_shapes") for shape in shapes]
+    made = [1] * max(map(len, given), default=0)
+    for shape in given:
+        for i, size in enumerate(shape[::-1]):
+            if made[i] != 1 and size not in (1, made[i]):
+                texts = ", ".join(map(shape_text, given))
+                raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
+            made[i] = size if made[i] == 1 else made[i]
+    return tuple(made[::-1])
+
+
+@tuples
+def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
+
+    >>> import numpy as np
+    >>> [x.shape for x in broadcast_arrays(np.zeros((2, 1)), np.zeros(3))]
+    [(2, 3), (2, 3)]
+    """
+    given = [checked(x) for x in arrays]
+    shape = broadcast_shapes(*(x.shape for x in given))
+    return tuple(broadcast_to(x, shape) for x in given)
+
+
+@tuples
+def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
+    """The views at each index of `axis`, without that dim (Array API).
+
+    >>> import numpy as np
+    >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)
+    (array([1, 3]), array([2, 4]))
+    """
+    given: Any = checked(x)
+    at: int = normal_axes(integers((axis,), "axis", "unstack"), given.ndim, "unstack")[0]
+    lead: tuple[slice, ...] = (slice(None),) * at
+    return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
+
+
+@lists
+def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+    """The views of the parts of `x` along `axis`, as numpy.split has them.
+
+    An int is the number of parts, which are equally long; several are the indices at which
+    parts begin. (torch.split takes lengths instead, torch.tensor_split the same as this.)
+    Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> [part.tolist() for part in split(np.arange(6), 3)]
+    [[0, 1], [2, 3], [4, 5]]
+    >>> [part.tolist() for part in split(np.arange(6), [1, 4])]
+    [[0], [1, 2, 3], [4, 5]]
+    """
+    whole: Any = checked(x)
+    at: int = normal_axes(integers((axis,), "axis", "split"), whole.ndim, "split")[0]
+    size = whole.shape[at]
+    given: tuple[int, ...] = _ints(indices_or_sections, "indices_or_sections", "split")
+    if not _is_several(indices_or_sections):
+        count = given[0]
+        if count < 1 or size % count:
+            raise ReshapeError(
+                f"dim {at} of {shape_text(whole.shape)} cannot be split into {count} equal parts",
+                asked_by="split",
+            )
+        given = tuple(range(size // count, size, size // count)) if size else (0,) * (count - 1)
+    lead: tuple[slice, ...] = (slice(None),) * at
+    return [whole[(*lead, slice(i, j))] for i, j in pairwise((0, *given, size))]
+
+
+@moves
+def roll(
+    x: Array,
+    /,
+    shift: int | Sequence[int],
+    axis: int | Sequence[int] | None = None,
+    *,
+    out: Array | None = None,
+) -> Array:
+    """The elements moved by `shift` places along `axis`; what leaves at the end comes in again.
+
+    With `axis=None` in row-major order, whatever the dims. Several shifts are one for each
+    axis; an axis given twice moves by both. One copy, `out` as in `reshape`. Array API
+    v2024.12, roll. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> roll(np.arange(5), 2)
+    array([3, 4, 0, 1, 2])
+    """
+    given: Any = checked(x)
+    shifts = _ints(shift, "shift", "roll")
+    made: Array
+    if axis is None:
+        made = _rolled_flat(given, sum(shifts), out)
+    else:
+        made = _rolled_along(given, shifts, _ints(axis, "axis", "roll"), out)
+    return made
+
+
+def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: Any) -> Any:
+    """`x` rolled along axes: a part of it, for each axis whole or cut in two, at a time."""
+    if len(shifts) != len(axes):
+        if 1 not in (len(shifts), len(axes)):
+            note = f"{len(shifts)} shifts for {len(axes)} axes"
+            raise ReshapeError(f"roll takes a shift for each axis, not {note}")
+        shifts, axes = shifts * len(axes), axes * len(shifts)
+    total = [0] * x.ndim
+    for at, places in zip(axes, shifts, strict=True):
+        total[normal_axis(at, x.ndim, "roll")] += places
+    sides = [_rolled(size, places) for size, places in zip(x.shape, total, strict=True)]
+    moves = [tuple(zip(*move, strict=True)) or ((), ()) for move in product(*sides)]
+    parts = [x[(*begin, ...)] for begin, _ in moves]
+    return joined(parts, [end for _, end in moves], x.shape, x.dtype, out)
+
+
+def _rolled(size: int, places: int) -> list[tuple[slice, slice]]:
+    """The parts of a dim, and where they go."""
+    last = places % max(size, 1)
+    first = size - last
+    whole = [(slice(first), slice(last, size))]
+    return [*whole, (slice(first, size), slice(last))] if last else whole
+
+
+def _rolled_flat(x: Any, places: int, out: Any) -> Any:
+    """`x` rolled in row-major order."""
+    if out is not None:
+        outputs.checked(out, x.dtype, x.shape)
+    seen: Any = x
+    with suppress(ReshapeError):  # else as boxes of several dims
+        seen = reshape(x, -1, copy=False)
+    first = x.size - places % max(x.size, 1)
+    boxes = [*flat_boxes(seen.shape, first, x.size), *flat_boxes(seen.shape, 0, first)]
+    parts = [seen[box] for box in boxes] or [seen]
+    made = concat(parts, axis=None, out=None if out is None else reshape(out, -1))
+    return reshape(made, x.shape) if out is None else out
+
+
+@moves
+def tile(
+    x: Array,
+    repetitions: int | Sequence[int],
+    /,
+    *,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """`x` repeated as a whole, `repetitions[i]` times along dim i (Array API, v2024.12: tile).
+
+    Where `repetitions` and the shape of `x` differ in length, the shorter one begins
+    with ones. A view wherever one exists (read-only if elements repeat), else one
+    copy; `copy` and `out` as in `reshape`. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> tile(np.array([[1, 2], [3, 4]]), (1, 2))
+    array([[1, 2, 1, 2],
+           [3, 4, 3, 4]])
+    """
+    x = checked(x)
+    counts = _not_negative(_ints(repetitions, "repetitions", "tile"), "repetitions", "tile")
+    rank = max(x.ndim, len(counts))
+    counts = (1,) * (rank - len(counts)) + counts
+    sizes = (1,) * (rank - x.ndim) + x.shape
+    apart, wide = list[int](), list[int]()  # repetitions are dims of their own
+    for count, size in zip(counts, sizes, strict=True):
+        apart += [size] if count == 1 or size < 2 else [1, size]
+        wide += [count * size] if count == 1 or size < 2 else [count, size]
+    tiled = tuple(count * size for count, size in zip(counts, sizes, strict=True))
+    made: Array = _repeated(reshape(x, apart), wide, tiled, "tile", copy, out)
+    return made
+
+
+@moves
+def repeat(
+    x: Array,
+    repeats: int | Sequence[int],
+    /,
+    axis: int | None = None,
+    *,
+    copy: bool | None = None,
+    out: Array | None = None,
+) -> Array:
+    """Each element along `axis` as often as `repeats` says, one count for all or one for each.
+
+    With `axis=None` `x` is flattened. With one count a view wherever one exists (read-only
+    if elements repeat), else one copy; with several a copy; `copy` and `out` as in
+    `reshape`. Array API v2024.12, repeat. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> repeat(np.array([[1, 2], [3, 4]]), 2, axis=1)
+    array([[1, 1, 2, 2],
+           [3, 3, 4, 4]])
+    >>> repeat(np.arange(3), [2, 0, 1])
+    array([0, 0, 2])
+    """
+    x = checked(x)
+    counts = _not_negative(_ints(repeats, "repeats", "repeat"), "repeats", "repeat")
+    at: int = x.ndim - 1
+    if axis is not None:
+        at = normal_axes(integers((axis,), "axis", "repeat"), x.ndim, "repeat")[0]
+    made: Array
+    if len(counts) != 1:
+        if copy is False:
+            raise ReshapeError("several counts need a copy, which copy=False forbids")
+        flat = reshape(x, -1) if axis is None else x
+        made = _repeated_each(flat, counts, 0 if axis is None else at, out)
+        return made
+    wide: tuple[int, ...] = (*x.shape[: at + 1], counts[0], *x.shape[at + 1 :])
+    tiled = (
+        (prod(wide),) if axis is None else (*wide[:at], prod(wide[at : at + 2]), *wide[at + 2 :])
+    )
+    made = _repeated(expand_dims(x, at + 1), wide, tiled, "repeat", copy, out)
+    return made
+
+
+def _repeated(
+    seen: Any, wide: Sequence[int], shape: Sequence[int], asked_by: str, copy: Any, out: Any
+) -> Any:
+    """A view, broadcast to `wide` and then reshaped."""
+    if seen.shape != tuple(wide):
+        seen = broadcast_to(seen, wide)
+    return reshape_as(seen, request(shape, asked_by=asked_by), copy, out)
+
+
+def _repeated_each(x: Any, counts: Sequence[int], at: int, out: Any) -> Any:
+    """Each index along an axis repeated as its own count says."""
+    if len(counts) != x.shape[at]:
+        raise ReshapeError(
+            f"{len(counts)} repeats for dim {at} of {shape_text(x.shape)}", asked_by="repeat"
+        )
+    return take(x, np.repeat(np.arange(len(counts)), counts), axis=at, out=out)
+
+
+def _ints(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """The ints of a sequence or a 1-D integer array of any length, or the only one."""
+    if not _is_several(values):
+        return integers((values,), what, asked_by)
+    if is_a(values, np.ndarray) or len(values) > MAX_RANK:
+        many = np.asarray(values)
+        if many.ndim != 1 or many.dtype.kind not in "iu":
+            shape = f"of shape {shape_text(many.shape)}"
+            raise DTypeError(f"{what} must hold integers, not {many.dtype} {shape} ({asked_by})")
+        return tuple(many.tolist())
+    return integers(values, what, asked_by)
+
+
+def _is_several(values: Any) -> bool:
+    return is_sequence(values) or (is_a(values, np.ndarray) and values.ndim > 0)
+
+
+def _not_negative(counts: tuple[int, ...], what: str, asked_by: str) -> tuple[int, ...]:
+    if any(count < 0 for count in counts):
+        shown = shortened(str(counts), 60)
+        raise ReshapeError(f"{what} {shown} must not be negative", asked_by=asked_by)
+    return counts
+
+
+for _operation in (moveaxis, repeat, roll, split, tile, unstack):
+    setattr(Tensor, _operation.__name__, _operation)

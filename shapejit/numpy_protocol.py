@@ -1,0 +1,159 @@
+"""NumPy's functions, called with Tensors (NEP 18: `__array_function__`).
+
+What has a row here is done by shapejit: packed elements stay packed, and the result is a
+Tensor. All else computes or reads elements: Tensors of whole bytes are passed on as the
+ndarrays that they are, packed ones are refused. Nothing is unpacked without being asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import familiar, gathering, joining, manipulation, operations
+from .arrays import is_a
+from .errors import DTypeError
+from .layout import normal_axis
+from .tensor import Tensor
+
+_OWN = (np.ndarray, Tensor)
+
+
+def _array_function(
+    t: Tensor,
+    func: Callable[..., Any],
+    types: Sequence[type],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What `func` of NumPy does to Tensors; TypeError where it would unpack them.
+
+    >>> t = Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (4,))
+    >>> np.concatenate([t, t[:2]])
+    Tensor([1, 2, 3, 4, 1, 2], shape=(6,), dtype=int4, 4 bits each)
+    """
+    if not all(issubclass(kind, _OWN) for kind in types):
+        return NotImplemented
+    row = FUNCTIONS.get(func)
+    if row is not None:
+        return row(*args, **kwargs)
+    return func(*_as_arrays(args, func), **_as_arrays(kwargs, func))
+
+
+def _as_arrays(value: Any, func: Callable[..., Any]) -> Any:
+    """Arguments with ndarrays over the memory of Tensors."""
+    if is_a(value, Tensor):
+        if value.dtype.packed or value.dtype.numpy is None:
+            raise DTypeError(
+                f"numpy.{func.__name__} would unpack a Tensor of {value.dtype}: pass "
+                f"numpy.asarray(tensor), or use a function of shapejit"
+            )
+        return value.numpy()
+    if type(value) in (list, tuple):
+        return type(value)(_as_arrays(item, func) for item in value)
+    if type(value) is dict:
+        return {key: _as_arrays(item, func) for key, item in value.items()}
+    return value
+
+
+def _default(**given: Any) -> None:
+    """Refuse arguments of NumPy's that shapejit's functions do not have."""
+    for name, value in given.items():
+        if value is not None:
+            raise DTypeError(f"{name}={value!r} is not supported for Tensors")
+
+
+def _order(order: str) -> None:
+    if order not in ("C", "K", "A"):
+        raise DTypeError(f"order={order!r} is not supported for Tensors, which are row-major")
+
+
+def _concatenate(
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = None
+) -> Any:
+    _default(dtype=dtype, casting=casting)
+    return joining.concat(arrays, axis, out=out)
+
+
+def _stack(
+    arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = None
+) -> Any:
+    _default(dtype=dtype, casting=casting)
+    return joining.stack(arrays, axis, out=out)
+
+
+def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
+    _order(order)
+    return operations.reshape(a, shape, copy=copy)
+
+
+def _ravel(a: Any, order: str = "C") -> Any:
+    _order(order)
+    return operations.reshape(a, -1)
+
+
+def _squeeze(a: Any, axis: Any = None) -> Any:
+    ones = tuple(i for i, size in enumerate(np.shape(a)) if size == 1)
+    return operations.squeeze(a, ones if axis is None else axis)
+
+
+def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    order = list(range(a.ndim))
+    i, j = (normal_axis(axis, a.ndim, "swapaxes") for axis in (axis1, axis2))
+    order[i], order[j] = j, i
+    return operations.permute_dims(a, order)
+
+
+def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+    _default(mode=None if mode == "raise" else mode)
+    flat = operations.reshape(a, -1) if axis is None else a
+    return gathering.take(flat, indices, axis=0 if axis is None else axis, out=out)
+
+
+def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    _order(order)
+    return operations.reshape(a, a.shape, copy=True)
+
+
+def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    _default(device=None if device == "cpu" else device)
+    return familiar.astype(x, dtype, copy=copy)
+
+
+def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    return manipulation.repeat(a, repeats, axis)
+
+
+# What NumPy calls a function -> what does it to Tensors, with NumPy's names of arguments.
+FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    np.astype: _astype,
+    np.broadcast_arrays: lambda *args, subok=False: manipulation.broadcast_arrays(*args),
+    np.broadcast_to: lambda array, shape, subok=False: operations.broadcast_to(array, shape),
+    np.concatenate: _concatenate,
+    np.copy: _copy,
+    np.expand_dims: operations.expand_dims,
+    np.flip: lambda m, axis=None: operations.flip(m, axis=axis),
+    np.matrix_transpose: operations.matrix_transpose,
+    np.moveaxis: lambda a, source, destination: manipulation.moveaxis(a, source, destination),
+    np.ndim: lambda a: a.ndim,
+    np.ravel: _ravel,
+    np.repeat: _repeat,
+    np.reshape: _reshape,
+    np.roll: lambda a, shift, axis=None: manipulation.roll(a, shift, axis),
+    np.shape: lambda a: a.shape,
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.split: lambda ary, indices_or_sections, axis=0: manipulation.split(
+        ary, indices_or_sections, axis
+    ),
+    np.squeeze: _squeeze,
+    np.stack: _stack,
+    np.swapaxes: _swapaxes,
+    np.take: _take,
+    np.tile: lambda A, reps: manipulation.tile(A, reps),  # noqa: N803
+    np.transpose: lambda a, axes=None: manipulation.transpose(a, axes),
+    np.unstack: lambda x, /, *, axis=0: manipulation.unstack(x, axis),
+}
+
+Tensor.__array_function__ = _array_function

@@ -1,0 +1,168 @@
+"""Arrays with more elements around them, or with fewer: constant, edge, reflect, wrap.
+
+The array goes to its place in the result. Then each dim is padded on both sides, the last
+dim first, from what is there already: with k padded dims that is 1 + 2k copies (and not 3
+to the power of k regions), and each element is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import outputs
+from .arrays import MOST_DIMS
+from .errors import ReshapeError, shape_text
+from .layout import overflows
+from .operations import checked
+from .regions import fill_region
+from .tensor import Array, Tensor, asarray
+
+MODES = ("constant", "edge", "reflect", "wrap")
+
+
+def pad(
+    x: Array,
+    widths: Sequence[tuple[int, int]],
+    *,
+    mode: str = "constant",
+    value: Array | None = None,
+    out: Array | None = None,
+    asked_by: str = "pad",
+) -> Array:
+    """`x` with elements added before and behind each dim: `widths` (elements, one pair per dim).
+
+    Negative widths remove elements, before any are added. `mode` says what is added:
+    `value` (an array of one element, of the kind and dtype of `x`; None: zero), the
+    nearest element ("edge"), the elements mirrored at it ("reflect", again and again
+    where there are few), or those from the other end ("wrap"). `out` as in
+    `shapejit.reshape`. Raises ReshapeError, DTypeError.
+
+    >>> pad(np.arange(3), [(2, 4)], mode="reflect")
+    array([2, 1, 0, 1, 2, 1, 0, 1, 2])
+    """
+    inner = _cropped(checked(x), widths, asked_by)
+    added = [(max(before, 0), max(behind, 0)) for before, behind in widths]
+    pairs = zip(inner.shape, added, strict=True)
+    shape = tuple(size + before + behind for size, (before, behind) in pairs)
+    if overflows(shape):
+        raise ReshapeError(f"cannot pad by {list(widths)}", inner.shape, asked_by=asked_by)
+    if mode != "constant" and 0 in inner.shape:
+        empty = [i for i, n in enumerate(inner.shape) if n == 0 and any(added[i])]
+        if empty:
+            raise ReshapeError(
+                f"dim {empty[0]} of {shape_text(inner.shape)} has no elements to repeat ({mode})",
+                asked_by=asked_by,
+            )
+    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    _fill(_plain(inner), _plain(target), added, mode, value, fresh)
+    return target if out is None else out
+
+
+def _fill(
+    inner: Any, target: Any, added: list[tuple[int, int]], mode: str, value: Any, fresh: bool
+) -> None:
+    """Copy `inner` to its place in `target`, then pad each dim from what is there."""
+    # Dims behind the one that is padded are whole already, those before are not yet.
+    places = [slice(first, first + n) for (first, _), n in zip(added, inner.shape, strict=True)]
+    fill_region(inner, target[(*places, ...)], fresh)
+    if mode == "constant":
+        value = _zero(inner) if value is None else _plain(value)
+    for axis in reversed(range(inner.ndim)):
+        before = tuple(places[:axis])
+        for into, seen in _pieces(mode, added[axis], inner.shape[axis]):
+            part = target[(*before, into, ...)]
+            fill_region(value if seen is None else target[(*before, seen, ...)], part)
+
+
+def _plain(x: Any) -> Any:
+    """The elements as an ndarray, if NumPy can hold them."""
+    return x.numpy() if isinstance(x, Tensor) and not x.dtype.packed and x.ndim < MOST_DIMS else x
+
+
+def _cropped(x: Any, widths: Sequence[tuple[int, int]], asked_by: str) -> Any:
+    """The elements that negative widths leave."""
+    for axis, (before, behind) in enumerate(widths):
+        if min(before, behind) < 0:
+            first, last = max(-before, 0), x.shape[axis] - max(-behind, 0)
+            if first > last:
+                note = f"widths {before} and {behind} of dim {axis} remove more than there is"
+                raise ReshapeError(note, x.shape, asked_by=asked_by)
+            x = x[(*(slice(None),) * axis, slice(first, last), ...)]
+    return x
+
+
+def _zero(x: Array) -> Any:
+    """An array of one element, of the kind and dtype of `x`, all of whose bits are zero."""
+    if isinstance(x, Tensor):
+        return Tensor.frombuffer(bytes(x.dtype.nbytes(1)), x.dtype, ())
+    return np.array("", x.dtype) if x.dtype == object else np.zeros((), x.dtype)
+
+
+def _pieces(mode: str, added: tuple[int, int], size: int) -> Iterator[tuple[slice, slice | None]]:
+    """The parts of a dim that are filled, and what from: one element is repeated, None the value.
+
+    `size` elements of the dim are there already, behind the `added[0]` first.
+
+    >>> list(_pieces("reflect", (2, 1), 3))
+    [(slice(0, 2, 1), slice(4, 2, -1)), (slice(5, 6, 1), slice(3, 4, 1))]
+    """
+    first, behind = added
+    if mode == "constant":
+        ends = slice(0, first, 1), slice(first + size, first + size + behind, 1)
+        yield from ((part, None) for part, n in zip(ends, added, strict=True) if n)
+        return
+    for at, length, source, step in _behind(mode, size, first):
+        # The same, seen from the other end.
+        low, begin = size - at - length, size - 1 - source - (length - 1) * step
+        yield _steps(first + low, length, 1), _steps(first + begin, length, step)
+    for at, length, source, step in _behind(mode, size, behind):
+        yield _steps(first + at, length, 1), _steps(first + source, length, step)
+
+
+def _steps(start: int, length: int, step: int) -> slice:
+    """`length` elements from `start` on; one, if the step is 0."""
+    if length == 1 or step == 0:
+        return slice(start, start + 1, 1)
+    stop = start + length * step
+    return slice(start, stop if stop >= 0 else None, step)
+
+
+def _behind(mode: str, size: int, count: int) -> Iterator[tuple[int, int, int, int]]:
+    """What lies behind `size` elements: (place, length, place of the source, its step).
+
+    Places count from the first of the elements. What repeats is copied from what was
+    copied before, twice as much each time.
+
+    >>> list(_behind("wrap", 3, 8))
+    [(3, 3, 0, 1), (6, 5, 0, 1)]
+    """
+    if count and (mode == "edge" or (mode == "reflect" and size == 1)):
+        yield size, count, size - 1, 0
+        return
+    turn = size - 1 if mode == "reflect" else 0
+    done = 0
+    while done < count:
+        if done < turn:
+            length, source, step = min(turn, count - done), size - 2, -1
+        elif done < 2 * turn:
+            length, source, step = min(turn, count - done), 1, 1
+        else:
+            period = 2 * turn or size
+            back = (size + done) // period * period
+            length, source, step = min(back, count - done), size + done - back, 1
+        yield size + done, length, source, step
+        done += length
+
+
+def scalar(x: Array, value: Any) -> Any:
+    """A value as an array of one element of the kind and dtype of `x`.
+
+    >>> scalar(np.zeros(2, np.int8), 3)
+    array(3, dtype=int8)
+    """
+    if not isinstance(x, Tensor):
+        return np.array(value, x.dtype)
+    return asarray(np.array(value, x.dtype.numpy))

@@ -1,0 +1,60 @@
+"""Copies into parts of a larger row-major array: a sub-view of the target is filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import engine
+from .copying import is_numpys
+from .kernels.constants import MAX_RANK
+from .operations import broadcast_to
+from .places import place_of
+from .planning import planner
+
+SHORT = 64  # bytes of a region's rows: NumPy fills shorter ones faster
+
+
+def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
+    """Copy `x` to `region`, a sub-view of a row-major array, both of one kind and dtype.
+
+    `x` has the region's shape, or is repeated to it; it may lie in the same array, apart
+    from the region. The region's strides are positive and those of the whole array.
+    `fresh`: see `engine.run`.
+
+    >>> whole = np.zeros((2, 4), np.int8)
+    >>> fill_region(np.ones((2, 1), np.int8), whole[:, 1:3])
+    >>> whole.tolist()
+    [[0, 1, 1, 0], [0, 1, 1, 0]]
+    """
+    is_array = isinstance(region, np.ndarray)
+    if is_array and _by_numpy(x, region):
+        region[...] = x
+        return
+    if region.size == 0:
+        return
+    if x.shape != region.shape:
+        x = broadcast_to(x, region.shape)
+    place, layout = place_of(x)
+    at, into = place_of(region)
+    seen, into = layout.at(place & 7), into.at(at & 7)
+    made = planner.plan(seen, into=into)
+    if made.by_numpy:
+        if is_array:
+            region[...] = x
+            return
+        made = planner.compiled(seen, into=into)
+    engine.run(made, [place & ~7], [at & ~7], fresh)
+
+
+def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
+    """Whether NumPy fills a region of an ndarray as fast as a kernel, or only NumPy can."""
+    nbytes, itemsize = region.nbytes, region.itemsize
+    if nbytes < planner.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
+        return True
+    if region.shape[-1] * itemsize < SHORT or x.size == 1:
+        return True
+    dense = x.strides[-1:] == (itemsize,)
+    return nbytes < planner.numpys_below(x.shape[-1] * itemsize if dense else itemsize)

@@ -1,0 +1,84 @@
+"""take: elements by their indices, of ndarrays and Tensors, by every kind of kernel."""
+
+from random import Random
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit import gathering
+
+DTYPES = np.uint8, np.float32, np.complex128, ml_dtypes.int4, ml_dtypes.uint2
+
+
+def same(got, want):
+    got = np.asarray(got)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert got.tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_take(far, kernels, monkeypatch):
+    """NumPy's take, whichever way the planner goes."""
+    if far:
+        for name in ("SHORT", "SHORT_PACKED", "LARGE", "MANY", "MOST"):
+            monkeypatch.setattr(gathering, name, 0)
+    random = Random(7)
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        shape = tuple(random.randint(1, 6) for _ in range(random.randint(1, 4)))
+        kind = random.choice(DTYPES)
+        x = rng.integers(0, 2, shape).astype(kind)
+        if random.random() < 0.3:
+            x = x.T
+        axis = random.randrange(-x.ndim, x.ndim)
+        count = x.shape[axis]
+        indices = rng.integers(-count, count, random.choice([(), (0,), (3,), (2, 3)]))
+        indices = indices.astype(random.choice([np.int8, np.int32, np.int64]))
+        want = np.asarray(np.take(x, indices, axis), x.dtype)
+        same(sj.take(x, indices, axis=axis), want)
+        t = sj.pack(x) if sj.dtype(kind).packed else sj.asarray(x)
+        same(sj.take(t, indices, axis=axis), want)
+        same(sj.take(t[..., ::-1], sj.asarray(indices), axis=axis), np.asarray(
+            np.take(x[..., ::-1], indices, axis), x.dtype))  # fmt: skip
+
+
+def test_out_and_kinds_of_indices():
+    x = np.arange(12, dtype=np.int16).reshape(3, 4)
+    out = np.zeros((2, 4), np.int16)
+    assert sj.take(x, [2, 0], axis=0, out=out) is out
+    assert out.tolist() == x[[2, 0]].tolist()
+    assert sj.take(x[0], [-1]).tolist() == [3]
+    assert sj.take(x, (), axis=0).shape == (0, 4)
+    assert sj.take(x, np.array([1], np.uint64), axis=1).tolist() == x[:, [1]].tolist()
+    names = np.array(["a", "bc"], object)
+    assert sj.take(names, np.array([1, 1, 0]), axis=0).tolist() == ["bc", "bc", "a"]
+    packed = sj.pack(np.array([1, 2, 3], ml_dtypes.uint4))
+    target = sj.pack(np.zeros(2, ml_dtypes.uint4))
+    assert sj.take(packed, [2, 1], axis=0, out=target) is target
+    assert target.tobytes().hex() == "23"
+    assert sj.take(x, 1, axis=0).tolist() == x[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("indices", "axis", "error", "message"),
+    [
+        ([3], 0, IndexError, "index 3 is out of bounds for dim 0 of size 3"),
+        ([-4], 0, IndexError, "index -4 is out of bounds"),
+        (np.array([0, 9]), 1, sj.ReshapeError, "index 9 is out of bounds for dim 1 of size 4"),
+        ([0], 2, sj.ReshapeError, "axis 2 is out of bounds for 2 dims"),
+        ([0], None, sj.ReshapeError, "axis must be given for 2 dims"),
+        ([0.5], 0, sj.DTypeError, "indices must be integers, not float64"),
+        ([True], 0, sj.DTypeError, "indices must be integers"),
+        (["a"], 0, sj.DTypeError, "indices must be integers"),
+        (None, 0, sj.DTypeError, "expected a numpy.ndarray, not NoneType"),
+        (range(2), 0, sj.DTypeError, "expected a numpy.ndarray, not range"),
+    ],
+)
+def test_refusals(indices, axis, error, message):
+    for x in (np.zeros((3, 4), np.int8), sj.asarray(np.zeros((3, 4), np.int8))):
+        with pytest.raises(error, match=message):
+            sj.take(x, indices, axis=axis)
+        with pytest.raises(sj.ReshapeError, match="out= overlaps"):
+            sj.take(x, [0, 1, 2], axis=0, out=x)

@@ -1,0 +1,84 @@
+"""Pads by every kind of kernel, of ndarrays and Tensors: NumPy's pad."""
+
+from random import Random
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit import engine, padding
+
+DTYPES = np.uint8, np.float32, np.float64, ml_dtypes.int4, ml_dtypes.uint2
+MODES = "constant", "edge", "reflect", "wrap"
+
+
+def packed(x):
+    return sj.pack(x) if sj.dtype(x.dtype).packed else sj.asarray(x)
+
+
+def test_numpys_pad(kernels):
+    random = Random(8)
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        shape = tuple(random.randint(1, 5) for _ in range(random.randint(1, 4)))
+        kind, mode = random.choice(DTYPES), random.choice(MODES)
+        x = rng.integers(0, 3, shape).astype(kind)
+        if random.random() < 0.3:
+            x = x.T[..., ::-1]
+        widths = [(random.randint(0, 9), random.randint(0, 3)) for _ in shape]
+        value = np.array(1, kind)
+        wide = x.astype(np.int64)
+        constant = {"constant_values": 1} if mode == "constant" else {}
+        want = np.pad(wide, widths, mode, **constant).astype(kind)
+        got = padding.pad(x, widths, mode=mode, value=value)
+        assert (got.dtype, got.shape, got.tobytes()) == (x.dtype, want.shape, want.tobytes())
+        got = padding.pad(packed(x), widths, mode=mode, value=packed(value))
+        assert np.asarray(got).tobytes() == want.tobytes()
+        out = packed(np.zeros(want.shape, kind))
+        assert padding.pad(packed(x), widths, mode=mode, value=packed(value), out=out) is out
+        assert np.asarray(out).tobytes() == want.tobytes()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_dim_is_two_copies(mode, monkeypatch):
+    """However many dims are padded: one copy, and one more on each side of each."""
+    copies, run = [], engine.run
+    monkeypatch.setattr(engine, "run", lambda *args: copies.append(1) or run(*args))
+    x = packed(
+        np.random.default_rng(1).integers(0, 16, (9, 9, 9), np.uint8).astype(ml_dtypes.uint4)
+    )
+    copies.clear()
+    made = padding.pad(x, [(1, 2)] * 3, mode=mode)
+    assert made.shape == (12, 12, 12)
+    assert len(copies) == 1 + 2 * 3
+
+
+def test_long_pads_are_few_copies(monkeypatch):
+    copies, run = [], engine.run
+    monkeypatch.setattr(engine, "run", lambda *args: copies.append(1) or run(*args))
+    x = np.array([1, 2, 3], ml_dtypes.uint4)
+    for mode in ("wrap", "reflect"):
+        made = padding.pad(packed(x), [(1000, 1000)], mode=mode)
+        want = np.pad(x.astype(int), 1000, mode)
+        assert made.unpack().astype(int).tolist() == want.tolist()
+    assert len(copies) < 60
+
+
+def test_what_is_removed_and_what_is_not_there():
+    x = np.arange(12).reshape(3, 4)
+    assert padding.pad(x, [(-1, 0), (1, -2)], mode="edge").tolist() == [[4, 4, 5], [8, 8, 9]]
+    assert padding.pad(x, [(-3, 0), (0, 0)]).shape == (0, 4)
+    assert padding.pad(x[:0], [(2, 0), (0, 0)]).tolist() == [[0] * 4] * 2
+    assert padding.pad(x[:0], [(0, 0), (1, 0)], mode="edge").shape == (0, 5)
+    assert padding.pad(np.array(5), []).tolist() == 5
+    for widths, mode in (([(-2, -2), (0, 0)], "edge"), ([(-4, 9), (0, 0)], "constant")):
+        with pytest.raises(sj.ReshapeError, match="remove more than there is"):
+            padding.pad(x, widths, mode=mode)
+    for mode in MODES[1:]:
+        with pytest.raises(sj.ReshapeError, match="no elements to repeat"):
+            padding.pad(x[:0], [(1, 0), (0, 0)], mode=mode)
+    with pytest.raises(sj.ReshapeError, match="cannot pad"):
+        padding.pad(x, [(2**62, 2**62), (2**40, 0)])
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        padding.pad(x[1:], [(1, 0), (0, 0)], out=x)
