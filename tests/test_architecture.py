@@ -111,6 +111,32 @@ def test_imports_go_upwards(path):
             assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"
 
 
+def offered(path):
+    """The names in a module's `__all__`; None without one."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == ["__all__"]:
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+@pytest.mark.parametrize("room", ["files", "conversion"])
+def test_what_modules_of_files_offer_is_in_their_all(room):
+    used = {}
+    for path in modules():
+        package = path.relative_to(ROOT).parts[:-1]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - node.level + 1]
+                source = ROOT.joinpath(*base, *(node.module or "").split("."))
+                used.setdefault(source, set()).update(alias.name for alias in node.names)
+    for path in (ROOT / room).rglob("*.py"):
+        names = offered(path)
+        asked = used.get(path.with_suffix(""), set())
+        if path.name != "__init__.py":
+            assert names is not None, path
+            assert asked <= names, (path, asked - names)
+
+
 TESTS = ROOT.parent / "tests"
 OUTSIDE = [*TESTS.rglob("*.py"), *(ROOT.parent / "benchmarks").rglob("*.py")]
 OWN = {"shapejit", "benchmarks", "attack", *(path.stem for path in TESTS.glob("*.py"))}

@@ -19,7 +19,7 @@ from .changes import Change
 from .tensors import Tensors
 from .weight_sources import Decoded, PartOf
 
-__all__ = ["CONFIG", "Config", "config_of", "rewritten"]
+__all__ = ["CONFIG", "Config", "config_of", "folder_of", "rewritten", "told"]
 
 CONFIG = "config.json"
 

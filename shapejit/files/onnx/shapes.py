@@ -39,7 +39,8 @@ class ShapeNode:
 
     `target` is the shape that a Reshape is given, if it is constant. `outcomes` are the
     shapes, or the faults, by specification, where source and target are known; those of
-    Shape are its elements, as ONNX has them. `inferred` is what onnx infers of the output.
+    Shape are its elements, as ONNX has them. `inferred` is what onnx infers of the output of a
+    Reshape, and the elements of Shape where some of them are unknown, or names.
     """
 
     name: str
@@ -58,11 +59,11 @@ class ShapeNode:
 
     @property
     def result(self) -> Dims | None:
-        """The shape, or the elements of Shape, in ONNX; what is inferred of a Reshape else."""
+        """The shape, or the elements of Shape, in ONNX; what is inferred else."""
         found = self.outcomes.get("onnx")
         if isinstance(found, tuple):
             return found
-        return self.inferred if found is None and "Reshape" in self.version else None
+        return self.inferred if found is None else None
 
     @property
     def fault(self) -> str | None:
@@ -159,16 +160,21 @@ def _reshape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNo
 def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
     source, given = _source(node, values), _attributes(node)
     readings = {"onnx": lambda sizes: dialect.shape_of(sizes, opset=opset, **given).tolist()}
-    outcomes, inferred = _outcomes(source, readings), values.dims.get(node.output[0])
+    # The elements of Shape are some of the dims: which, tell those of dims that count them.
+    chosen = _outcomes(None if source is None else range(len(source)), readings).get("onnx")
+    inferred = None
+    if source is not None and isinstance(chosen, tuple):
+        inferred = tuple(source[i] for i in chosen)
     row = dialect.version("Shape", opset)
-    return ShapeNode(name, str(row), source, None, 0, outcomes, inferred)
+    return ShapeNode(name, str(row), source, None, 0, _outcomes(source, readings), inferred)
 
 
 _OPERATORS = {"Reshape": _reshape, "Shape": _shape}
 
 
 def _outcomes(
-    source: Dims | None, readings: Mapping[str, Callable[[Sequence[int]], Sequence[int]]]
+    source: Sequence[int | str | None] | None,
+    readings: Mapping[str, Callable[[Sequence[int]], Sequence[int]]],
 ) -> dict[str, tuple[int, ...] | str]:
     """What each specification makes of a source shape; nothing where a size is unknown."""
     made = dict[str, tuple[int, ...] | str]()

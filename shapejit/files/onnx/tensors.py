@@ -33,6 +33,8 @@ from ...tensor import Tensor, asarray, is_array
 from .. import external_data
 from ..paths import Path
 
+__all__ = ["described", "external_place", "from_tensorproto", "raw_data", "title", "to_tensorproto"]
+
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
     "float32": "float_data",

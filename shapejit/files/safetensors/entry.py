@@ -11,6 +11,18 @@ from ...dtypes import DType, dtype
 from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
 from ..checkpoint import size_in_bits
 
+__all__ = [
+    "METADATA",
+    "Entry",
+    "entry",
+    "json_object",
+    "nbytes",
+    "placed",
+    "quoted_value",
+    "sized",
+    "twice",
+]
+
 METADATA = "__metadata__"
 
 _FIELDS = {"dtype", "shape", "data_offsets"}

@@ -10,6 +10,8 @@ from ...errors import FileFormatError, quoted
 from ..checkpoint import is_text
 from .entry import METADATA, Entry, nbytes, quoted_value
 
+__all__ = ["LENGTH", "check_cover", "data_start", "encode"]
+
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
 _MAX_HEADER = 100_000_000  # bytes; the reference's limit

@@ -31,6 +31,8 @@ from .entry import (
     twice,
 )
 
+__all__ = ["decode"]
+
 _WINDOWS = (256, 4096, 65536)  # bytes of an unusual member's value that are tried in turn
 
 

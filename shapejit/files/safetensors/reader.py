@@ -13,6 +13,8 @@ from ..stored import OpenFile, Stored
 from . import header, members
 from .entry import Entry
 
+__all__ = ["Checkpoint", "read"]
+
 
 class _Members(Mapping[str, Stored]):
     """The tensors of the entries, each made when it is asked for."""

@@ -11,6 +11,8 @@ from ..temporary import replacing
 from ..writing import New, Progress, Writer, announced, check_room, copied
 from . import header
 
+__all__ = ["write"]
+
 
 def write(
     path: Path,
