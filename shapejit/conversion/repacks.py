@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import lcm, prod
+from typing import Any
+
+import numpy as np
 
 from ..dtypes import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
@@ -23,6 +26,7 @@ from .tensors import Rule, Tensors
 __all__ = ["Repacked", "formats_of", "repacked"]
 
 _PROBE = 3072  # elements of a dim that every format can store
+_ROWS = 256  # elements of the other dim, when columns are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +45,26 @@ class Repacked(Made):
         rows, count = given.rows_of(self.elements), self.elements[0] if self.elements else 1
         turned = [each.inputs_first and len(rows) == 2 for each in (given, wanted)]
         unit = lcm(*(_unit(each, rows, self.codes) for each in (given, wanted)))
+        if turned[0] != turned[1]:
+            return self._columns[0] if self._columns else self.shape[0]
         before, after = (unit * shape[0] for shape in (self.base.shape, self.shape) if shape)
-        if turned[0] != turned[1] or before % count or after % count or count % unit:
+        if before % count or after % count or count % unit:
             return self.shape[0]
         return after // count
+
+    @cached_property
+    def _columns(self) -> tuple[int, int] | None:
+        """Rows here and columns of the other tensor that hold the same codes, and no others."""
+        given, wanted = map(packing, self.formats)
+        if given.inputs_first == wanted.inputs_first or len(self.base.shape) != 2:
+            return None
+        count, before, after = self.elements[1], self.base.shape[1], self.shape[0]
+        if len(self.shape) != 2 or not count or count % before or count % after:
+            return None
+        group = lcm(count // before, count // after)
+        if count % group or not _apart(given, wanted, self.codes, group):
+            return None
+        return group * after // count, group * before // count
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed bytes."""
@@ -71,12 +91,38 @@ class Repacked(Made):
         """The rows of the other tensor, and the shape of their codes."""
         if not self.shape or end - begin == self.shape[0]:
             return self.base, self.elements
+        if self._columns is not None:
+            rows, columns = self._columns
+            first, last = begin // rows * columns, end // rows * columns
+            codes = self.elements[1] * (end - begin) // self.shape[0]
+            return self.base.then(_span(first, last)), (self.elements[0], codes)
         count, stored = self.shape[0], self.base.shape[0]
         rows = self.elements[0] * (end - begin) // count
         return (
             self.base.rows(begin * stored // count, end * stored // count),
             (rows, *self.elements[1:]),
         )
+
+
+@lru_cache(maxsize=1024)
+def _span(begin: int, end: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t[:, begin:end]
+
+
+@lru_cache(maxsize=1024)
+def _apart(given: Packing, wanted: Packing, codes: DType, group: int) -> bool:
+    """Whether each `group` of columns becomes rows that depend on no others: tried on a few."""
+    shape = _ROWS, 2 * group
+    settings: dict[str, Any] = {"dtype": codes, "source": given.name, "target": wanted.name}
+    try:
+        stored = given.stored(shape, codes)
+        raw = np.arange(stored.nbytes, dtype=np.uint64) * 0x9E3779B97F4A7C15 >> np.uint64(56)
+        units = raw.astype(np.uint8).view(stored.unit).reshape(stored.shape)
+        halves = np.split(units, 2, axis=1)
+        parts = [repack(np.ascontiguousarray(x), shape=(_ROWS, group), **settings) for x in halves]
+        return np.array_equal(np.concatenate(parts), repack(units, shape=shape, **settings))
+    except ValueError:
+        return False
 
 
 def _unit(row: Packing, rows: tuple[int, ...], codes: DType) -> int:
