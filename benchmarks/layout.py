@@ -17,6 +17,12 @@ _NUMPY = SimpleNamespace(
     expand_dims=np.expand_dims,
     squeeze=np.squeeze,
     matrix_transpose=lambda x: np.swapaxes(x, -1, -2),
+    moveaxis=np.moveaxis,
+    transpose=np.transpose,
+    unstack=lambda x, axis: tuple(np.moveaxis(x, axis, 0)),
+    split=np.split,
+    broadcast_arrays=np.broadcast_arrays,
+    broadcast_shapes=np.broadcast_shapes,
 )
 
 
@@ -49,6 +55,12 @@ LOOKS = {
     "expand_dims": lambda m, x: m.expand_dims(x, axis=1),
     "squeeze": lambda m, x: m.squeeze(x[:1], axis=0),
     "matrix_transpose": lambda m, x: m.matrix_transpose(x),
+    "moveaxis": lambda m, x: m.moveaxis(x, 0, -1),
+    "transpose": lambda m, x: m.transpose(x, (2, 0, 1)),
+    "unstack": lambda m, x: m.unstack(x, axis=1),
+    "split": lambda m, x: m.split(x, 4, axis=2),
+    "broadcast_arrays": lambda m, x: m.broadcast_arrays(x, x[:1]),
+    "broadcast_shapes": lambda m, x: m.broadcast_shapes(x.shape, (8, 1, 1, 1)),
 }
 
 

@@ -221,6 +221,51 @@ class Joins(OverMemcpy, OverNumpy):
         }
 
 
+MOVES = {
+    "tile": lambda m, x: m.tile(x, (2, 1)),
+    "repeat": lambda m, x: m.repeat(x, 2, axis=0),
+    "roll": lambda m, x: m.roll(x, 7, axis=1),
+}
+
+
+class Moves(OverNumpy):
+    """New arrays of repeated and rolled elements, 16-bit"""
+
+    params = list(MOVES)
+    compared = params[:1]
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj, move = installed("tile", "repeat", "roll"), MOVES[case]
+        x = np.ones((max(1, ratios.NBYTES // 8192), 2048), np.uint16)
+        return {OURS: lambda: move(sj, x), "numpy": lambda: move(np, x)}
+
+
+class Unpacked(OverNumpy):
+    """Codes of packed elements, a byte each"""
+
+    params = ("uint4",)
+    version = "1"
+
+    def setup_cache(self):
+        return self.measured()
+
+    def ways(self, case):
+        sj = installed("unpack")
+        stream = np.ones(ratios.NBYTES // 4, np.uint8)
+        t = sj.Tensor.frombuffer(stream, case, (2 * stream.size,))
+
+        def numpys():
+            codes = np.empty((stream.size, 2), np.uint8)
+            np.bitwise_and(stream, 15, out=codes[:, 0])
+            np.right_shift(stream, 4, out=codes[:, 1])
+
+        return {OURS: lambda: sj.unpack(t), "numpy": numpys}
+
+
 class CopyMemory:
     """Peak memory of a copy: a new array, or out="""
 

@@ -26,7 +26,7 @@ def test_unknown_work_is_refused(capsys):
     with pytest.raises(sj.FormatError, match="unknown work 'everything': warmup takes copies, "):
         sj.warmup(["everything"])
     assert main(["warmup", "--only", "everything"]) == 2
-    assert "invalid choice: 'everything'" in capsys.readouterr().err
+    assert "unknown: 'everything'; known are copies" in capsys.readouterr().err
 
 
 @compiled
