@@ -471,7 +471,7 @@ def test_json(capsys, fast):
     for part in found["summary"]:
         assert part["geometric_mean"] > 0
         assert part["cases"] > 0
-    assert "workloads/" in err
+    assert err == ""  # progress is for terminals
 
 
 def test_table(capsys, fast):
@@ -501,11 +501,11 @@ def test_a_wrong_bit_is_found(capsys, monkeypatch, fast):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--suite", "nope"), "invalid choice"),
+        (("--suite", "nope"), "unknown: 'nope'"),
         (("--case", "("), "not a regular expression"),
         (("--case", "no such case"), "no case of the suites matches"),
-        (("--size", "0"), "not above 0"),
-        (("--size", "nan"), "not above 0"),
+        (("--size", "0"), "not a number above 0"),
+        (("--size", "nan"), "not a number above 0"),
         (("--rounds", "0"), "not from 1"),
         (("--threads", "9999"), "--threads 9999"),
         (("--peer", "nope"), "the peers are"),

@@ -36,7 +36,7 @@ def copy(_=None):
 """
 
 # For processes that compile for themselves: one kernel of bytes, one of bits.
-TWO_VIEWS = PRELUDE + "del VIEWS[2:4], VIEWS[0], EXPECTED[2:4], EXPECTED[0]\n"
+TWO_VIEWS = PRELUDE + "del VIEWS[:2], VIEWS[1], EXPECTED[:2], EXPECTED[1]\n"
 
 ACTIONS = {
     "beside numba's own parallel loops": """

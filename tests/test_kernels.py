@@ -212,7 +212,7 @@ for kernel, shuffles in ((tiles.tiles, "unpck|vperm|vshuf"), (tiles.tiles, "movn
     [("generic", "", 16), ("haswell", "+avx2,+bmi,+bmi2", 32)],
     ids=["SSE2", "AVX2"],
 )
-def test_narrower_vectors(cpu, features, vector, tmp_path):
+def test_narrower_vectors(cpu, features, vector):
     """What is compiled for lesser machines is right too."""
     code = f"""
 import sys, numpy as np, shapejit as sj
@@ -228,7 +228,6 @@ for dtype in (np.uint8, np.float32, np.complex128):
 """
     environment = {
         **os.environ,
-        "NUMBA_CACHE_DIR": str(tmp_path),
         "NUMBA_CPU_NAME": cpu,
         "NUMBA_CPU_FEATURES": features,
     }

@@ -13,7 +13,7 @@ import shapejit as sj
 torch = pytest.importorskip("torch")
 
 READMES = [Path(__file__).parent.parent / name for name in ("README.md", "shapejit/README.md")]
-NAMES = [d.name for d in sj.dtypes.all() if d.bits >= 8 and hasattr(torch, d.name)]
+NAMES = [d.name for d in sj.dtypes.all() if d.bits >= 8 and d.dlpack and hasattr(torch, d.name)]
 BEYOND_NUMPY = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
 
