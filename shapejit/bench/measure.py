@@ -12,7 +12,7 @@ Clock = Callable[[int], float]
 
 _FEWEST = 3  # rounds of a way that has used its time up
 _LIMIT = 1.0  # seconds for all rounds of one way that is slow
-_KEPT, _SHORT = 3, 0.02  # calls before the first round of a way that takes less, in seconds
+_TRIED = 5  # calls before the first round, at most
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
 # (about 1 ms instead of 10), LLVM's in ms (instead of 200).
 WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
@@ -61,10 +61,12 @@ def samples(
     repeats, last = {}, {}
     for name, run in clocks.items():
         once = run(1)  # compile, fault the pages in
-        if once < _LIMIT / _FEWEST:
-            once = run(1)
-        for _ in range(_KEPT if once < _SHORT else 0):  # what is kept of the third call on
-            once = min(once, run(1))
+        for _ in range(_TRIED):
+            if once >= _LIMIT / _FEWEST:
+                break
+            before, once = once, run(1)
+            if once > before / 2:  # nothing more is compiled, or kept for the next call
+                break
         repeats[name] = max(1, min(100_000, int(seconds / max(once, 1e-8))))
         last[name] = max(_FEWEST, int(_LIMIT / max(once, 1e-8)))
     times: dict[str, list[float]] = {name: [] for name in clocks}
