@@ -60,13 +60,12 @@ def samples(
     """
     repeats, last = {}, {}
     for name, run in clocks.items():
-        once = run(1)  # compile, fault the pages in
-        for _ in range(_TRIED):
-            if once >= _LIMIT / _FEWEST:
+        once = spent = run(1)  # compile, fault the pages in
+        for _ in range(_TRIED):  # more is compiled for what comes again, and kept
+            if spent + once > _LIMIT / 2:
                 break
-            before, once = once, run(1)
-            if once > before / 2:  # nothing more is compiled, or kept for the next call
-                break
+            once = run(1)
+            spent += once
         repeats[name] = max(1, min(100_000, int(seconds / max(once, 1e-8))))
         last[name] = max(_FEWEST, int(_LIMIT / max(once, 1e-8)))
     times: dict[str, list[float]] = {name: [] for name in clocks}
