@@ -12,7 +12,7 @@ Clock = Callable[[int], float]
 
 _FEWEST = 3  # rounds of a way that has used its time up
 _LIMIT = 1.0  # seconds for all rounds of one way that is slow
-_TRIED = 5  # calls before the first round, at most
+_TRIED = 3  # more calls before the first round, at most
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
 # (about 1 ms instead of 10), LLVM's in ms (instead of 200).
 WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
@@ -62,7 +62,7 @@ def samples(
     for name, run in clocks.items():
         once = spent = run(1)  # compile, fault the pages in
         for _ in range(_TRIED):  # more is compiled for what comes again, and kept
-            if spent + once > _LIMIT / 2:
+            if once >= _LIMIT or spent >= 2 * _LIMIT:
                 break
             once = run(1)
             spent += once
