@@ -63,6 +63,7 @@ def small(monkeypatch):
     monkeypatch.setattr(files, "TENSORS", 3)
     monkeypatch.setattr(counters, "NBYTES", 1 << 14)
     monkeypatch.setattr(vectors, "CASES", "views/slice-columns/")
+    monkeypatch.setattr(vectors.Vectors, "params", ["sse2"])  # kernels are compiled anew
     real = ratios.measure.samples
     monkeypatch.setattr(ratios.measure, "samples", lambda clocks, _, seconds: real(clocks, 1, 0))
 

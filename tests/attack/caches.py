@@ -12,9 +12,9 @@ import numpy as np
 
 import shapejit as sj
 
-MOST = 32 * 2**20  # bytes that all caches together may hold
+MOST = 21 * 2**20  # bytes that all caches together may hold
 RESIDENT = 256 * 2**20  # bytes that the process may grow by, kernels that it loads included
-SHAPES = 4500  # of a case
+SHAPES = 3000  # of a case
 
 
 def case(random):
