@@ -64,7 +64,7 @@ def astype(t: Tensor, dtype: object, /, *, copy: bool = True) -> Tensor:
     return t if not copy and fixed_width(dtype) is t.dtype else casts.cast(t, dtype)
 
 
-def __iter__(t: Tensor) -> Iterator[Tensor]:  # noqa: N807
+def __iter__(t: Tensor) -> Iterator[Tensor]:  # noqa: N807  # bound to Tensor below
     """The views at each index of dim 0.
 
     >>> [row.tolist() for row in Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (2, 2))]

@@ -151,7 +151,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.stack: _stack,
     np.swapaxes: _swapaxes,
     np.take: _take,
-    np.tile: lambda A, reps: manipulation.tile(A, reps),  # noqa: N803
+    np.tile: lambda A, reps: manipulation.tile(A, reps),  # noqa: N803  # as NumPy has it
     np.transpose: lambda a, axes=None: manipulation.transpose(a, axes),
     np.unstack: lambda x, /, *, axis=0: manipulation.unstack(x, axis),
 }

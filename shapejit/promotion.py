@@ -95,5 +95,5 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 def _numbers(kind: DType) -> tuple[float, float, float]:
     """The largest number of a float, how small its least one is, and the bits of its fraction."""
-    facts = ml_dtypes.finfo(kind.codes)  # type: ignore[no-untyped-call]
+    facts = ml_dtypes.finfo(kind.codes)  # type: ignore[no-untyped-call]  # ml_dtypes has no types
     return float(facts.max), -float(facts.smallest_subnormal), float(facts.nmant)

@@ -9,7 +9,7 @@ from .views import (
     flatten,
     identity,
     size,
-    slice,  # noqa: A004
+    slice,  # noqa: A004  # the operator's name
     split,
     squeeze,
     transpose,
