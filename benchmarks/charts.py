@@ -31,7 +31,8 @@ def ratios(name, unit, title, found, said):
         for case in dict.fromkeys(c for run in own for c in run.values[name]):
             points = [(run, run.values[name][case]) for run in own if case in run.values[name]]
             label = _label(case, curve, found)
-            _line(figure, points, ticks, said, label, color=GREY, width=own[0].known, marker=3)
+            width = int(own[0].known)
+            _line(figure, points, ticks, said, label, color=GREY, width=width, marker=3)
         if not own[0].known:  # a mean of several machines would move with them
             continue
         # Of the cases that all of them have: one that is added moves no mean.

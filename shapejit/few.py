@@ -67,13 +67,7 @@ def _parts(*layouts: Layout) -> Iterator[tuple[Layout, ...]]:
     axis = shape.index(max(shape))
     half = shape[axis] // 2
     for begin, size in (0, half), (half, shape[axis] - half):
-        sizes = (*shape[:axis], size, *shape[axis + 1 :])
-        yield from _parts(
-            *(
-                Layout.of(sizes, x.strides, x.offset + begin * x.strides[axis], x.bits)
-                for x in layouts
-            )
-        )
+        yield from _parts(*(x.narrow(axis, begin, size, 1) for x in layouts))
 
 
 def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
