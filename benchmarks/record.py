@@ -54,7 +54,7 @@ def machine(name=None):
     """
     cpu, cores = machines.processor(), str(os.cpu_count())
     if name is None:
-        name = machines.kind()
+        name = machines.name()
     known = RESULTS / name / "machine.json"
     if known.is_file():
         facts = json.loads(known.read_text())

@@ -308,7 +308,7 @@ def test_machines_are_named_by_what_matters(tmp_path, monkeypatch):
     names = []
     for family, mhz, more in ((25, 2445.4, ""), (25, 2445.9, ""), (26, 2445.4, " avx512f")):
         info.write_text(facts.format(family, mhz, more))
-        names.append(machines.kind())
+        names.append(machines.name())
     cores = f"{os.cpu_count()}-cores"
     assert names[0] == names[1] == f"amd-25-17-avx2-l2-1024k-l3-32768k-{cores}"
     assert names[2] == f"amd-26-17-avx512-l2-1024k-l3-32768k-{cores}"

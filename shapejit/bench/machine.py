@@ -22,7 +22,7 @@ _FACTS = {
     "flags": "flags|Features",
 }
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
-_VECTORS = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
+_WIDEST = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
 CPUINFO, CACHES = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -40,7 +40,7 @@ def processor() -> str:
     return _fact("name") or platform.processor() or platform.machine()
 
 
-def kind() -> str:
+def name() -> str:
     """What tells machines with other figures apart: processor, vectors, caches, cores.
 
     Vendor, family and model, the widest vectors, the caches that a core sees from the second
@@ -48,7 +48,7 @@ def kind() -> str:
     """
     vendor = _VENDORS.get(_fact("vendor"), _fact("vendor")) or processor()
     flags = _fact("flags").split()
-    vectors = next((text for flag, text in _VECTORS.items() if flag in flags), "128-bit")
+    vectors = next((text for flag, text in _WIDEST.items() if flag in flags), "128-bit")
     parts = [
         vendor,
         _fact("family"),
