@@ -24,6 +24,14 @@ VIEWS = {
 }
 
 
+# Blocks of powers of two, by way of a stage: whole rows of the target at a time, and parts.
+BOXES = {
+    "seven side by side": ((2, 128, 7, 128), lambda x: x.transpose(3, 0, 2, 1)),
+    "two side by side": ((2, 64, 3, 256), lambda x: x.transpose(3, 0, 2, 1)),
+    "apart": ((2, 128, 128), lambda x: x.transpose(0, 2, 1)),
+}
+
+
 def packed(codes, bits):
     """Codes side by side, low bits first, one after the other."""
     each = np.unpackbits(codes.reshape(-1, 1), axis=1, bitorder="little")[:, :bits]
@@ -66,7 +74,7 @@ def raw(x):
 
 
 def check(kind, name, memory=None):
-    shape, view = VIEWS[name]
+    shape, view = (VIEWS | BOXES)[name]
     codes, x = array(kind, shape, memory)
     wanted = packed(view(codes), KINDS[kind])
     made = seen(view, x)
@@ -89,6 +97,13 @@ def test_every_bit_is_right(kind, loop):
     with loops.used(loop):
         for name in VIEWS:
             check(kind, name)
+
+
+@pytest.mark.parametrize("loop", ["shuffles", "shuffles streamed"])
+def test_boxes(loop):
+    with loops.used(loop):
+        for name in BOXES:
+            check("int4", name)
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -126,10 +141,10 @@ def test_an_offset_within_a_byte_is_left_to_others():
 
 def test_nothing_beside_the_memory_is_touched():
     run_alone("""
-from test_mixed_blocks import KINDS, VIEWS, check
+from test_mixed_blocks import BOXES, VIEWS, check
 loops.use("shuffles")
 for at_end in (True, False):
-    for name in VIEWS:
+    for name in (*VIEWS, *BOXES):
         check("int4", name, Guarded(at_end))
     check("uint8", "patches", Guarded(at_end))
 """)

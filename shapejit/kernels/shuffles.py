@@ -99,46 +99,50 @@ def shuffle_boxes(
     entry: int,
     along: int,
     along_source: int,
-    along_target: int,
+    along_stage: int,
     count: int,
     source_step: int,
-    target_step: int,
+    stage_step: int,
     reads: int,
     rows: int,
     pitch: int,
-    written: int,
+    apart: int,
+    target_step: int,
+    pieces: int,
+    piece: int,
+    piece_target: int,
     width: Any,
 ) -> None:
     """Permute boxes of blocks by way of the stage, which they leave row by row.
 
-    A box is `along` calls for `count` blocks each. A block has a piece of `written` bytes in
-    each of `rows` rows, which are `pitch` bytes apart on the stage.
+    A box is `along` calls for `count` blocks each. The stage has `apart` groups of `rows` rows,
+    `pitch` bytes from one to the next, each of so many pieces; a group is `target_step` bytes
+    behind the last one in the target, a piece `piece_target`.
     """
     at, table = span[SPAN:], offsets.ctypes.data
-    streamed = work[STREAMED] != 0 and along_target == written
+    together = piece_target == piece
+    streamed = work[STREAMED] != 0 and together
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             for i in range(along):
-                begin, into = source + s + i * along_source, stage + i * written
-                shuffle(
-                    entry, begin, into, table, count, source_step, rows * pitch, along_source, 0
-                )
-            for k in range(count):
+                begin, into = source + s + i * along_source, stage + i * along_stage
+                shuffle(entry, begin, into, table, count, source_step, stage_step, along_source, 0)
+            for k in range(apart):
                 for row in range(rows):
                     begin = stage + (k * rows + row) * pitch
                     into = target + t + k * target_step + offsets[reads + rows + row]
                     if streamed:
-                        stream(into, begin, along * written)
-                    elif along_target == written:
-                        copy(into, begin, along * written)
+                        stream(into, begin, pieces * piece)
+                    elif together:
+                        copy(into, begin, pieces * piece)
                     else:
                         # The lines of the next row; behind the last one is some other line.
                         ahead = into + offsets[reads + rows + (row + 1) % rows]
                         ahead -= offsets[reads + rows + row]
-                        for line in range(0, along * along_target, LINE):
+                        for line in range(0, pieces * piece_target, LINE):
                             prefetch(ahead + line)
-                        for i in range(along):
-                            small_row(into + i * along_target, begin + i * written, written, width)
+                        for i in range(pieces):
+                            small_row(into + i * piece_target, begin + i * piece, piece, width)
             s, t = step(loops, at, s, t)

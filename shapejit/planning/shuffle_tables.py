@@ -47,8 +47,15 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
 
 
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The network's function, the loops within a box, and its rows."""
+    """The network's function, the loops that fill a box, and those that drain it row by row."""
     made = _shuffle_of(plan)
     entry, written = load("shuffles").entry(made.network), made.network.written
-    rows = len(made.sources), len(made.targets), made.pitch, written, widest(written)
-    return entry, *plan.loops[-2], *plan.loops[-1], *rows
+    step, along = plan.loops[-2:]
+    rows = len(made.sources), len(made.targets), made.pitch
+    if made.whole:
+        group, drained = step.size * written, (1, 0, 1, made.row, made.row)
+    else:
+        group = len(made.targets) * made.pitch
+        drained = along.size, along.target, step.size, written, step.target
+    filled = step.size, step.source, written, along.size, along.source, group
+    return entry, *filled, *rows, *drained, widest(written)

@@ -41,15 +41,27 @@ class Shuffle(NamedTuple):
     shift: int
 
     @property
+    def whole(self) -> bool:
+        """Whether the blocks of both loops of a box make whole rows of the target."""
+        step, along = self.loops[-2:]
+        side_by_side = step.target == self.network.written
+        return side_by_side and along.target == step.size * step.target
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of a box."""
+        step, along = self.loops[-2:]
+        return step.size * (along.size if self.whole else 1) * self.network.written
+
+    @property
     def pitch(self) -> int:
         """Bytes from one row of a box to the next: an odd number of lines, for all sets."""
-        lines = -(-self.loops[-2].size * self.network.written // LINE)
-        return (lines | 1) * LINE
+        return (-(-self.row // LINE) | 1) * LINE
 
     @property
     def stage(self) -> int:
         """Bytes of a box."""
-        return self.loops[-1].size * len(self.targets) * self.pitch
+        return (1 if self.whole else self.loops[-1].size) * len(self.targets) * self.pitch
 
 
 class _Bit(NamedTuple):
@@ -145,7 +157,10 @@ def _boxed(made: Shuffle) -> Shuffle:
 def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loop]:
     """The loops over boxes, then those within one."""
     last = loops.pop()
-    along = _split(near, SIDE_BY_SIDE // abs(near.source))
+    wanted = SIDE_BY_SIDE // abs(near.source)
+    along = _split(near, wanted)
+    if 4 * along[1].size <= wanted and near.size * pieces * written <= BOX_BYTES:
+        along = _split(near, near.size)  # a prime number of steps, say
     rows = _split(last, BOX_BYTES // (along[1].size * pieces * written))
     loops[loops.index(near)] = along[0]
     return [*loops, rows[0], rows[1], along[1]]
