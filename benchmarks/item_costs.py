@@ -3,9 +3,9 @@
     python -m benchmarks.item_costs
 
 measures how long the local converter takes for files of several sizes on one core (in /dev/shm:
-storage is a parameter of the model), and what dask's scheduler takes per task with two worker
-processes here, and writes both to benchmarks/costs/MACHINE.json. The shortest of several rounds
-counts: others may use the machine.
+storage is a parameter of the model), and what dask's client and scheduler take per task with two
+worker processes here, and writes both to benchmarks/costs/MACHINE.json. All are seconds of a core,
+the least of several rounds: others may use the machine.
 """
 
 import argparse
@@ -41,10 +41,10 @@ written = {}
 for n in range(rounds + 1):
     for size in sizes:
         target = f"{folder}/out.safetensors"
-        begin = time.perf_counter()
+        begin = time.process_time()
         sj.files.convert(f"{folder}/{size}.safetensors", target, [("to", "bf16")])
         if n:
-            seconds[size].append(time.perf_counter() - begin)
+            seconds[size].append(time.process_time() - begin)
         written[size] = os.path.getsize(target) / os.path.getsize(f"{folder}/{size}.safetensors")
         os.remove(target)
 print(json.dumps([seconds, written]))
@@ -70,7 +70,7 @@ def conversion(sizes=SIZES, rounds=ROUNDS):
 
 
 def scheduling(tasks=TASKS, rounds=ROUNDS):
-    """Seconds per task that dask's client, scheduler and workers take, on the same cores."""
+    """Seconds per task that dask's client and scheduler take, which share a process here."""
     from distributed import Client, LocalCluster
 
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
@@ -78,9 +78,9 @@ def scheduling(tasks=TASKS, rounds=ROUNDS):
     best = float("inf")
     with LocalCluster(**settings) as cluster, Client(cluster) as client:
         for _ in range(rounds):
-            begin = time.perf_counter()
+            begin = time.process_time()
             client.gather(client.map(abs, range(tasks), pure=False))
-            best = min(best, (time.perf_counter() - begin) / tasks)
+            best = min(best, (time.process_time() - begin) / tasks)
     return best
 
 
