@@ -82,6 +82,8 @@ def reshape(
         return array.zeros(target, dtype=x.dtype, chunks=-1)
     if any(0 in sizes for sizes in x.chunks):
         x = x.rechunk(tuple(tuple(filter(None, sizes)) for sizes in x.chunks))
+    if target == x.shape:
+        return _rechunked(x, chunks.bounded(x.chunks, [Grid()] * x.ndim, most))
     return reshaped(x, target, most)
 
 
@@ -258,7 +260,7 @@ def _most(itemsize: int, chunk_size: int | str | None) -> int:
     nbytes = parse_bytes(given)
     if nbytes < itemsize:
         raise ReshapeError(f"chunk_size={given!r} is less than an element of {itemsize} bytes")
-    return int(nbytes // itemsize)
+    return int(nbytes // max(1, itemsize))
 
 
 def _rechunked(x: Any, cut: Chunks) -> Any:
