@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from multiprocessing import reduction
 from typing import Any
@@ -24,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import joining, outputs
+from .. import outputs
 from ..arrays import is_a, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
 from ..foreign import native
 from ..programs.columns import MapsBatches
+from ..programs.ops import COPY
 from ..programs.planned import FreeProgram
 from ..programs.program import Program
 from .shared_slabs import Slabs, received
@@ -87,17 +89,12 @@ class Collate:
         if items is None:
             return _by_torch(batch)
         first = items[0]
-        program = self._fitted(first)
-        kind = fixed_width(first.dtype) if program is None else program.result_dtype
-        shape = (len(items), *(first.shape if program is None else program.shape))
+        program = self._fitted(first) or _copying(first.shape, fixed_width(first.dtype))
+        kind, shape = program.result_dtype, (len(items), *program.shape)
         if kind.numpy is None or kind.torch is None:
             return _by_torch(batch)
-        nbytes = prod(shape) * kind.numpy.itemsize
-        target, made = self._allocated(shape, kind, nbytes)
-        if program is None:
-            joining.stack(items, out=target)
-        else:
-            program.map(items, out=target)
+        target, made = self._allocated(shape, kind, prod(shape) * kind.numpy.itemsize)
+        program.map(items, out=target)
         return made
 
     def _fitted(self, x: NDArray[Any]) -> Program | None:
@@ -153,6 +150,12 @@ def _received(file: Any, nbytes: int, receiver: int, shape: tuple[int, ...], kin
 
 
 reduction.ForkingPickler.register(_InSlab, _reduced)
+
+
+@lru_cache(maxsize=256)
+def _copying(shape: tuple[int, ...], kind: DType) -> Program:
+    """The program that only copies: its launch for all takes less than a stack's."""
+    return Program(shape, kind, (COPY,))
 
 
 def _of_this_process() -> Slabs:
