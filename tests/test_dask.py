@@ -304,3 +304,4 @@ def test_dequantize_by_one_scale():
     column = np.ones((5, 1), ml_dtypes.bfloat16)
     check_same(sd.dequantize(x, column, zero_point=2), sj.dequantize(array, column, zero_point=2))
     check_same(sd.dequantize(x[0, 0], 0.5), sj.dequantize(array[0, 0, ...], 0.5))
+    check_same(sd.dequantize(x[:0], column[:1]), sj.dequantize(array[:0], column[:1]))

@@ -188,6 +188,8 @@ def dequantize(
     blocks = blocks_of(block_shape, shape, scales.shape)
     sample = np.empty((0,) * x.ndim, _numpy_of(x, packed))
     made = casts.dequantize(sample, np.ones((), scales.dtype), dtype=dtype).dtype
+    if 0 in shape:
+        return array.zeros(shape, dtype=made, chunks=-1)
     grids = [Grid(1, block) for block in blocks] or [Grid()] * x.ndim
     x, cut = _fitted(x, per, 1, grids, made.itemsize, chunk_size)
     owners, parts = _scale_chunks(cut, blocks)

@@ -21,7 +21,13 @@ class MapsBatches:
     dtype: DType
 
     def fitted(self, shape: tuple[int, ...]) -> Program | None:
-        """The Program for arrays of `shape`, if there is one."""
+        """The Program for arrays of `shape`, if there is one.
+
+        >>> import shapejit as sj
+        >>> rows = sj.plan((None, 2), "uint8", lambda t: t.T)
+        >>> rows.fitted((5, 2)).shape, rows.fitted((5, 3))
+        ((2, 5), None)
+        """
         raise NotImplementedError
 
     def map(self, tensors: Any, out: Any = None) -> Any:
