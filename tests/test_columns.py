@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit import patience
 
 TURN = sj.plan((2, 3), "uint8", lambda t: t.T.cast("float32"))
 ROWS = sj.plan((None, 3), "uint8", lambda t: t.T.cast("float32"))
+
+
+@pytest.fixture(autouse=True)
+def numpy_does_small_work(monkeypatch):
+    monkeypatch.setattr(patience, "patience", lambda: 1e9)
 
 
 def images(count, shape=(2, 3)):
