@@ -52,7 +52,7 @@ def dequantize_operands(
     zeros, zero = _zero_point(zero_point, scales, source)
     if offset is not None:
         zeros, zero = "offset", _one_per_scale("offset", offset, scales)[1]
-    blocks = _block_shape(block_shape, codes.shape, scales)
+    blocks = blocks_of(block_shape, codes.shape, scales.shape)
     conversion = Conversion(src, dst, 8 * scales.itemsize, "dequantize", "blocks", zeros)
     return kind, Operands(conversion, scales, zero, blocks)
 
@@ -77,7 +77,7 @@ def quantize_operands(
             f"(scale has shape {shape_text(scales.shape)}, x {shape_text(x.shape)})"
         )
     zeros, zero = _zero_point(zero_point, scales, kind)
-    blocks = _block_shape(block_shape, x.shape, scales)
+    blocks = blocks_of(block_shape, x.shape, scales.shape)
     narrow = dst.kind == "float" and dst.bits == 8
     keep = flag(saturate) or not narrow
     bits = 8 * scales.itemsize
@@ -154,20 +154,24 @@ def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, 
     return kind, made
 
 
-def _block_shape(block_shape: Any, shape: tuple[int, ...], scales: NDArray[Any]) -> tuple[int, ...]:
-    """The elements per scale along each dim."""
-    if scales.ndim == 0:
+def blocks_of(block_shape: Any, shape: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, ...]:
+    """The elements per scale along each dim of codes of `shape`; () for one scale without dims.
+
+    >>> blocks_of(None, (4, 6), (4, 1)), blocks_of((1, 4), (4, 6), (4, 2))
+    ((1, 6), (1, 4))
+    """
+    if not scales:
         if block_shape is not None:
             raise ReshapeError("one scale for all elements has no block_shape")
         return ()
-    facts = f"scale has shape {shape_text(scales.shape)}, codes {shape_text(shape)}"
-    if scales.ndim != len(shape):
+    facts = f"scale has shape {shape_text(scales)}, codes {shape_text(shape)}"
+    if len(scales) != len(shape):
         raise ReshapeError(f"scale must be 0-D or have the rank of the codes: {facts}")
     if block_shape is None:
-        fit = all(n in (1, size) for n, size in zip(scales.shape, shape, strict=True))
+        fit = all(n in (1, size) for n, size in zip(scales, shape, strict=True))
         if not fit:
             raise ReshapeError(f"without block_shape each dim of scale is 1 or the codes': {facts}")
-        pairs = zip(scales.shape, shape, strict=True)
+        pairs = zip(scales, shape, strict=True)
         return tuple(1 if n == size else max(1, size) for n, size in pairs)
     blocks = integers(block_shape, "block_shape", "block_shape")
     facts += f", block_shape {shape_text(blocks)}"
@@ -175,7 +179,7 @@ def _block_shape(block_shape: Any, shape: tuple[int, ...], scales: NDArray[Any])
         raise ReshapeError(f"block_shape has one size of at least 1 per dim: {facts}")
     wanted = tuple(-(-size // block) for size, block in zip(shape, blocks, strict=True))
     # An empty dim may keep the one scale that it has for any other length.
-    alike = zip(scales.shape, wanted, strict=True)
+    alike = zip(scales, wanted, strict=True)
     if not all(n == count or (count == 0 and n == 1) for n, count in alike):
         raise ReshapeError(f"scale must have shape {shape_text(wanted)}: {facts}")
     return tuple(min(block, max(1, size)) for size, block in zip(shape, blocks, strict=True))

@@ -16,6 +16,7 @@ from ..foreign import Other, Out
 from ..layout import checked_shape
 from ..recent import Recent
 from ..tensor import Tensor, is_array
+from .columns import MapsBatches
 from .program import Program
 from .trace import traced
 
@@ -66,7 +67,7 @@ def _traced(shape: tuple[int, ...], kind: DType, fn: Callable[[Tensor], Tensor])
 
 
 @dataclass(frozen=True, eq=False)
-class FreeProgram:
+class FreeProgram(MapsBatches):
     """What `plan` makes of a shape whose dim 0 is None; `fn` is traced for each new length.
 
     >>> import numpy as np
@@ -88,6 +89,10 @@ class FreeProgram:
             program = _traced((length, *self.shape), self.dtype, self.fn)
             self._known.put(length, program)
         return program
+
+    def fitted(self, shape: tuple[int, ...]) -> Program | None:
+        """The Program for arrays of `shape`, if there is one."""
+        return self.of(shape[0]) if shape and shape[1:] == self.shape else None
 
     @overload
     def __call__(self, x: NDArray[Any], out: None = None) -> NDArray[Any]: ...

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import foreign, outputs
 from ..arrays import is_a, unwrapped
 from ..dtypes import DType
-from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
 from ..layout import Layout, checked_shape
 from ..places import located, place_of
@@ -23,10 +23,12 @@ from ..recent import Recent
 from ..request import MAX_SIZE, integers
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources
+from .columns import MapsBatches
 from .fast_calls import FastCalls
 from .fuse import Route
 from .ops import Op, batched, checked_ops
 from .specialization import Specialization
+from .text import described
 from .trace import Traced
 
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
@@ -35,7 +37,7 @@ MOST = 256  # tensors that it takes at a time
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(MapsBatches):
     """A traced function: which operations, in order, it does to one tensor.
 
     Programs are equal if they do the same operations to the same shape and
@@ -111,19 +113,15 @@ class Program:
         return tuple(step.plan for step in self._route().copies)
 
     def __str__(self) -> str:
-        route, steps = self._route(), self.steps
-        kinds = dict.fromkeys((str(self.dtype), str(self.result_dtype)))
-        shapes = f"{shape_text(self.source_shape)} -> {shape_text(self.shape)}"
-        head = f"{shapes} {' -> '.join(kinds)}: "
-        if not steps:
-            return head + "a view, nothing is moved"
-        copies = "1 copy" if len(steps) == 1 else f"{len(steps)} copies"
-        read = sum((step.layout.size * step.layout.bits + 7) // 8 for step in route.copies)
-        written = sum(step.nbytes for step in route.copies)
-        head += f"{copies}, {read} bytes read, {written} written"
-        if not route.whole:
-            head += ", and a view of the last"
-        return "\n".join([head, *(f"{i}. {step}" for i, step in enumerate(steps, 1))])
+        return described(self, self._route())
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        # What is found as the program runs makes no other tasks of it.
+        return self.source_shape, self.dtype.name, self.ops
+
+    def fitted(self, shape: tuple[int, ...]) -> Program | None:
+        """This program, if it takes arrays of `shape`."""
+        return self if shape == self.source_shape else None
 
     @overload
     def __call__(self, x: NDArray[Any], out: None = None) -> NDArray[Any]: ...

@@ -1,0 +1,187 @@
+"""For torch's DataLoader: a `collate_fn` that writes each batch to its place, in one pass.
+
+>>> from torch.utils.data import DataLoader
+>>> import shapejit as sj
+>>> images = [(np.full((4, 4, 3), i, np.uint8), i) for i in range(6)]
+>>> for batch, labels in DataLoader(images, batch_size=3, collate_fn=collate_fn):
+...     print(tuple(batch.shape), labels.tolist())
+(3, 4, 4, 3) [0, 1, 2]
+(3, 4, 4, 3) [3, 4, 5]
+>>> load = sj.plan((4, 4, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)).dequantize(1 / 255))
+>>> batch, labels = next(iter(DataLoader(images, batch_size=6, collate_fn=Collate(load))))
+>>> tuple(batch.shape), batch.dtype
+((6, 3, 4, 4), torch.float32)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod
+from multiprocessing import reduction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import outputs
+from ..arrays import is_a, plain
+from ..dtypes import DType, fixed_width
+from ..errors import DTypeError, ShapeJitError
+from ..foreign import native
+from ..programs.columns import MapsBatches
+from ..programs.ops import COPY
+from ..programs.planned import FreeProgram
+from ..programs.program import Program
+from .shared_slabs import Slabs, received
+
+try:
+    import torch
+    from torch.multiprocessing.reductions import reduce_tensor
+    from torch.utils.data import get_worker_info
+    from torch.utils.data._utils.collate import collate, default_collate_fn_map
+except ImportError as missing:
+    raise ImportError(
+        "shapejit.adapters.torch needs torch: pip install 'shapejit[torch]'", name="torch"
+    ) from missing
+
+SMALL = 64 * 1024  # bytes of a batch below which a slab is not worth its way to the other process
+
+Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
+
+_slabs = Slabs()
+
+
+class Collate:
+    """A `collate_fn` that stacks samples as torch's `default_collate` does, with fewer copies.
+
+    Arrays and tensors of the samples, however these nest them, are written side by side
+    straight into one tensor, numbers and strings collated by torch. Where `program` fits
+    the shape and the dtype it is done to each in that same pass: a permutation, a cast, a
+    normalisation. In a worker process of a DataLoader the batch lies in shared memory which the
+    main process maps, and which is filled anew once that has dropped the batch. `allocate`
+    (shape, dtype) gives the memory to write to instead, an ndarray: of a slab of one's own,
+    in `multiprocessing.shared_memory` for example, where no batch may be used once the
+    next one is asked for. Instances pickle. Raises what `default_collate` raises.
+
+    >>> Collate()([{"x": np.zeros(2), "y": "a"}, {"x": np.ones(2), "y": "b"}])
+    {'x': tensor([[0., 0.],
+            [1., 1.]], dtype=torch.float64), 'y': ['a', 'b']}
+    """
+
+    def __init__(
+        self, program: Program | FreeProgram | None = None, *, allocate: Allocate | None = None
+    ) -> None:
+        if program is not None and not is_a(program, MapsBatches):
+            raise DTypeError(f"a Program comes from plan(), not {type(program).__name__}")
+        self.program = program
+        self.allocate = allocate
+
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        """The samples as one batch."""
+        own = {np.ndarray: self._stacked, torch.Tensor: self._stacked}
+        return collate(batch, collate_fn_map={**default_collate_fn_map, **own})
+
+    def _stacked(self, batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+        """Arrays or tensors as one tensor."""
+        items = _arrays(batch)
+        if items is None:
+            return _by_torch(batch)
+        first = items[0]
+        program = self._fitted(first) or _copying(first.shape, fixed_width(first.dtype))
+        kind, shape = program.result_dtype, (len(items), *program.shape)
+        if kind.numpy is None or kind.torch is None:
+            return _by_torch(batch)
+        target, made = self._allocated(shape, kind, prod(shape) * kind.numpy.itemsize)
+        program.map(items, out=target)
+        return made
+
+    def _fitted(self, x: NDArray[Any]) -> Program | None:
+        """The program for arrays like this one."""
+        if self.program is None or x.dtype != self.program.dtype.numpy:
+            return None
+        return self.program.fitted(x.shape)
+
+    def _allocated(
+        self, shape: tuple[int, ...], kind: DType, nbytes: int
+    ) -> tuple[NDArray[Any], Any]:
+        """Memory for a batch, and the tensor over it."""
+        assert kind.numpy is not None
+        if self.allocate is not None:
+            target = self.allocate(shape, kind.numpy)
+            return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
+        if get_worker_info() is None or nbytes < SMALL:
+            target = outputs.new_array(kind.numpy, shape)[0]
+            return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
+        slab = _of_this_process().take(nbytes)
+        memory = slab.memory(nbytes)
+        made = _tensor(memory, shape, kind).as_subclass(_InSlab)
+        made.slab = slab
+        return memory.view(kind.numpy).reshape(shape), made
+
+
+collate_fn = Collate()
+
+
+class _InSlab(torch.Tensor):  # type: ignore[misc]  # Any: torch is not type-checked
+    """A batch in a slab; on its way through a queue the memory is sent, not its contents.
+
+    What is made of it is an ordinary tensor.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.as_subclass(torch.Tensor).__reduce_ex__(protocol)
+
+
+def _reduced(batch: Any) -> Any:
+    plain_tensor = batch.as_subclass(torch.Tensor)
+    sent = batch.slab.sent()
+    if sent is None:
+        return reduce_tensor(plain_tensor)
+    return _received, (*sent, tuple(batch.shape), batch.dtype)
+
+
+def _received(file: Any, nbytes: int, receiver: int, shape: tuple[int, ...], kind: Any) -> Any:
+    memory = received(file, nbytes, receiver)
+    return torch.from_numpy(memory[: prod(shape) * kind.itemsize]).view(kind).view(shape)
+
+
+reduction.ForkingPickler.register(_InSlab, _reduced)
+
+
+@lru_cache(maxsize=256)
+def _copying(shape: tuple[int, ...], kind: DType) -> Program:
+    """The program that only copies: its launch for all takes less than a stack's."""
+    return Program(shape, kind, (COPY,))
+
+
+def _of_this_process() -> Slabs:
+    global _slabs
+    if _slabs.process != os.getpid():
+        _slabs = Slabs()
+    return _slabs
+
+
+def _tensor(memory: NDArray[np.uint8], shape: tuple[int, ...], kind: DType) -> Any:
+    """Bytes as a tensor."""
+    return torch.from_numpy(memory).view(getattr(torch, str(kind.torch))).view(shape)
+
+
+def _arrays(batch: Sequence[Any]) -> list[NDArray[Any]] | None:
+    """The samples as ndarrays, if they are alike and lie in memory as NumPy knows it."""
+    try:
+        items = [plain(x) if is_a(x, np.ndarray) else native(x) for x in batch]
+        first = items[0]
+        fixed_width(first.dtype)
+    except ShapeJitError:
+        return None
+    alike = all(type(x) is np.ndarray and x.dtype == first.dtype for x in items)
+    return items if alike and len({x.shape for x in items}) == 1 else None
+
+
+def _by_torch(batch: Sequence[Any]) -> Any:
+    """What torch makes of arrays, or says about them."""
+    return collate(batch, collate_fn_map=default_collate_fn_map)

@@ -1,0 +1,49 @@
+"""Memory that one process fills again and again, and others read in place."""
+
+import numpy as np
+
+from shapejit.adapters.shared_slabs import LINE, Slabs, received
+
+
+def test_a_slab_is_filled_again_once_nobody_uses_it():
+    slabs = Slabs()
+    slab = slabs.take(100)
+    memory = slab.memory(100)
+    memory[:] = 7
+    assert slabs.take(100) is not slab
+    sent = [slab.sent(), slab.sent()]
+    part = memory[:10]
+    del memory
+    assert not slab.free
+    del part
+    assert not slab.free  # on its way, twice
+    first, second = (received(*each) for each in sent)
+    assert np.array_equal(first[:100], np.full(100, 7, np.uint8))
+    first[0] = 9
+    assert second[0] == 9
+    part = first[5:6]
+    del first, second
+    assert not slab.free
+    del part
+    assert slab.free
+    assert slabs.take(90) is slabs.take(100)
+
+
+def test_the_smallest_slab_that_is_large_enough():
+    slabs = Slabs()
+    held = [slabs.take(size).memory(size) for size in (300, 100, 200)]
+    assert len({memory.ctypes.data for memory in held}) == 3
+    del held
+    assert [slabs.take(size).nbytes for size in (150, 50, 201)] == [200, 100, 300]
+    assert slabs.take(301).nbytes == 301
+
+
+def test_more_receivers_than_there_is_room_for():
+    slab = Slabs().take(10)
+    memory = slab.memory(10)
+    sent = [slab.sent() for _ in range(LINE + 1)]
+    assert [each is None for each in sent] == [False] * LINE + [True]
+    mapped = [received(*each) for each in sent[:-1]]
+    assert all(np.array_equal(each[:10], memory) for each in mapped)
+    del mapped
+    assert slab.sent() is not None
