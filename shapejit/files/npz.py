@@ -74,7 +74,7 @@ class _Reader(io.RawIOBase):
 class _Inflated:
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential = True
+    sequential, version = True, ""
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size

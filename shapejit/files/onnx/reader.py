@@ -37,7 +37,7 @@ class Checkpoint(checkpoint.Checkpoint):
 class _Memory:
     """Elements that a model has in typed fields, in memory."""
 
-    sequential = False
+    sequential, version = False, ""
 
     def __init__(self, path: str, memory: Bytes) -> None:
         self.path, self.size = path, memory.size
