@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import FormatError, quoted
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
@@ -91,6 +91,9 @@ class Conversion:
         settings = settings or Settings()
         if folder_of(self.checkpoint) is not None and _is_folder(path):
             write_folder(self.folder(path, settings), settings, progress, self.most)
+        elif settings.shared:
+            reason = "parts and executors write folders of shards, from folders of shards"
+            raise FileFormatError(path, None, reason)
         else:
             self._write_file(path, progress)
         self.tensors.latest.clear()
@@ -106,9 +109,7 @@ class Conversion:
     def folder(self, path: Path, settings: Settings) -> Folder:
         """The folder that is made of a folder."""
         told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-        size = settings.item or ITEM
-        shared = settings.item is not None or settings.part is not None or settings.commit
-        cutting = Cutting(size, destination(path).whole, rows=bool(shared))
+        cutting = Cutting(settings.item or ITEM, destination(path).whole, settings.shared)
         source = folder_of(self.checkpoint) or ""
         return folder(self.tensors, source, path, settings.max_shard, cutting, told)
 
