@@ -149,7 +149,8 @@ def _run(args: Namespace) -> int:
         def bar() -> Any:
             # Made at the first byte, so that an error before it stands alone.
             options = {"unit": "B", "unit_scale": True, "desc": "convert"}
-            return stack.enter_context(progress.bar(args, total=plan.nbytes, **options))
+            total = plan.nbytes // (args.part or (1, 1))[1]
+            return stack.enter_context(progress.bar(args, total=total, **options))
 
         tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
         report = conversion.written(job, plan, settings, args.executor, tell)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from typing import Any, NamedTuple
 
-from ..errors import FormatError, ShapeJitError, quoted
+from ..errors import FileFormatError, FormatError, ShapeJitError, about, quoted
 from ..workers import threads
 from .items import Item, Mark
 from .jobs import Work, run_item
@@ -73,7 +73,7 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
             for future in wait(flying, return_when=FIRST_COMPLETED).done:
                 item = flying.pop(future)
                 try:
-                    number, marks = future.result()
+                    number, marks = _result(future, item, pool.lost)
                 except pool.lost as fault:
                     tries[item.number] += 1
                     if tries[item.number] >= TRIES:
@@ -81,10 +81,6 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
                     left.appendleft(item)
                 else:
                     done(number, marks)
-    except (ShapeJitError, OSError):
-        raise
-    except Exception as fault:
-        raise FormatError(f"a worker failed: {type(fault).__name__}: {fault}") from fault
     finally:
         for future in flying:
             if pool.cancels:
@@ -100,6 +96,23 @@ def _submitted(pool: Pool, work: Work, number: int) -> Future[tuple[int, list[Ma
             raise
         pool.executor = pool.renewed()
         return pool.executor.submit(run_item, work, number)
+
+
+def _result(
+    future: Future[tuple[int, list[Mark]]], item: Item, lost: tuple[type[BaseException], ...]
+) -> tuple[int, list[Mark]]:
+    """What a worker returned; its errors name a tensor."""
+    try:
+        return future.result()
+    except lost:
+        raise
+    except (FileFormatError, OSError):
+        raise
+    except ShapeJitError as fault:
+        with about(_named(item)):
+            raise fault from None
+    except Exception as fault:
+        raise FormatError(f"{_named(item)}: {type(fault).__name__}: {fault}") from fault
 
 
 def _named(item: Item) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import FileFormatError
 from ..files import sharded
 from ..files.paths import open_regular
-from ..files.pieces import PIECE
 from ..files.temporary import sync_folder
 from ..tensor import Bytes
 
@@ -24,6 +23,7 @@ __all__ = ["LocalFolder", "exchanged", "files_in", "shards_of"]
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
+_PIECE = 1 << 20  # bytes that are read at a time: they stay in the cache until they are looked at
 
 
 class LocalFolder:
@@ -90,7 +90,7 @@ class LocalFolder:
         except (OSError, FileFormatError):
             return
         try:
-            memory = np.empty(min(PIECE, end - begin), np.uint8)
+            memory = np.empty(min(_PIECE, end - begin), np.uint8)
             while begin < end:
                 count = os.preadv(descriptor, (memory[: end - begin].data,), begin)
                 if not count:

@@ -57,8 +57,8 @@ class Settings:
 
 def write_folder(
     folder: Folder, settings: Settings, progress: Progress | None, most: int = MOST
-) -> None:
-    """Write a folder, or a part of it, or publish what parts have written.
+) -> list[Item]:
+    """Write a folder, or a part of it, or publish what parts have written; return its items.
 
     `most` are the bytes of a tensor that should be in memory at a time. Killed at any moment,
     the destination is the old folder or the new one.
@@ -67,9 +67,10 @@ def write_folder(
     if settings.commit is not None:
         _commit(folder, where, settings.commit)
     elif settings.part is not None:
-        _part(folder, where, settings, settings.part, progress, most)
+        return _part(folder, where, settings, settings.part, progress, most)
     else:
         _whole(folder, where, settings, progress, most)
+    return folder.items
 
 
 def _whole(
@@ -104,7 +105,7 @@ def _part(
     part: Part,
     progress: Progress | None,
     most: int,
-) -> None:
+) -> list[Item]:
     items = part_of(folder.items, part)
     with where.taken(alone=False, keep=True, needed=sum(item.nbytes for item in items)):
         receipts = Receipts(where, folder.facts, part)
@@ -116,6 +117,7 @@ def _part(
         for name in sorted(names):
             where.sync(name)
         receipts.close()
+    return items
 
 
 def _commit(folder: Folder, where: Destination, count: int) -> None:

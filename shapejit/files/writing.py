@@ -15,7 +15,7 @@ from ..dtypes import DType
 from ..errors import FileFormatError
 from ..tensor import Bytes, Tensor
 from .checksums import Digest
-from .pieces import PIECE, Scratch, pieces
+from .pieces import Scratch, pieces
 from .stored import Extent
 
 __all__ = ["New", "Progress", "Writer", "announced", "check_room", "write_all", "written"]
@@ -25,6 +25,7 @@ Progress = Callable[[int], object]
 _AHEAD = 2  # pieces that may wait to be written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
+_READ = 1 << 20  # bytes that are read back by a call: they stay in the cache
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
@@ -157,7 +158,7 @@ class Writer:
             digest.update(piece)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
-        memory = bytearray(min(PIECE, count))
+        memory = bytearray(min(_READ, count))
         while count:
             piece = memoryview(memory)[:count]
             done = os.preadv(self.descriptor, (piece,), at)
