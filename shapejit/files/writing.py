@@ -25,7 +25,7 @@ Progress = Callable[[int], object]
 _AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
-_READ = 1 << 20  # bytes that are read back by a call: they stay in the cache
+_READ = 1 << 20  # bytes that are checked at a time: they are in the cache then
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
@@ -157,10 +157,13 @@ class Writer:
     def _write(self, at: int, piece: Bytes, digest: Digest | None) -> None:
         if at != self._at:
             os.lseek(self.descriptor, at, os.SEEK_SET)
-        write_all(self.descriptor, piece.data)
+        step = max(1, piece.size) if digest is None else _READ
+        for begin in range(0, piece.size, step):
+            part = piece[begin : begin + step]
+            write_all(self.descriptor, part.data)
+            if digest is not None:
+                digest.update(part)
         self._at = at + piece.size
-        if digest is not None:
-            digest.update(piece)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
         memory = bytearray(min(_READ, count))
