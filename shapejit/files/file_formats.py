@@ -6,7 +6,6 @@ of its name, which is imported when it is first needed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from ..errors import FileFormatError, about, quoted, shown
 from ..tensor import Tensor, asarray
 from .checkpoint import Checkpoint
 from .paths import Path, file_name
-from .stored import OpenFile
+from .places import places
 from .writing import New, Progress
 
 __all__ = [
@@ -191,7 +190,7 @@ def write(
 
 def has_suffix(path: Path) -> bool:
     """Whether a path ends as the files of some format do."""
-    name = file_name(path).lower()
+    name = places(path).base(file_name(path)).lower()
     return any(name.endswith(row.suffixes) for row in (*FORMATS, *_OTHERS))
 
 
@@ -205,7 +204,7 @@ def writer(path: Path) -> FileFormat:
     """
     name = file_name(path)
     for row in (*FORMATS, *_OTHERS):
-        if name.lower().endswith(row.suffixes):
+        if places(name).base(name).lower().endswith(row.suffixes):
             if isinstance(row, FileFormat) and row.writes:
                 return row
             what = row.what if isinstance(row, _Other) else row.name
@@ -214,9 +213,10 @@ def writer(path: Path) -> FileFormat:
 
 
 def _recognised(name: str) -> FileFormat:
-    if os.path.isdir(name):
+    place = places(name)
+    if place.is_folder(name):
         return FORMATS[0]
-    file = OpenFile(name)
+    file = place.open(name)
     head = bytes(file.bytes(0, min(file.size, 16)))
     for row in FORMATS:
         if row.begins(head):
@@ -225,10 +225,10 @@ def _recognised(name: str) -> FileFormat:
         if other.begins and head.startswith(other.begins):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
     for row in FORMATS:
-        if name.lower().endswith(row.suffixes):
+        if place.base(name).lower().endswith(row.suffixes):
             return row
     for other in _OTHERS:
-        if other.suffixes and name.lower().endswith(other.suffixes):
+        if other.suffixes and place.base(name).lower().endswith(other.suffixes):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
     reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
     raise FileFormatError(name, None, f"{reason}; {_known()}")

@@ -25,7 +25,8 @@ from ..tensor import Bytes, Tensor
 from .checkpoint import Checkpoint, size_in_bits
 from .paths import Path, file_name
 from .pieces import whole_elements
-from .stored import OpenFile, Source, Stored
+from .places import opened
+from .stored import Source, Stored
 from .temporary import replacing
 from .writing import New, Progress, announced, check_room, write_all
 
@@ -66,7 +67,7 @@ def read(path: Path) -> Checkpoint:
     Tensor([0, 1, 2], shape=(3,), dtype=int64, 64 bits each)
     """
     name = file_name(path)
-    file = OpenFile(name)
+    file = opened(name)
     found = member(file, NAME, 0, file.size)
     start = found.begin
     return Checkpoint(name, "npy", {NAME: found}, None, found.nbytes, start)

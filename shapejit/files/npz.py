@@ -24,7 +24,8 @@ from ..tensor import Bytes
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
-from .stored import OpenFile, Stored
+from .places import opened
+from .stored import File, Stored
 from .temporary import replacing
 from .writing import New, Progress, check_room
 
@@ -41,9 +42,9 @@ _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, 
 
 
 class _Reader(io.RawIOBase):
-    """An OpenFile as a Python file, which never asks for more memory than the file has."""
+    """A File as a Python file, which never asks for more memory than the file has."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: File) -> None:
         self._file = file
         self._at = 0
 
@@ -75,6 +76,7 @@ class _Inflated:
     """A compressed member; `size` is what it has decompressed."""
 
     sequential = True
+    call = 4096
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size
@@ -94,7 +96,7 @@ class _Inflated:
         """Forget where the last read ended."""
         self._stream = None
 
-    def mapped(self) -> Bytes:
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         known = None if self._known is None else self._known()
         if known is None:
             known = np.empty(self.size, np.uint8)
@@ -103,7 +105,7 @@ class _Inflated:
                 self._ended(stream)
             known.flags.writeable = False
             self._known = ref(known)
-        return known
+        return known[begin:end]
 
     def _ended(self, stream: IO[bytes]) -> bool:
         """Whether all was read; its checksum is verified then."""
@@ -144,7 +146,7 @@ def read(path: Path) -> Checkpoint:
     (2, 3)
     """
     path = file_name(path)
-    file = OpenFile(path)
+    file = opened(path)
     try:
         archive = ZipFile(_Reader(file))
         infos = archive.infolist()
@@ -186,7 +188,7 @@ def _tensor_name(path: str, info: ZipInfo) -> str:
     return name
 
 
-def _check_bomb(file: OpenFile, infos: list[ZipInfo]) -> None:
+def _check_bomb(file: File, infos: list[ZipInfo]) -> None:
     total = sum(info.file_size for info in infos)
     limit = max(MAX_DECOMPRESSED, _RATIO * file.size)
     if total > limit:
@@ -194,7 +196,7 @@ def _check_bomb(file: OpenFile, infos: list[ZipInfo]) -> None:
         raise FileFormatError(file.path, None, reason)
 
 
-def _begins(file: OpenFile, infos: list[ZipInfo]) -> list[int]:
+def _begins(file: File, infos: list[ZipInfo]) -> list[int]:
     """The byte where each member's data begin; FileFormatError where members overlap."""
     begins, ends = {}, 0
     for i in sorted(range(len(infos)), key=lambda i: infos[i].header_offset):

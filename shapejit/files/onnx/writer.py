@@ -17,7 +17,7 @@ from ...errors import FileFormatError
 from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
-from ..stored import CONTIGUOUS, OpenFile
+from ..stored import CONTIGUOUS, File
 from ..temporary import replacing
 from ..writing import New, Progress, announced, check_room, write_all
 from .graphs import Held, graphs, held, protos
@@ -140,7 +140,7 @@ def _clear(proto: TensorProto) -> None:
         proto.ClearField(field)
 
 
-def _infer(path: str, model: ModelProto, file: OpenFile) -> None:
+def _infer(path: str, model: ModelProto, file: File) -> None:
     """Check new dtypes and shapes, and declare what follows of intermediate results."""
     had = {value.name for value in model.graph.value_info}
     for _, graph in graphs(model):
@@ -208,7 +208,7 @@ def _outside(
 
 
 def _bytes(
-    path: str, part: bytes | Place, file: OpenFile, given: Sequence[New], progress: Progress | None
+    path: str, part: bytes | Place, file: File, given: Sequence[New], progress: Progress | None
 ) -> Iterator[memoryview]:
     """The bytes that a part of a model stands for."""
     if not isinstance(part, Place):

@@ -1,0 +1,126 @@
+"""Reads of a file that is far away: several at a time, and ahead of those who read in order."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from itertools import count
+from threading import Lock
+from typing import NamedTuple
+
+__all__ = ["Ahead", "Raw"]
+
+_FIRST = 1 << 16  # bytes of the first read at a place: most headers
+_CHUNK = 1 << 22  # bytes of a read
+_AT_ONCE = 8  # reads that are under way
+_MOST = _CHUNK * _AT_ONCE  # bytes ahead of who reads in order
+_HELD = 2 * _MOST  # bytes of all files that are held for later
+_ORDERS = 16  # places of a file where somebody may read on
+
+Raw = bytes
+Fetch = Callable[[int, int], Raw]  # the bytes from one byte to another
+
+
+class _Chunk(NamedTuple):
+    """Bytes of a file, which are there or under way."""
+
+    begin: int
+    end: int
+    data: Future[bytes]
+
+
+_held: OrderedDict[tuple[int, int], _Chunk] = OrderedDict()  # by file and begin; first to go first
+_lock = Lock()
+_numbers = count()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_AT_ONCE, "shapejit-read")
+
+
+def _forget() -> None:
+    """Threads, and what they read, do not outlive a fork."""
+    global _lock
+    _lock = Lock()
+    _held.clear()
+    _pool.cache_clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Ahead:
+    """A file of `size` bytes, of which `fetch` gets a range.
+
+    Who reads on where a read ended finds as much of what follows as was read in order,
+    32 MiB at most, read already or under way. All files together hold 64 MiB.
+    """
+
+    def __init__(self, fetch: Fetch, size: int) -> None:
+        self._fetch, self._size, self._number = fetch, size, next(_numbers)
+        self._orders: OrderedDict[int, int] = OrderedDict()  # bytes read in order, by their end
+
+    def read(self, memory: memoryview, at: int) -> None:
+        """Fill `memory` from byte `at`; what follows may be read, too."""
+        end = at + len(memory)
+        with _lock:
+            chunks = self._chunks(at, end, self._ahead(at, end))
+        for chunk in chunks:
+            first, last = max(chunk.begin, at), min(chunk.end, end)
+            try:
+                data = memoryview(chunk.data.result())
+            except Exception:
+                with _lock:
+                    _held.pop((self._number, chunk.begin), None)
+                raise
+            memory[first - at : last - at] = data[first - chunk.begin : last - chunk.begin]
+
+    def exactly(self, memory: memoryview, begin: int) -> None:
+        """Fill `memory` from byte `begin`, and read nothing else."""
+
+        def fill(at: int) -> None:
+            to = memory[at : at + _CHUNK]
+            to[:] = self._fetch(begin + at, begin + at + len(to))
+
+        found = [_pool().submit(fill, at) for at in range(0, len(memory), _CHUNK)]
+        try:
+            for each in found:
+                each.result()
+        finally:
+            for each in found:
+                each.cancel()
+
+    def _ahead(self, at: int, end: int) -> int:
+        """How many bytes behind `end` should be on their way."""
+        near = [known for known in self._orders if abs(at - known) < _FIRST]
+        known = max((self._orders.pop(each) for each in near), default=0)
+        self._orders[end] = known + end - at
+        if len(self._orders) > _ORDERS:
+            self._orders.popitem(last=False)
+        return min(self._orders[end], _MOST) if near else 0
+
+    def _chunks(self, at: int, end: int, ahead: int) -> list[_Chunk]:
+        """The chunks from byte `at` to `end`; those that are missing, there or ahead, start."""
+        found, until = list[_Chunk](), min(max(end + ahead, at + _FIRST), self._size)
+        own = [chunk for (file, _), chunk in _held.items() if file == self._number]
+        while at < until:
+            chunk = next((c for c in own if c.begin <= at < c.end), None)
+            if chunk is None:
+                worth = max(_FIRST, min(ahead // 2, _CHUNK))
+                if at >= end and until - at < worth and until < self._size:
+                    break  # it can wait until it is worth a read
+                stop = min([at + _CHUNK, until, *(c.begin for c in own if c.begin > at)])
+                chunk = _Chunk(at, stop, _pool().submit(self._fetch, at, stop))
+                _held[self._number, at] = chunk
+            if at < end:
+                found.append(chunk)
+                # What was read to its end goes first.
+                _held.move_to_end((self._number, chunk.begin), last=chunk.end > end)
+            at = chunk.end
+        while sum(c.end - c.begin for c in _held.values()) > _HELD:
+            _held.popitem(last=False)
+        return found
