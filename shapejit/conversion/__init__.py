@@ -2,10 +2,10 @@
 
 from .changes import Change
 from .described import Described, described
-from .folders import Settings
 from .planning import Conversion, Report, plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
+from .runs import Settings
 from .shards import nbytes_of
 from .specifications import SPECS, Dialect, Spec, dialect
 from .tensors import Rule

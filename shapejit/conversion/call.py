@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ..files import file_formats
 from ..files.paths import Path
 from ..files.writing import Progress
-from .folders import Settings
 from .planning import Report, plan
 from .proof import prove
 from .rules import Given, rules_of
+from .runs import Settings
 from .shards import MAX_SHARD, nbytes_of
 from .specifications import dialect
 

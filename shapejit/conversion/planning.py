@@ -17,8 +17,11 @@ from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, told
-from .folders import Settings, write_folder
+from .destinations import destination
+from .folders import Folder, folder
+from .items import ITEM, Cutting
 from .rules import RULES
+from .runs import Settings, write_folder
 from .specifications import Dialect
 from .tensors import Rule, Tensors
 
@@ -85,11 +88,9 @@ class Conversion:
         OSError where the disk refuses.
         """
         start, changes = time.perf_counter(), self.changes
-        folder = folder_of(self.checkpoint)
-        if folder is not None and _is_folder(path):
-            rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-            settings = replace(settings or Settings(), told=rules, most=self.most)
-            write_folder(self.tensors, folder, path, progress, settings)
+        settings = settings or Settings()
+        if folder_of(self.checkpoint) is not None and _is_folder(path):
+            write_folder(self.folder(path, settings), settings, progress, self.most)
         else:
             self._write_file(path, progress)
         self.tensors.latest.clear()
@@ -101,6 +102,15 @@ class Conversion:
             bytes_written=self.nbytes,
             seconds=time.perf_counter() - start,
         )
+
+    def folder(self, path: Path, settings: Settings) -> Folder:
+        """The folder that is made of a folder."""
+        told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+        size = settings.item or ITEM
+        shared = settings.item is not None or settings.part is not None or settings.commit
+        cutting = Cutting(size, destination(path).whole, rows=bool(shared))
+        source = folder_of(self.checkpoint) or ""
+        return folder(self.tensors, source, path, settings.max_shard, cutting, told)
 
     def _write_file(self, path: Path, progress: Progress | None) -> None:
         row, metadata, kept = file_formats.writer(path), None, None

@@ -29,6 +29,11 @@ class Decoded(Made):
     weight: Weight
     latest: Latest
 
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """The weight."""
+        return (self,)
+
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
@@ -126,6 +131,11 @@ class PartOf(Made):
     whole: Converted
     key: str
     settings: Mapping[str, Any]
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """All parts are computed together."""
+        return (self.whole,)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements."""

@@ -75,8 +75,7 @@ class _Reader(io.RawIOBase):
 class _Inflated:
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential = True
-    call = 4096
+    sequential, version, call = True, "", 4096
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakSet, finalize
 
 import numpy as np
@@ -43,6 +43,10 @@ class Source(Protocol):
     size: int
     sequential: bool  # reading at another place than the last one is slow
     call: int  # bytes that are read in the time that a call to `read` costs
+
+    @property
+    def version(self) -> str:
+        """Changes with the bytes, on all hosts alike; empty where that is not known."""
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if there is less."""
@@ -74,6 +78,12 @@ class OpenFile:
         finalize(self, os.close, self.descriptor)
         self.size = os.fstat(self.descriptor).st_size
         self._memory: Bytes | None = None
+
+    @property
+    def version(self) -> str:
+        """The size and the time of the last change; file servers keep fewer digits of it."""
+        status = os.fstat(self.descriptor)
+        return f"{status.st_size} bytes of {status.st_mtime_ns // 10**6} ms"
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
@@ -126,6 +136,7 @@ class Extent(NamedTuple):
 class Stored:
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
 
+    shared: ClassVar[tuple[object, ...]] = ()
     file: Source
     name: str
     begin: int

@@ -38,8 +38,7 @@ class Checkpoint(checkpoint.Checkpoint):
 class _Memory:
     """Elements that a model has in typed fields, in memory."""
 
-    sequential = False
-    call = 1
+    sequential, version, call = False, "", 1
 
     def __init__(self, path: str, memory: Bytes) -> None:
         self.path, self.size = path, memory.size
