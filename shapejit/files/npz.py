@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 from weakref import ReferenceType, ref
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -24,10 +24,9 @@ from ..tensor import Bytes
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
-from .places import opened
+from .places import opened, places, replacing
 from .stored import File, Stored
-from .temporary import replacing
-from .writing import New, Progress, check_room
+from .writing import New, Progress, check_room, write_all
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -70,6 +69,25 @@ class _Reader(io.RawIOBase):
         found = bytes(self._file.bytes(self._at, left if size < 0 else min(size, left)))
         self._at += len(found)
         return found
+
+
+class _Tape(io.RawIOBase):
+    """A descriptor of a pipe as a Python file that cannot go back: it counts what is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._at = descriptor, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        piece = memoryview(data).cast("B")
+        write_all(self._descriptor, piece)
+        self._at += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._at
 
 
 class _Inflated:
@@ -228,7 +246,8 @@ def write(
     _check_names(name, given)
     with replacing(name) as descriptor:
         check_room(descriptor, sum(map(npy.nbytes, given)))
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
+        tape = places(name).in_order
+        with _Tape(descriptor) if tape else open(descriptor, "wb", closefd=False) as file:
             with ZipFile(file, "w") as archive:
                 for tensor in given:
                     _add(archive, name, tensor, progress)

@@ -8,7 +8,7 @@ import stat
 
 from ..errors import FileFormatError, quoted
 
-__all__ = ["Path", "file_name", "inside", "open_regular"]
+__all__ = ["Path", "file_name", "files_in", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
 
@@ -73,3 +73,16 @@ def _homes(folder: str) -> list[str]:
         return [folder]
     cache, repository = found.groups()
     return [folder, os.path.join(cache, repository, "blobs"), os.path.join(cache, "blobs")]
+
+
+def files_in(folder: str, hidden: bool = True) -> dict[str, str]:
+    """The files and links in a folder and its folders, perhaps `hidden` ones, by their names."""
+    made = {}
+    for place, folders, files in os.walk(folder):
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for file in (*files, *linked):
+            path = os.path.join(place, file)
+            made[os.path.relpath(path, folder)] = path
+    return made

@@ -26,11 +26,10 @@ except ImportError as missing:
 
 from ..errors import FileFormatError, ShapeJitError, redacted, shortened
 from ..tensor import Bytes
-from . import urls
 from .ahead import Ahead, Raw
 from .urls import Url
 
-__all__ = ["ELSEWHERE", "RemoteFile", "resolved", "told"]
+__all__ = ["RemoteFile", "resolved", "told"]
 
 # What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
 _PACKAGES = {
@@ -44,6 +43,7 @@ _KINDS = (
     (FileNotFoundError, errno.ENOENT),
     (PermissionError, errno.EACCES),
     (TimeoutError, errno.ETIMEDOUT),
+    (NotImplementedError, errno.EROFS),
 )
 _PRECONDITION_FAILED = 412
 _CHANGED = "it was changed while it was read"
@@ -213,56 +213,3 @@ class RemoteFile:
     def _check_version(self, info: Mapping[str, Any]) -> None:
         if _version(info) != self.version:
             raise FileFormatError(self.path, None, _CHANGED)
-
-
-class _Elsewhere:
-    """All that URLs name."""
-
-    open = RemoteFile
-    inside = staticmethod(urls.inside)
-
-    def is_folder(self, name: str) -> bool:
-        """Whether it ends with a slash, or a file system says so: web servers never do."""
-        return Url.of(name).names_folder or self._type(name) == "directory"
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return self._type(name) is not None
-
-    def is_named(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return self.exists(name)
-
-    def names(self, folder: str) -> list[str]:
-        """What a listing has, if there is one."""
-        system, place = resolved(folder)
-        try:
-            with told(folder):
-                found = system.ls(place, detail=False)
-        except OSError:
-            return []
-        return [name.rstrip("/").rpartition("/")[2] for name in found]
-
-    def join(self, folder: str, name: str) -> str:
-        """The URL of a file in a folder."""
-        return str(Url.of(folder).joined(name))
-
-    def parent(self, name: str) -> str:
-        """The folder of a file."""
-        return str(Url.of(name).parent)
-
-    def base(self, name: str) -> str:
-        """The last component of the path."""
-        return Url.of(name).base
-
-    def _type(self, name: str) -> str | None:
-        system, place = resolved(name)
-        try:
-            with told(name):
-                found: str = system.info(place)["type"]
-        except FileNotFoundError:
-            return None
-        return found
-
-
-ELSEWHERE = _Elsewhere()

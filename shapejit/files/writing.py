@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
@@ -95,6 +97,7 @@ class Writer:
 
     def __init__(self, descriptor: int, total: int) -> None:
         self.descriptor, self._at = descriptor, 0
+        self._pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
         self._queue: Queue[Callable[[], object] | None] = Queue(_AHEAD)
         self._fault: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True) if total >= _THREADED else None
@@ -108,6 +111,10 @@ class Writer:
     def read_back(self, at: int, count: int, digest: Digest) -> None:
         """Add bytes that are in the file already to a digest."""
         self.then(partial(self._read_back, at, count, digest))
+
+    def extend(self, size: int) -> None:
+        """Let zeros follow until the file has so many bytes."""
+        self.then(partial(self._extend, size))
 
     def then(self, call: Callable[[], object]) -> None:
         """Call it when all pieces so far are written."""
@@ -150,11 +157,28 @@ class Writer:
 
     def _write(self, at: int, piece: Bytes, digest: Digest | None) -> None:
         if at != self._at:
-            os.lseek(self.descriptor, at, os.SEEK_SET)
+            self._seek(at)
         write_all(self.descriptor, piece.data)
         self._at = at + piece.size
         if digest is not None:
             digest.update(piece)
+
+    def _seek(self, at: int) -> None:
+        """Go to a byte; a pipe only goes on, with zeros."""
+        if not self._pipe:
+            os.lseek(self.descriptor, at, os.SEEK_SET)
+        elif at < self._at:
+            raise io.UnsupportedOperation("a file that is elsewhere is written in order")
+        while self._pipe and self._at < at:
+            zeros = bytes(min(at - self._at, PIECE))
+            write_all(self.descriptor, memoryview(zeros))
+            self._at += len(zeros)
+
+    def _extend(self, size: int) -> None:
+        if self._pipe:
+            self._seek(size)
+        else:
+            os.ftruncate(self.descriptor, size)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
         memory = bytearray(min(PIECE, count))

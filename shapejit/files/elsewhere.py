@@ -1,0 +1,110 @@
+"""All that is asked of files and folders by URL (the other row of `files.places`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import urls
+from .pieces import PIECE
+from .remote import RemoteFile, resolved, told
+from .uploads import uploading
+from .urls import Url
+from .writing import write_all
+
+__all__ = ["ELSEWHERE"]
+
+
+class _Elsewhere:
+    """Other machines, which only tell what they hold and take whole files."""
+
+    in_order = True
+    open = RemoteFile
+    replacing = staticmethod(uploading)
+    inside = staticmethod(urls.inside)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether it ends with a slash, or a file system says so: web servers never do."""
+        return Url.of(name).names_folder or self._info(name).get("type") == "directory"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        return bool(self._info(name))
+
+    def is_named(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        return self.exists(name)
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+        return RemoteFile(name).size
+
+    def names(self, folder: str) -> list[str]:
+        """What a listing has, if there is one."""
+        system, place = resolved(folder)
+        try:
+            with told(folder):
+                found = system.ls(place, detail=False)
+        except OSError:
+            return []
+        return [name.rstrip("/").rpartition("/")[2] for name in found]
+
+    def files(self, folder: str) -> dict[str, str]:
+        """What a listing has, folders in it included; FileFormatError for what leads out of it."""
+        system, place = resolved(folder)
+        try:
+            with told(folder):
+                found = system.find(place)
+        except FileNotFoundError:
+            return {}
+        home = f"{place.rstrip('/')}/"
+        names = [name.removeprefix(home) for name in found if name.startswith(home)]
+        shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
+        return {name: urls.inside(folder, name, None) for name in shown}
+
+    def join(self, folder: str, name: str) -> str:
+        """The URL of a file in a folder."""
+        return str(Url.of(folder).joined(name))
+
+    def parent(self, name: str) -> str:
+        """The folder of a file."""
+        return str(Url.of(name).parent)
+
+    def base(self, name: str) -> str:
+        """The last component of the path."""
+        return Url.of(name).base
+
+    def real(self, name: str) -> str:
+        """The URL without a slash at its end."""
+        url = Url.of(name)
+        return str(url._replace(path=url.path.rstrip("/")))
+
+    def relative(self, name: str, folder: str) -> str:
+        """The path of a file without that of its folder."""
+        home = Url.of(folder).path.rstrip("/")
+        return Url.of(name).path.removeprefix(f"{home}/")
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        if self.exists(name):  # some file systems fail where there is none, each in its way
+            system, place = resolved(name)
+            with told(name):
+                system.rm_file(place)
+
+    def send(self, name: str, descriptor: int) -> None:
+        """Write the bytes of a file to a descriptor."""
+        file = RemoteFile(name)
+        for at in range(0, file.size, PIECE):
+            write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+
+    def _info(self, name: str) -> dict[str, Any]:
+        """What is said of a file or a folder; empty where there is none."""
+        system, place = resolved(name)
+        try:
+            with told(name):
+                found: dict[str, Any] = system.info(place)
+        except FileNotFoundError:
+            return {}
+        return found
+
+
+ELSEWHERE = _Elsewhere()
