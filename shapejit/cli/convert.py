@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..conversion import Report
-from ..errors import shown
+from ..errors import redacted, shown
 from ..files import file_formats
 from . import progress
 from .command import DONE, Command
@@ -134,7 +134,7 @@ def _run(args: Namespace) -> int:
         tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
         report = plan.write(args.destination, tell, settings)
     if args.json:
-        paths = {"source": args.source, "destination": args.destination}
+        paths = {"source": redacted(args.source), "destination": redacted(args.destination)}
         print_json({**paths, **report_json(report)})
     elif not args.quiet:
         print(f"{shown(args.destination)}: {report_text(report)}")

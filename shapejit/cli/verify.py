@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..comparing import Weights, differences
-from ..errors import escaped
+from ..errors import escaped, redacted
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.stored import release
@@ -62,7 +62,7 @@ def _run(args: Namespace) -> int:
             print(each)
     warnings, count = {"a": a.warnings, "b": b.warnings}, len(a.keys() | b.keys())
     if args.json:
-        head = {"a": args.a, "b": args.b, "equal": not found, "weights": count}
+        head = {"a": redacted(args.a), "b": redacted(args.b), "equal": not found, "weights": count}
         print_json({**head, "differences": found, "warnings": warnings})
         return FAILED if found else DONE
     for side, texts in warnings.items():

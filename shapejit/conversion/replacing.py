@@ -75,7 +75,7 @@ class LocalFolder:
     @contextmanager
     def open(self, name: str, size: int) -> Iterator[int]:
         """A descriptor of a file of `size` bytes, which is made if it is not there."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(os.path.join(self.hidden, name), flags, 0o666)
         try:
             if os.fstat(descriptor).st_size != size:

@@ -62,7 +62,8 @@ class Ahead:
 
     def __init__(self, fetch: Fetch, size: int) -> None:
         self._fetch, self._size, self._number = fetch, size, next(_numbers)
-        self._orders: OrderedDict[int, int] = OrderedDict()  # bytes read in order, by their end
+        # By the end of a read: where it began, and the bytes read in order until there.
+        self._orders: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def read(self, memory: memoryview, at: int) -> None:
         """Fill `memory` from byte `at`; what follows may be read, too."""
@@ -96,12 +97,12 @@ class Ahead:
 
     def _ahead(self, at: int, end: int) -> int:
         """How many bytes behind `end` should be on their way."""
-        near = [known for known in self._orders if abs(at - known) < _FIRST]
-        known = max((self._orders.pop(each) for each in near), default=0)
-        self._orders[end] = known + end - at
+        near = [k for k, (begin, _) in self._orders.items() if begin < at < k + _FIRST]
+        known = max((self._orders.pop(each)[1] for each in near), default=0)
+        self._orders[end] = at, known + end - at
         if len(self._orders) > _ORDERS:
             self._orders.popitem(last=False)
-        return min(self._orders[end], _MOST) if near else 0
+        return min(known + end - at, _MOST) if near else 0
 
     def _chunks(self, at: int, end: int, ahead: int) -> list[_Chunk]:
         """The chunks from byte `at` to `end`; those that are missing, there or ahead, start."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import urls
 from .pieces import PIECE
-from .remote import RemoteFile, resolved, told
+from .remote import resolved, shared, told
 from .uploads import uploading
 from .urls import Url
 from .writing import write_all
@@ -18,7 +18,7 @@ class _Elsewhere:
     """Other machines, which only tell what they hold and take whole files."""
 
     in_order = True
-    open = RemoteFile
+    open = staticmethod(shared)
     replacing = staticmethod(uploading)
     inside = staticmethod(urls.inside)
 
@@ -36,7 +36,7 @@ class _Elsewhere:
 
     def size(self, name: str) -> int:
         """The bytes of a file."""
-        return RemoteFile(name).size
+        return shared(name).size
 
     def names(self, folder: str) -> list[str]:
         """What a listing has, if there is one."""
@@ -92,7 +92,7 @@ class _Elsewhere:
 
     def send(self, name: str, descriptor: int) -> None:
         """Write the bytes of a file to a descriptor."""
-        file = RemoteFile(name)
+        file = shared(name)
         for at in range(0, file.size, PIECE):
             write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 

@@ -15,6 +15,7 @@ from ..tensor import Tensor, asarray
 from .checkpoint import Checkpoint
 from .paths import Path, file_name
 from .places import places
+from .stored import File
 from .writing import New, Progress
 
 __all__ = [
@@ -98,7 +99,8 @@ def read(path: Path) -> Checkpoint:
     format says; files of another kind are named.
     """
     name = file_name(path)
-    found: Checkpoint = _recognised(name).module.read(name)
+    row, _file = _recognised(name)  # open until it is read: its begin is known then
+    found: Checkpoint = row.module.read(name)
     return found
 
 
@@ -212,21 +214,21 @@ def writer(path: Path) -> FileFormat:
     return _SAFETENSORS
 
 
-def _recognised(name: str) -> FileFormat:
+def _recognised(name: str) -> tuple[FileFormat, File | None]:
     place = places(name)
     if place.is_folder(name):
-        return FORMATS[0]
+        return FORMATS[0], None
     file = place.open(name)
     head = bytes(file.bytes(0, min(file.size, 16)))
     for row in FORMATS:
         if row.begins(head):
-            return row
+            return row, file
     for other in _OTHERS:
         if other.begins and head.startswith(other.begins):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
     for row in FORMATS:
         if place.base(name).lower().endswith(row.suffixes):
-            return row
+            return row, file
     for other in _OTHERS:
         if other.suffixes and place.base(name).lower().endswith(other.suffixes):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")

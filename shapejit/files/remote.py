@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
 
-__all__ = ["RemoteFile", "resolved", "told"]
+__all__ = ["RemoteFile", "resolved", "shared", "told"]
 
 # What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
 _PACKAGES = {
@@ -46,6 +47,7 @@ _KINDS = (
     (NotImplementedError, errno.EROFS),
 )
 _PRECONDITION_FAILED = 412
+_open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _CHANGED = "it was changed while it was read"
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
 
@@ -94,6 +96,16 @@ def resolved(url: str) -> tuple[Any, str]:
         more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
         raise ImportError(f"{redacted(url)}: {missing}{more}", name=missing.name) from None
     return found, path
+
+
+def shared(url: str) -> RemoteFile:
+    """A file: the one that somebody has open already, if it is still the same."""
+    made = RemoteFile(url)
+    known = _open.get(url)
+    if known is not None and known.version == made.version and "," in made.version:
+        return known
+    _open[url] = made
+    return made
 
 
 def _version(info: Mapping[str, Any]) -> str:
