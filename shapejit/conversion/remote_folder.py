@@ -38,6 +38,7 @@ class RemoteFolder:
     @contextmanager
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where a checkpoint is there."""
+        self._place.fresh(self.path)
         before = self._place.names(self.path)
         whole = SINGLE in before and not any(name.startswith(_OWN) for name in before)
         if whole or any(name.endswith(SUFFIX) for name in before):
@@ -47,6 +48,7 @@ class RemoteFolder:
             yield
         finally:
             if not self._published and not keep:
+                self._place.fresh(self.path)
                 now = {name for name in self._place.names(self.path) if name not in before}
                 workers = {name for name in now if name.endswith(".safetensors")}
                 for name in self._made | workers:

@@ -22,9 +22,16 @@ class _Elsewhere:
     replacing = staticmethod(uploading)
     inside = staticmethod(urls.inside)
 
+    def fresh(self, name: str) -> None:
+        """Forget what file systems hold of listings."""
+        resolved(name)[0].invalidate_cache()
+
     def is_folder(self, name: str) -> bool:
         """Whether it ends with a slash, or a file system says so: web servers never do."""
-        return Url.of(name).names_folder or self._info(name).get("type") == "directory"
+        found = self._info(name).get("type") == "directory"
+        if found:
+            self.names(name)  # a listing, which answers what is asked of the files in it
+        return found or Url.of(name).names_folder
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or a folder of this name."""

@@ -99,6 +99,7 @@ def read(path: Path) -> Checkpoint:
     format says; files of another kind are named.
     """
     name = file_name(path)
+    places(name).fresh(name)
     row, _file = _recognised(name)  # open until it is read: its begin is known then
     found: Checkpoint = row.module.read(name)
     return found

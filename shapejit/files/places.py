@@ -39,6 +39,9 @@ class Places(Protocol):
     def send(self, name: str, descriptor: int) -> None:
         """Write the bytes of a file to a descriptor."""
 
+    def fresh(self, name: str) -> None:
+        """From now on the files are as others have written them until now."""
+
     def is_folder(self, name: str) -> bool:
         """Whether there is a folder of this name."""
 
@@ -93,6 +96,9 @@ class _Here:
     def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
         """A descriptor of a new file beside it (see `files.temporary`)."""
         return temporary.replacing(name)
+
+    def fresh(self, name: str) -> None:
+        """They always are."""
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""

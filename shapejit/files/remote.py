@@ -91,7 +91,6 @@ def resolved(url: str) -> tuple[Any, str]:
                 found, path = fsspec.core.url_to_fs(url)
             except ValueError as fault:
                 raise FileFormatError(url, None, redacted(str(fault))) from None
-            found.invalidate_cache()  # others write, too
     except ImportError as missing:
         more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
         raise ImportError(f"{redacted(url)}: {missing}{more}", name=missing.name) from None
