@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import FormatError, quoted
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
@@ -19,7 +19,7 @@ from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, told
 from .destinations import destination
 from .folders import Folder, folder
-from .items import ITEM, Cutting
+from .items import ITEM, Cutting, Item
 from .rules import RULES
 from .runs import Settings, write_folder
 from .specifications import Dialect
@@ -87,28 +87,39 @@ class Conversion:
         the format stays the same. Raises FileFormatError for what the format cannot hold,
         OSError where the disk refuses.
         """
-        start, changes = time.perf_counter(), self.changes
+        start, items = time.perf_counter(), None
         settings = settings or Settings()
         if folder_of(self.checkpoint) is not None and _is_folder(path):
-            write_folder(self.folder(path, settings), settings, progress, self.most)
+            items = write_folder(self.folder(path, settings), settings, progress, self.most)
+        elif settings.shared:
+            reason = "parts and executors write folders of shards, from folders of shards"
+            raise FileFormatError(path, None, reason)
         else:
             self._write_file(path, progress)
         self.tensors.latest.clear()
+        return self._report(items, settings.commit is not None, time.perf_counter() - start)
+
+    def _report(self, items: Sequence[Item] | None, read_back: bool, seconds: float) -> Report:
+        """What was done: all of it, or some items, which were written or `read_back`."""
+        changes, written, read = self.changes, self.nbytes, self.checkpoint.nbytes
+        if items is not None:
+            names = {span.name for item in items for span in item.spans}
+            changes = tuple(change for change in changes if change.name in names)
+            done = sum(span.nbytes for item in items for span in item.spans if span.name)
+            read, written = read * done // max(1, written), done
         return Report(
             tensors=len(changes),
             changed=sum(c.rules > 0 for c in changes),
             moved=sum(c.moves for c in changes),
-            bytes_read=self.checkpoint.nbytes,
-            bytes_written=self.nbytes,
-            seconds=time.perf_counter() - start,
+            bytes_read=written if read_back else read,
+            bytes_written=0 if read_back else written,
+            seconds=seconds,
         )
 
     def folder(self, path: Path, settings: Settings) -> Folder:
         """The folder that is made of a folder."""
         told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-        size = settings.item or ITEM
-        shared = settings.item is not None or settings.part is not None or settings.commit
-        cutting = Cutting(size, destination(path).whole, rows=bool(shared))
+        cutting = Cutting(settings.item or ITEM, destination(path).whole, settings.shared)
         source = folder_of(self.checkpoint) or ""
         return folder(self.tensors, source, path, settings.max_shard, cutting, told)
 

@@ -7,7 +7,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -160,6 +159,8 @@ def _whole(
             checksum(algorithm, where.read(item.file, begin, end)) == (end - begin, wanted)
             for _, begin, end, wanted in marks
         )
+
+    from concurrent.futures import ThreadPoolExecutor  # takes a while, and few need it
 
     with ThreadPoolExecutor(threads()) as pool:
         found = pool.map(right, items)

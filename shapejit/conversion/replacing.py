@@ -16,7 +16,6 @@ import numpy as np
 from ..errors import FileFormatError
 from ..files import sharded
 from ..files.paths import files_in, open_regular
-from ..files.pieces import PIECE
 from ..files.places import places
 from ..files.temporary import sync_folder
 from ..files.urls import is_url
@@ -26,6 +25,7 @@ __all__ = ["LocalFolder", "exchanged", "shards_of"]
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
+_PIECE = 1 << 20  # bytes that are read at a time: they stay in the cache until they are looked at
 
 
 class LocalFolder:
@@ -92,7 +92,7 @@ class LocalFolder:
         except (OSError, FileFormatError):
             return
         try:
-            memory = np.empty(min(PIECE, end - begin), np.uint8)
+            memory = np.empty(min(_PIECE, end - begin), np.uint8)
             while begin < end:
                 count = os.preadv(descriptor, (memory[: end - begin].data,), begin)
                 if not count:

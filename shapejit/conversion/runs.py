@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 from ..files.checksums import Digest
 from ..files.pieces import MOST, Scratch
@@ -17,10 +17,18 @@ from .items import Item, Mark, Span, part_of, write_item
 from .receipts import Part, Receipts
 from .shards import MAX_SHARD
 
-__all__ = ["Settings", "Submit", "write_folder", "write_items"]
+__all__ = ["Add", "Checks", "Settings", "Submit", "write_folder", "write_items"]
 
-# Has items written by others; calls back with the number of each and its marks.
-Submit = Callable[[Sequence[Item], Callable[[int, Sequence[Mark]], None]], None]
+Add = Callable[[int, Sequence[Mark]], None]  # called with the number of an item and its marks
+Submit = Callable[[Sequence[Item], Add], None]  # has items written by others
+
+
+class Checks(NamedTuple):
+    """Of which files the items are to have checksums, by which algorithm, and who gets them."""
+
+    algorithm: str
+    files: Collection[str]
+    add: Add
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,17 @@ class Settings:
     item: int | None = None
     submit: Submit | None = None
 
+    @property
+    def shared(self) -> bool:
+        """Whether several processes have a share of the work."""
+        ways = self.part, self.commit, self.item, self.submit
+        return any(way is not None for way in ways)
+
 
 def write_folder(
     folder: Folder, settings: Settings, progress: Progress | None, most: int = MOST
-) -> None:
-    """Write a folder, or a part of it, or publish what parts have written.
+) -> list[Item]:
+    """Write a folder, or a part of it, or publish what parts have written; return its items.
 
     `most` are the bytes of a tensor that should be in memory at a time. Killed at any moment,
     the destination is the old folder or the new one.
@@ -53,9 +67,10 @@ def write_folder(
     if settings.commit is not None:
         _commit(folder, where, settings.commit)
     elif settings.part is not None:
-        _part(folder, where, settings, settings.part, progress, most)
+        return _part(folder, where, settings, settings.part, progress, most)
     else:
         _whole(folder, where, settings, progress, most)
+    return folder.items
 
 
 def _whole(
@@ -75,7 +90,8 @@ def _whole(
                 # After the last file little is left to resume.
                 last = None if settings.resume else folder.files[-1].name
                 wanted = {file.name for file in folder.files} - {last}
-                write_items(where, left, receipts, progress, most, wanted)
+                checks = Checks(receipts.algorithm, wanted, receipts.add)
+                write_items(where, left, (Scratch(most), Scratch(most)), checks, progress)
         finally:
             if settings.resume:
                 receipts.close()
@@ -89,17 +105,19 @@ def _part(
     part: Part,
     progress: Progress | None,
     most: int,
-) -> None:
+) -> list[Item]:
     items = part_of(folder.items, part)
     with where.taken(alone=False, keep=True, needed=sum(item.nbytes for item in items)):
         receipts = Receipts(where, folder.facts, part)
         receipts.check(f"if that is to be done anew, remove {where.hidden}")
         done = receipts.resumed(items) if settings.resume else set()
         names = {item.file for item in items}
-        write_items(where, _left(items, done, progress), receipts, progress, most, names)
+        checks, left = Checks(receipts.algorithm, names, receipts.add), _left(items, done, progress)
+        write_items(where, left, (Scratch(most), Scratch(most)), checks, progress)
         for name in sorted(names):
             where.sync(name)
         receipts.close()
+    return items
 
 
 def _commit(folder: Folder, where: Destination, count: int) -> None:
@@ -145,9 +163,7 @@ def _data(item: Item) -> int:
     return sum(span.nbytes for span in item.spans if span.name)
 
 
-def _told(
-    add: Callable[[int, Sequence[Mark]], None], items: Sequence[Item], progress: Progress | None
-) -> Callable[[int, Sequence[Mark]], None]:
+def _told(add: Add, items: Sequence[Item], progress: Progress | None) -> Add:
     """Tells progress of the items that workers have done."""
 
     def done(number: int, marks: Sequence[Mark]) -> None:
@@ -161,19 +177,14 @@ def _told(
 def write_items(
     where: Destination,
     items: Iterable[Item],
-    receipts: Any,
+    memory: tuple[Scratch, Scratch],
+    checks: Checks,
     progress: Progress | None,
-    most: int,
-    wanted: Collection[str],
 ) -> None:
-    """Convert and write items, one after the other.
-
-    `receipts.add` gets the checksums, by `receipts.algorithm`, of those of the files `wanted`.
-    """
-    memory = Scratch(most), Scratch(most)
+    """Convert and write items, one after the other."""
     for (name, size), group in groupby(items, lambda item: (item.file, item.size)):
         own = [*group]
-        algorithm = receipts.algorithm if name in wanted else None
+        algorithm = checks.algorithm if name in checks.files else None
         with (
             where.open(name, size) as descriptor,
             Writer(descriptor, sum(item.nbytes for item in own)) as writer,
@@ -181,9 +192,8 @@ def write_items(
             for item in own:
                 found = write_item(item, where.path, writer, memory, algorithm, progress)
                 if algorithm is not None:
-                    writer.then(partial(_add, receipts, item.number, found))
+                    writer.then(partial(_add, checks, item.number, found))
 
 
-def _add(receipts: Any, number: int, found: Sequence[tuple[Span, Digest]]) -> None:
-    marks = [(s.name, s.at, s.at + s.nbytes, check.hexdigest()) for s, check in found]
-    receipts.add(number, marks)
+def _add(checks: Checks, number: int, found: Sequence[tuple[Span, Digest]]) -> None:
+    checks.add(number, [(s.name, s.at, s.at + s.nbytes, d.hexdigest()) for s, d in found])

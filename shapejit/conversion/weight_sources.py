@@ -42,10 +42,10 @@ class Decoded(Made):
 
     def held(self, most: int) -> int:
         """A band, and the parts of the weight that it needs."""
-        made = 0
-        for band in bands(self.weight.group, _limit(most), 0, self.unit):
-            made = max(made, self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices))
-        return made
+        found = bands(self.weight.group, _limit(most))[:1]
+        return sum(
+            self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
+        )
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; all of them are kept until another weight is decoded."""

@@ -7,8 +7,9 @@ import re
 import stat
 
 from ..errors import FileFormatError, quoted
+from .urls import is_url
 
-__all__ = ["Path", "file_name", "files_in", "inside", "open_regular"]
+__all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
 
@@ -30,6 +31,16 @@ def file_name(path: Path) -> str:
     if not possible:
         raise FileFormatError(name, None, "no file can have this name")
     return name
+
+
+def absolute(path: Path) -> str:
+    """The path as processes with other working folders understand it; URLs are so already.
+
+    >>> absolute("/a/../b"), absolute("s3://bucket/a")
+    ('/b', 's3://bucket/a')
+    """
+    name = file_name(path)
+    return name if is_url(name) else os.path.abspath(name)
 
 
 def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0) -> int:

@@ -17,7 +17,7 @@ from ..dtypes import DType
 from ..errors import FileFormatError
 from ..tensor import Bytes, Tensor
 from .checksums import Digest
-from .pieces import PIECE, Scratch, pieces
+from .pieces import Scratch, pieces
 from .stored import Extent
 
 __all__ = ["New", "Progress", "Writer", "announced", "check_room", "write_all", "written"]
@@ -27,6 +27,8 @@ Progress = Callable[[int], object]
 _AHEAD = 2  # pieces that may wait to be written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
+_READ = 1 << 20  # bytes that are read back by a call: they stay in the cache
+_ZEROS = 1 << 20  # bytes between tensors that are written to a pipe at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
@@ -170,7 +172,7 @@ class Writer:
         elif at < self._at:
             raise io.UnsupportedOperation("a file that is elsewhere is written in order")
         while self._pipe and self._at < at:
-            zeros = bytes(min(at - self._at, PIECE))
+            zeros = bytes(min(at - self._at, _ZEROS))
             write_all(self.descriptor, memoryview(zeros))
             self._at += len(zeros)
 
@@ -181,7 +183,7 @@ class Writer:
             os.ftruncate(self.descriptor, size)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
-        memory = bytearray(min(PIECE, count))
+        memory = bytearray(min(_READ, count))
         while count:
             piece = memoryview(memory)[:count]
             done = os.preadv(self.descriptor, (piece,), at)
