@@ -135,6 +135,7 @@ class Conversion:
 
 def _is_folder(path: Path) -> bool:
     name = file_name(path)
+    places(name).fresh(name)
     return places(name).is_folder(name) or not file_formats.has_suffix(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import urls
@@ -19,19 +20,32 @@ class _Elsewhere:
 
     in_order = True
     open = staticmethod(shared)
-    replacing = staticmethod(uploading)
     inside = staticmethod(urls.inside)
 
+    def __init__(self) -> None:
+        # The same is asked again and again, and each time the answer takes its way.
+        self._known: dict[str, dict[str, Any]] = {}
+        self._listed = set[str]()
+
     def fresh(self, name: str) -> None:
-        """Forget what file systems hold of listings."""
-        resolved(name)[0].invalidate_cache()
+        """Forget what a file system has said of a file, or of a folder and what is in it."""
+        system, place = resolved(name)
+        system.invalidate_cache(place)
+        self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
+        self._listed.discard(name)
+
+    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
+        """A pipe, from which a new file is sent."""
+        self._known.pop(name, None)
+        return uploading(name, size)
 
     def is_folder(self, name: str) -> bool:
         """Whether it ends with a slash, or a file system says so: web servers never do."""
-        found = self._info(name).get("type") == "directory"
-        if found:
-            self.names(name)  # a listing, which answers what is asked of the files in it
-        return found or Url.of(name).names_folder
+        found = Url.of(name).names_folder or self._info(name).get("type") == "directory"
+        if found and name not in self._listed:
+            self._listed.add(name)
+            self.names(name)  # which file systems keep, to answer what is asked of its files
+        return found
 
     def exists(self, name: str) -> bool:
         """Whether there is a file or a folder of this name."""
@@ -92,7 +106,9 @@ class _Elsewhere:
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
+        self._known.pop(name, None)
         if self.exists(name):  # some file systems fail where there is none, each in its way
+            self._known.pop(name, None)
             system, place = resolved(name)
             with told(name):
                 system.rm_file(place)
@@ -105,12 +121,15 @@ class _Elsewhere:
 
     def _info(self, name: str) -> dict[str, Any]:
         """What is said of a file or a folder; empty where there is none."""
-        system, place = resolved(name)
-        try:
-            with told(name):
-                found: dict[str, Any] = system.info(place)
-        except FileNotFoundError:
-            return {}
+        found = self._known.get(name)
+        if found is None:
+            system, place = resolved(name)
+            try:
+                with told(name):
+                    found = system.info(place)
+            except FileNotFoundError:
+                found = {}
+            self._known[name] = found
         return found
 
 
