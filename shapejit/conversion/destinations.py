@@ -37,7 +37,7 @@ class Destination(Protocol):
         """
 
     def open(self, name: str, size: int) -> AbstractContextManager[int]:
-        """A descriptor of a file of `size` bytes; any range may be written, in any order.
+        """A descriptor of a file of `size` bytes; any range may be written, and read again.
 
         Others may write other ranges at the same time, or the same bytes to the same range.
         Works without `taken`, too: workers write for the process that has taken it.

@@ -177,7 +177,11 @@ def _dask(text: str) -> Iterator[Pool]:
         with distributed.Client(f"tcp://{text}") as client:
             yield _of_client(client)
         return
-    settings = {"n_workers": _count(count), "threads_per_worker": 1, "dashboard_address": None}
+    settings = {
+        "n_workers": _count(count),
+        "threads_per_worker": 1,
+        "dashboard_address": "127.0.0.1:0",
+    }
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
         yield _of_client(client)
 
@@ -186,7 +190,7 @@ def _distributed() -> Any:
     try:
         import distributed
     except ImportError:
-        raise ImportError("dask needs distributed: pip install 'shapejit[dask]'") from None
+        raise ImportError("dask needs distributed: pip install 'shapejit[distributed]'") from None
     return distributed
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from .. import __version__
 from ..errors import FileFormatError
 from ..files import safetensors
 from ..files.checkpoint import Checkpoint
@@ -33,8 +34,8 @@ class Folder:
 
     `files` have the tensors; `texts` are the index and config.json, `copied` the paths of other
     files of the source, all by their names. `index` is the name that the index has, or would
-    have, `gone` are files of an existing folder that do not stay in it. `facts` are the hashes
-    of what makes it the same conversion, each by its name.
+    have, `gone` are files of an existing folder that do not stay in it. `facts` are what makes it
+    the same conversion, by their names: hashes, and the version of shapejit.
     """
 
     path: str
@@ -85,7 +86,8 @@ def folder(
         "set of files": repr([file.header for file in files]),
         "size of items": repr(cutting),
     }
-    return Folder(name, files, texts, others, index, frozenset(gone), cutting, hashed(facts))
+    known = {**hashed(facts), "version of shapejit": __version__}
+    return Folder(name, files, texts, others, index, frozenset(gone), cutting, known)
 
 
 def _check_apart(home: str, target: str, path: Path) -> None:

@@ -29,8 +29,8 @@ class _Crc32:
     def __init__(self) -> None:
         self._value = 0
 
-    def update(self, data: Bytes) -> None:
-        self._value = zlib.crc32(data.data, self._value)
+    def update(self, data: Any) -> None:
+        self._value = zlib.crc32(data, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"

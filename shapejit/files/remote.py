@@ -30,7 +30,7 @@ from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
 
-__all__ = ["RemoteFile", "resolved", "shared", "told"]
+__all__ = ["RemoteFile", "resolved", "shared", "told", "version_at"]
 
 # What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
 _PACKAGES = {
@@ -105,6 +105,14 @@ def shared(url: str) -> RemoteFile:
         return known
     _open[url] = made
     return made
+
+
+def version_at(system: Any, place: str) -> str | None:
+    """What a file system says of a file as it is now; None where there is none."""
+    try:
+        return _version(system.info(place))
+    except FileNotFoundError:
+        return None
 
 
 def _version(info: Mapping[str, Any]) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Thread
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import resolved, told
+from .remote import resolved, told, version_at
 from .urls import Url
 
 __all__ = ["uploading"]
@@ -26,8 +25,9 @@ def uploading(url: str, size: int | None = None) -> Iterator[int]:
     """A descriptor to write to, from begin to end; then what was written is the file at `url`.
 
     It is a pipe, from which a thread sends blocks; a block or two are in memory. `size` are
-    the bytes of the file, if they are known. On any error nothing is at `url`, or what was:
-    where a file system lacks that, it says so itself. OSErrors name the URL.
+    the bytes of the file, if they are known. On any error what is at `url` stays as it is; a
+    few file systems (`memory://`) replace a file when it is begun: then nothing is left of it.
+    OSErrors name the URL.
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file")
@@ -52,8 +52,8 @@ class _Sending:
         self.fault: BaseException | None = None
         self._url = url
         self._sink: Any = None
-        system, place = resolved(url)
-        self._begin = partial(system.open, place, "wb", block_size=block, autocommit=False)
+        self._block, (self._system, self._place) = block, resolved(url)
+        self._before: str | None = None
         self._source, self.descriptor = os.pipe()
         self._thread = Thread(target=self._send, daemon=True)
         self._thread.start()
@@ -82,11 +82,18 @@ class _Sending:
                 self._sink.discard()
             with suppress(Exception):
                 self._sink.closed = True  # or its end would send the rest
+            with suppress(Exception):
+                if version_at(self._system, self._place) not in (self._before, None):
+                    self._system.rm_file(self._place)
 
     def _send(self) -> None:
         try:
             with told(self._url):
-                self._sink = sink = self._begin()
+                system, place = self._system, self._place
+                self._before = version_at(system, place)
+                self._sink = sink = system.open(
+                    place, "wb", block_size=self._block, autocommit=False
+                )
                 while piece := os.read(self._source, _PIPE):
                     sink.write(piece)
         except BaseException as fault:
