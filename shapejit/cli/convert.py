@@ -57,8 +57,10 @@ def _options(parser: ArgumentParser) -> None:
         "integers, none mean a scalar."
     )
     parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
-    parser.add_argument("source", metavar="SRC", help="a file, or a folder of shards")
-    parser.add_argument("destination", metavar="DST", help="may be SRC")
+    parser.add_argument(
+        "source", metavar="SRC", help="a file, or a folder of shards; a path or a URL"
+    )
+    parser.add_argument("destination", metavar="DST", help="may be SRC, if it is a path")
     rules = parser.add_argument_group("rules")
     for option, kind in conversion.RULES.items():
         rules.add_argument(

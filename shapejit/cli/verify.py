@@ -26,7 +26,9 @@ def _options(parser: ArgumentParser) -> None:
         "the numbers that they stand for. Exit code 0: equal, 1: different."
     )
     for name in ("a", "b"):
-        parser.add_argument(name, metavar=name.upper(), help="a file, or a folder of shards")
+        parser.add_argument(
+            name, metavar=name.upper(), help="a file, or a folder of shards; a path or a URL"
+        )
     parser.add_argument(
         "--rules",
         action="append",

@@ -114,9 +114,11 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
     initialisers and the values of Constant nodes are read, those of subgraphs too.
     Compressed members of an NPZ file are decompressed when they are asked for; pickles are
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
-    be overwritten in place while Tensors of it are in use. Raises OSError where it cannot be
-    opened, FileFormatError (with the file and the tensor) where it is not exactly what its
-    format says, ImportError for GGUF and ONNX without the packages gguf and onnx.
+    be overwritten in place while Tensors of it are in use. `path` may be a URL, as
+    `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
+    its own (fsspec has them; the package of the scheme must be installed). Raises OSError
+    where it cannot be opened, FileFormatError (with the file and the tensor) where it is not
+    exactly what its format says, ImportError for GGUF, ONNX and URLs without their packages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +149,8 @@ def save_file(
     given; `types` has the type of each quantised tensor, rows of blocks as uint8, by name
     (`{"w": "Q4_0"}`), unless `source` has.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
-    `path` may be the file that the tensors are mapped from. Raises FileFormatError (with
+    `path` may be the file that the tensors are mapped from. To a URL they are sent in blocks,
+    and appear at the end. Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
     anything is written; OSError where the disk refuses.
 

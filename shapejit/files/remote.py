@@ -20,6 +20,7 @@ import numpy as np
 try:
     import fsspec
     from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractBufferedFile
 except ImportError as missing:
     raise ImportError(
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
@@ -30,7 +31,7 @@ from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
 
-__all__ = ["RemoteFile", "resolved", "shared", "told", "version_at"]
+__all__ = ["AbstractBufferedFile", "RemoteFile", "resolved", "shared", "told", "version_at"]
 
 # What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
 _PACKAGES = {

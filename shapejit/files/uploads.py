@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import resolved, told, version_at
+from .remote import AbstractBufferedFile, resolved, told, version_at
 from .urls import Url
 
 __all__ = ["uploading"]
@@ -77,11 +77,13 @@ class _Sending:
 
     def discard(self) -> None:
         """Forget what was sent."""
-        if self._sink is not None:
-            with suppress(Exception):
-                self._sink.discard()
-            with suppress(Exception):
-                self._sink.closed = True  # or its end would send the rest
+        if self._sink is None:
+            return
+        with suppress(Exception):
+            self._sink.discard()
+        with suppress(Exception):
+            self._sink.closed = True  # or its end would send the rest
+        if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
             with suppress(Exception):
                 if version_at(self._system, self._place) not in (self._before, None):
                     self._system.rm_file(self._place)
