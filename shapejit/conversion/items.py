@@ -18,7 +18,7 @@ from ..files.writing import New, Progress, Writer, written
 from .changes import Change
 from .sources import Made
 
-__all__ = ["ITEM", "Cutting", "File", "Item", "Mark", "items_of", "part_of", "write_item"]
+__all__ = ["ITEM", "Cutting", "File", "Item", "Mark", "Span", "items_of", "part_of", "write_item"]
 
 ITEM = 1 << 26  # bytes of an item that is not told another size
 
