@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -466,3 +467,15 @@ def test_a_part_is_written_again_where_its_bytes_are_others(memory, tmp_path):
     convert(commit=2)
     assert memory.cat_file(name) == good
     assert not [found for found in memory.find("/out") if "receipt" in found]
+
+
+def test_the_commands_of_the_readme_take_urls_of_s3(s3, tmp_path, capsys):
+    text = (Path(sj.files.__file__).parent / "README.md").read_text()
+    lines = re.findall(r"^\$ shapejit (.*)", text, re.MULTILINE)
+    s3.mkdir("models")
+    parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
+    sj.save_file({f"fc.{name}": t for name, t in parts.items()}, tmp_path / "model.safetensors")
+    put(s3, tmp_path, "models/llama-fp8")
+    for line in lines:
+        assert main(shlex.split(line)) == 0, capsys.readouterr().err
+    assert sj.load_file("s3://models/llama-bf16/")["fc.weight"].dtype.name == "bfloat16"
