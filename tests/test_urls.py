@@ -4,9 +4,11 @@ import json
 import re
 import shlex
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from threading import Thread
 
 import fsspec
@@ -17,6 +19,7 @@ from test_convert_folders import contents, folder_of
 
 import shapejit as sj
 from shapejit.__main__ import main
+from shapejit.files import ahead
 
 RNG = np.random.default_rng(19)
 TENSORS = {
@@ -356,6 +359,25 @@ def test_what_a_stopped_run_sent_is_removed_or_kept(memory, tmp_path):
     assert memory.modified("/stopped/model-00001-of-00003.safetensors") == begun
     wanted = contents(tmp_path / "out") | {Path("README.md"): b"mine"}
     assert got(memory, "/stopped") == wanted
+
+
+def test_reads_in_any_order_by_several_threads_get_their_bytes():
+    data, files = RNG.bytes(20 << 20), [ahead.Ahead(20 << 20) for _ in range(2)]
+
+    def read(seed):
+        rng, at = Random(seed), 0
+        for _ in range(100):
+            at = at % len(data) if rng.random() < 0.6 else rng.randrange(len(data))
+            count = min(len(data) - at, rng.choice([1, 100, 5000, 70_000, 3 << 20, 9 << 20]))
+            memory, file = bytearray(count), rng.choice(files)
+            way = file.read if rng.random() < 0.8 else file.exactly
+            way(lambda begin, end: data[begin:end], memoryview(memory), at)
+            assert memory == data[at : at + count]
+            at += count
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(read, range(4))] == [None] * 4
+    assert sum(len(c.data.result()) for file in files for c in file.held) <= 64 << 20
 
 
 # S3: a server of its own

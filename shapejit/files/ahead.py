@@ -6,10 +6,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from threading import Lock
-from typing import NamedTuple
+from weakref import WeakSet
 
 __all__ = ["Ahead", "Raw"]
 
@@ -24,17 +25,19 @@ Raw = bytes
 Fetch = Callable[[int, int], Raw]  # the bytes from one byte to another
 
 
-class _Chunk(NamedTuple):
-    """Bytes of a file, which are there or under way."""
+@dataclass(eq=False)
+class _Chunk:
+    """Bytes of a file, which are there or under way; the least `used` go first."""
 
     begin: int
     end: int
-    data: Future[bytes]
+    data: Future[Raw]
+    used: int = 0
 
 
-_held: OrderedDict[tuple[int, int], _Chunk] = OrderedDict()  # by file and begin; first to go first
+_files = WeakSet["Ahead"]()
 _lock = Lock()
-_numbers = count()
+_times = count(1)
 
 
 @cache
@@ -46,46 +49,51 @@ def _forget() -> None:
     """Threads, and what they read, do not outlive a fork."""
     global _lock
     _lock = Lock()
-    _held.clear()
     _pool.cache_clear()
+    for file in [*_files]:
+        file.held.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
 
 
 class Ahead:
-    """A file of `size` bytes, of which `fetch` gets a range.
+    """A file of `size` bytes, and those of them that are `held` for who reads on.
 
     Who reads on where a read ended finds as much of what follows as was read in order,
     32 MiB at most, read already or under way. All files together hold 64 MiB.
     """
 
-    def __init__(self, fetch: Fetch, size: int) -> None:
-        self._fetch, self._size, self._number = fetch, size, next(_numbers)
+    def __init__(self, size: int) -> None:
+        self._size, self.held = size, list[_Chunk]()
         # By the end of a read: where it began, and the bytes read in order until there.
         self._orders: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        _files.add(self)
 
-    def read(self, memory: memoryview, at: int) -> None:
+    def read(self, fetch: Fetch, memory: memoryview, at: int) -> None:
         """Fill `memory` from byte `at`; what follows may be read, too."""
         end = at + len(memory)
+        if len(memory) > _MOST:
+            self.exactly(fetch, memory, at)
+            return
         with _lock:
-            chunks = self._chunks(at, end, self._ahead(at, end))
+            chunks = self._chunks(fetch, at, end, self._ahead(at, end))
         for chunk in chunks:
             first, last = max(chunk.begin, at), min(chunk.end, end)
             try:
                 data = memoryview(chunk.data.result())
             except Exception:
                 with _lock:
-                    _held.pop((self._number, chunk.begin), None)
+                    self.held = [each for each in self.held if each is not chunk]
                 raise
             memory[first - at : last - at] = data[first - chunk.begin : last - chunk.begin]
 
-    def exactly(self, memory: memoryview, begin: int) -> None:
+    def exactly(self, fetch: Fetch, memory: memoryview, begin: int) -> None:
         """Fill `memory` from byte `begin`, and read nothing else."""
 
         def fill(at: int) -> None:
             to = memory[at : at + _CHUNK]
-            to[:] = self._fetch(begin + at, begin + at + len(to))
+            to[:] = fetch(begin + at, begin + at + len(to))
 
         found = [_pool().submit(fill, at) for at in range(0, len(memory), _CHUNK)]
         try:
@@ -104,24 +112,32 @@ class Ahead:
             self._orders.popitem(last=False)
         return min(known + end - at, _MOST) if near else 0
 
-    def _chunks(self, at: int, end: int, ahead: int) -> list[_Chunk]:
+    def _chunks(self, fetch: Fetch, at: int, end: int, ahead: int) -> list[_Chunk]:
         """The chunks from byte `at` to `end`; those that are missing, there or ahead, start."""
         found, until = list[_Chunk](), min(max(end + ahead, at + _FIRST), self._size)
-        own = [chunk for (file, _), chunk in _held.items() if file == self._number]
         while at < until:
-            chunk = next((c for c in own if c.begin <= at < c.end), None)
+            chunk = next((c for c in self.held if c.begin <= at < c.end), None)
             if chunk is None:
                 worth = max(_FIRST, min(ahead // 2, _CHUNK))
                 if at >= end and until - at < worth and until < self._size:
                     break  # it can wait until it is worth a read
-                stop = min([at + _CHUNK, until, *(c.begin for c in own if c.begin > at)])
-                chunk = _Chunk(at, stop, _pool().submit(self._fetch, at, stop))
-                _held[self._number, at] = chunk
+                stop = min([at + _CHUNK, until, *(c.begin for c in self.held if c.begin > at)])
+                chunk = _Chunk(at, stop, _pool().submit(fetch, at, stop), next(_times))
+                self.held.append(chunk)
             if at < end:
                 found.append(chunk)
-                # What was read to its end goes first.
-                _held.move_to_end((self._number, chunk.begin), last=chunk.end > end)
+                chunk.used = next(_times) if chunk.end > end else 0
             at = chunk.end
-        while sum(c.end - c.begin for c in _held.values()) > _HELD:
-            _held.popitem(last=False)
+        _make_room()
         return found
+
+
+def _make_room() -> None:
+    """Let go of what was read to its end, or is not used for the longest time."""
+    held = sorted(((c, file) for file in [*_files] for c in file.held), key=lambda h: h[0].used)
+    size = sum(chunk.end - chunk.begin for chunk, _ in held)
+    for chunk, file in held:
+        if size <= _HELD:
+            return
+        file.held.remove(chunk)
+        size -= chunk.end - chunk.begin

@@ -149,13 +149,13 @@ class RemoteFile:
         self._info = info
         self._handles = SimpleQueue[Any]()
         self._lock = Lock()
-        self._ahead = Ahead(self._fetch, self.size)
+        self._ahead = Ahead(self.size)
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
         self._check(at + len(memory), tensor)
         with self._named(tensor):
-            self._ahead.read(memory, at)
+            self._ahead.read(self._fetch, memory, at)
 
     def bytes(self, at: int, count: int) -> bytearray:
         """`count` bytes from byte `at`, which the file is known to have."""
@@ -168,7 +168,7 @@ class RemoteFile:
         self._check(end, tensor)
         memory = np.empty(end - begin, np.uint8)
         with self._named(tensor):
-            self._ahead.exactly(memory.data, begin)
+            self._ahead.exactly(self._fetch, memory.data, begin)
         memory.flags.writeable = False
         return memory
 
