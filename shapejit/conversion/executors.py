@@ -19,7 +19,7 @@ from concurrent.futures import (
 )
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple
 
 from ..errors import FileFormatError, FormatError, ShapeJitError, about, quoted
@@ -31,6 +31,7 @@ from .runs import Add
 __all__ = ["EXECUTORS", "opened", "run"]
 
 AHEAD = 3  # items per worker that are in flight: one is done, the others wait
+LAST = 60  # seconds that an item of a distant worker may take when nobody wants it any more
 TRIES = 3  # how often an item may lose its worker
 
 
@@ -85,7 +86,8 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
         for future in flying:
             if pool.cancels:
                 future.cancel()
-        wait(flying)
+        # What is removed must not be written any more; who is gone will not write.
+        wait(flying, None if pool.cancels else LAST)
 
 
 def _submitted(pool: Pool, work: Work, number: int) -> Future[tuple[int, list[Mark]]]:
@@ -182,8 +184,23 @@ def _dask(text: str) -> Iterator[Pool]:
         "threads_per_worker": 1,
         "dashboard_address": "127.0.0.1:0",
     }
-    with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+    with _unheard():
+        cluster = distributed.LocalCluster(**settings)
+    with cluster, distributed.Client(cluster) as client:
         yield _of_client(client)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Processes that are started meanwhile do not hear Ctrl-C, which this one has to."""
+    before = None
+    if current_thread() is main_thread():
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def _distributed() -> Any:
