@@ -45,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         path = server.folder / self.path.partition("?")[0].lstrip("/")
         if server.status or not path.is_file():
-            self.send_response(server.status or 404)
+            self.send_response(server.status or server.missing)
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
@@ -94,7 +94,7 @@ def web():
 @pytest.fixture
 def served(web, tmp_path):
     """The web server with a folder of its own, and as it should be."""
-    web.folder, web.version, web.status, web.faults = tmp_path, 1, 0, set()
+    web.folder, web.version, web.status, web.missing, web.faults = tmp_path, 1, 0, 404, set()
     web.requests = web.sent = 0
     return web
 
@@ -233,6 +233,16 @@ def test_what_cannot_be_opened_is_told_with_its_url(served, memory, tmp_path, mo
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"hf://b/a\.npz: .*pip install huggingface_hub"):
         sj.load_file("hf://b/a.npz")
+
+
+def test_a_store_that_refuses_what_is_missing_is_read(served, tmp_path):
+    """As S3 does, where its content must not be listed."""
+    (tmp_path / "in").mkdir()
+    sj.save_file(TENSORS, tmp_path / "in" / "model.safetensors")
+    served.missing = 403
+    for url in (f"{served.url}/in/", f"{served.url}/in/model.safetensors"):
+        sj.files.convert(url, tmp_path / "out.npz")
+        same(sj.load_file(tmp_path / "out.npz"), TENSORS)
 
 
 def test_no_message_shows_credentials(served, capsys, tmp_path):

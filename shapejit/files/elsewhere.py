@@ -120,14 +120,18 @@ class _Elsewhere:
             write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
     def _info(self, name: str) -> dict[str, Any]:
-        """What is said of a file or a folder; empty where there is none."""
+        """What is said of a file or a folder; empty where there is none.
+
+        Stores that must not tell what they hold refuse what is missing, as they refuse what
+        must not be read: that becomes an error when it is opened.
+        """
         found = self._known.get(name)
         if found is None:
             system, place = resolved(name)
             try:
                 with told(name):
                     found = system.info(place)
-            except FileNotFoundError:
+            except (FileNotFoundError, PermissionError):
                 found = {}
             self._known[name] = found
         return found
