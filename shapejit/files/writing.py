@@ -9,8 +9,8 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
-from queue import Queue
-from threading import Thread
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from typing import NamedTuple
 
 from ..dtypes import DType
@@ -24,7 +24,7 @@ __all__ = ["New", "Progress", "Writer", "announced", "check_room", "write_all", 
 
 Progress = Callable[[int], object]
 
-_AHEAD = 2  # pieces that may wait to be written
+_AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
 _READ = 1 << 20  # bytes that are read back by a call: they stay in the cache
@@ -100,7 +100,8 @@ class Writer:
     def __init__(self, descriptor: int, total: int) -> None:
         self.descriptor, self._at = descriptor, 0
         self._pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-        self._queue: Queue[Callable[[], object] | None] = Queue(_AHEAD)
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._free = Semaphore(_AHEAD)
         self._fault: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True) if total >= _THREADED else None
         if self._thread is not None:
@@ -108,7 +109,11 @@ class Writer:
 
     def put(self, at: int, piece: Bytes, digest: Digest | None = None) -> None:
         """Write a piece from byte `at` of the file on, now or soon."""
+        if self._thread is not None:
+            self._free.acquire()
         self.then(partial(self._write, at, piece, digest))
+        if self._thread is not None:
+            self.then(self._free.release)
 
     def read_back(self, at: int, count: int, digest: Digest) -> None:
         """Add bytes that are in the file already to a digest."""
@@ -150,7 +155,7 @@ class Writer:
 
     def _run(self) -> None:
         while (given := self._queue.get()) is not None:
-            if self._fault is None:
+            if self._fault is None or given == self._free.release:
                 try:
                     given()
                 except BaseException as fault:
