@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..conversion import Report
-from ..errors import shown
+from ..errors import redacted, shown
 from . import progress
 from .command import DONE, Command
 from .output import Columns, print_json, print_table
@@ -57,8 +57,10 @@ def _options(parser: ArgumentParser) -> None:
         "integers, none mean a scalar."
     )
     parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
-    parser.add_argument("source", metavar="SRC", help="a file, or a folder of shards")
-    parser.add_argument("destination", metavar="DST", help="may be SRC")
+    parser.add_argument(
+        "source", metavar="SRC", help="a file, or a folder of shards; a path or a URL"
+    )
+    parser.add_argument("destination", metavar="DST", help="may be SRC, if it is a path")
     rules = parser.add_argument_group("rules")
     for option, kind in conversion.RULES.items():
         rules.add_argument(
@@ -155,7 +157,7 @@ def _run(args: Namespace) -> int:
         tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
         report = conversion.written(job, plan, settings, args.executor, tell)
     if args.json:
-        paths = {"source": args.source, "destination": args.destination}
+        paths = {"source": redacted(args.source), "destination": redacted(args.destination)}
         print_json({**paths, **report_json(report)})
     elif not args.quiet:
         print(f"{shown(args.destination)}: {report_text(report)}")

@@ -64,6 +64,9 @@ def convert(
     parts have written, and makes `dst` appear. `executor` has items done by others: a
     `concurrent.futures.Executor`, a client of dask's, or a name, as `--executor` takes it.
 
+    `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
+    as a whole, and the index last; a checkpoint that is there is not replaced.
+
     Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
     for files and receipts, OSError where the disk refuses; `dst` is left as it was.
 

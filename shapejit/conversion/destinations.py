@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ..files.paths import Path, file_name
+from ..files.urls import is_url
 from ..tensor import Bytes
+from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
 
-__all__ = ["DESTINATIONS", "Destination", "destination"]
+__all__ = ["Destination", "destination"]
 
 
 class Destination(Protocol):
@@ -70,14 +72,7 @@ class Destination(Protocol):
         """
 
 
-# What a path begins with, and what makes a destination of it; others are folders here.
-DESTINATIONS: dict[str, Callable[[str], Destination]] = {}
-
-
 def destination(path: Path) -> Destination:
-    """The folder at a path, or at a URL of a known kind."""
+    """The folder at a path, or at a URL."""
     name = file_name(path)
-    for prefix, made in DESTINATIONS.items():
-        if name.startswith(prefix):
-            return made(name)
-    return LocalFolder(name)
+    return RemoteFolder(name) if is_url(name) else LocalFolder(name)

@@ -15,12 +15,13 @@ from ..errors import FileFormatError
 from ..files import safetensors
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import BESIDE
-from ..files.paths import Path, file_name, inside
+from ..files.paths import Path, file_name
+from ..files.places import places
 from ..files.sharded import SUFFIX
 from .configs import CONFIG, config_of, rewritten
 from .items import Cutting, File, Item, items_of
 from .receipts import hashed
-from .replacing import files_in, shards_of
+from .replacing import shards_of
 from .shards import Shard, shards
 from .tensors import Tensors
 
@@ -55,7 +56,7 @@ class Folder:
     def nbytes(self) -> int:
         """Bytes of all files."""
         sizes = [file.size for file in self.files]
-        return sum(sizes) + sum(map(os.path.getsize, self.copied.values()))
+        return sum(sizes) + sum(places(found).size(found) for found in self.copied.values())
 
 
 def folder(
@@ -66,7 +67,7 @@ def folder(
     `told` are the rules. Raises FileFormatError for what files cannot hold.
     """
     name = file_name(path)
-    target, home = os.path.realpath(name), os.path.realpath(source)
+    target, home = places(name).real(name), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint, metadata = tensors.checkpoint, _metadata(tensors.checkpoint)
     stem = _stem(checkpoint.path)
@@ -91,15 +92,16 @@ def folder(
 
 def _check_apart(home: str, target: str, path: Path) -> None:
     """FileFormatError where one of two folders lies in the other."""
-    both = os.path.commonpath([home, target])
-    if home != target and both in (home, target):
-        which = "in the source" if both == home else "around the source"
+    inner, outer = (os.path.join(each, "") for each in (target, home))
+    if home != target and (inner.startswith(outer) or outer.startswith(inner)):
+        which = "in the source" if inner.startswith(outer) else "around the source"
         raise FileFormatError(path, None, f"the destination must not be a folder {which}")
 
 
 def _stem(path: str) -> str:
     """What the names of shards begin with: `model`, or as the index is called."""
-    return "model" if os.path.isdir(path) else os.path.basename(path).removesuffix(SUFFIX)
+    place = places(path)
+    return "model" if place.is_folder(path) else place.base(path).removesuffix(SUFFIX)
 
 
 def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
@@ -111,7 +113,7 @@ def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
 
 def _file(path: str, shard: Shard, metadata: Mapping[str, str] | None) -> File:
     """A file as it is written; FileFormatError for what it cannot hold."""
-    placed = safetensors.placed(os.path.join(path, shard.name), shard.changes, metadata)
+    placed = safetensors.placed(places(path).join(path, shard.name), shard.changes, metadata)
     header, starts, size = placed
     return File(shard.name, header, shard.changes, starts, size)
 
@@ -144,7 +146,8 @@ def _index_metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
 def _sources(checkpoint: Checkpoint, home: str) -> list[tuple[str, str]]:
     """The files that are read, by their places in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
-    return sorted((os.path.relpath(path, home), file.version) for path, file in files.items())
+    place = places(home)
+    return sorted((place.relative(path, home), file.version) for path, file in files.items())
 
 
 def _others(folder: str, known: set[str]) -> dict[str, str]:
@@ -153,9 +156,5 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
     Hidden folders belong to the tools that made them: they are not copied. A link must not
     lead out of the folder.
     """
-    found = files_in(folder, hidden=False)
-    made = {name: inside(folder, name, None) for name in found if name not in known}
-    for name, path in made.items():
-        if not os.path.isfile(path):
-            raise FileFormatError(os.path.join(folder, name), None, "it is not a regular file")
-    return made
+    found = places(folder).files(folder)
+    return {name: path for name, path in found.items() if name not in known}

@@ -75,7 +75,10 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Cutting:
-    """How work is cut: about `size` bytes per item, files as a `whole`, or tensors by `rows`."""
+    """How work is cut: about `size` bytes per item, files as a `whole`, or tensors by `rows`.
+
+    A whole file is written from begin to end.
+    """
 
     size: int = ITEM
     whole: bool = False
@@ -105,7 +108,7 @@ def _cut(file: File, cutting: Cutting) -> Iterator[list[Span]]:
             spans, size = [], 0
         spans += group
         size += count
-    yield spans
+    yield sorted(spans, key=lambda span: span.at) if cutting.whole else spans
 
 
 def _together(file: File, cutting: Cutting) -> Iterator[list[Span]]:

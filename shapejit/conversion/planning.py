@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
 from ..files.pieces import MOST
+from ..files.places import places
 from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
@@ -135,7 +135,8 @@ class Conversion:
 
 def _is_folder(path: Path) -> bool:
     name = file_name(path)
-    return os.path.isdir(name) or not file_formats.has_suffix(name)
+    places(name).fresh(name)
+    return places(name).is_folder(name) or not file_formats.has_suffix(name)
 
 
 def plan(

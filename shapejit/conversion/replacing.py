@@ -15,11 +15,13 @@ import numpy as np
 
 from ..errors import FileFormatError
 from ..files import sharded
-from ..files.paths import open_regular
+from ..files.paths import files_in, open_regular
+from ..files.places import places
 from ..files.temporary import sync_folder
+from ..files.urls import is_url
 from ..tensor import Bytes
 
-__all__ = ["LocalFolder", "exchanged", "files_in", "shards_of"]
+__all__ = ["LocalFolder", "exchanged", "shards_of"]
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
@@ -130,7 +132,11 @@ class LocalFolder:
         """Copy a file."""
         path = os.path.join(self.hidden, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        shutil.copy2(found, path)
+        if is_url(found):
+            with self.open(name, places(found).size(found)) as descriptor:
+                places(found).send(found, descriptor)
+        else:
+            shutil.copy2(found, path)
 
     def sync(self, name: str) -> None:
         """Make what was written to a file last."""
@@ -168,20 +174,7 @@ def shards_of(folder: str, index: str) -> set[str]:
     """The files of the checkpoint of this index in a folder: the index, and those with tensors."""
     made = {index, index.removesuffix(sharded.SUFFIX) + ".safetensors"}
     with suppress(FileFormatError, OSError):
-        made |= set(sharded.shards_named(os.path.join(folder, index)))
-    return made
-
-
-def files_in(folder: str, hidden: bool = True) -> dict[str, str]:
-    """The files and links in a folder and its folders, perhaps `hidden` ones, by their names."""
-    made = {}
-    for place, folders, files in os.walk(folder):
-        if not hidden:
-            folders[:] = [name for name in folders if not name.startswith(".")]
-        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        for file in (*files, *linked):
-            path = os.path.join(place, file)
-            made[os.path.relpath(path, folder)] = path
+        made |= set(sharded.shards_named(places(folder).join(folder, index)))
     return made
 
 

@@ -7,8 +7,9 @@ import re
 import stat
 
 from ..errors import FileFormatError, quoted
+from .urls import is_url
 
-__all__ = ["Path", "absolute", "file_name", "inside", "open_regular"]
+__all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
 
@@ -39,7 +40,7 @@ def absolute(path: Path) -> str:
     ('/b', 's3://bucket/a')
     """
     name = file_name(path)
-    return name if "://" in name else os.path.abspath(name)
+    return name if is_url(name) else os.path.abspath(name)
 
 
 def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0) -> int:
@@ -83,3 +84,16 @@ def _homes(folder: str) -> list[str]:
         return [folder]
     cache, repository = found.groups()
     return [folder, os.path.join(cache, repository, "blobs"), os.path.join(cache, "blobs")]
+
+
+def files_in(folder: str, hidden: bool = True) -> dict[str, str]:
+    """The files and links in a folder and its folders, perhaps `hidden` ones, by their names."""
+    made = {}
+    for place, folders, files in os.walk(folder):
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for file in (*files, *linked):
+            path = os.path.join(place, file)
+            made[os.path.relpath(path, folder)] = path
+    return made

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
@@ -26,6 +28,7 @@ _AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
 _READ = 1 << 20  # bytes that are checked at a time: they are in the cache then
+_ZEROS = 1 << 20  # bytes between tensors that are written to a pipe at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
@@ -96,6 +99,7 @@ class Writer:
 
     def __init__(self, descriptor: int, total: int) -> None:
         self.descriptor, self._at = descriptor, 0
+        self._pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._free = Semaphore(_AHEAD)
         self._fault: BaseException | None = None
@@ -114,6 +118,10 @@ class Writer:
     def read_back(self, at: int, count: int, digest: Digest) -> None:
         """Add bytes that are in the file already to a digest."""
         self.then(partial(self._read_back, at, count, digest))
+
+    def extend(self, size: int) -> None:
+        """Let zeros follow until the file has so many bytes."""
+        self.then(partial(self._extend, size))
 
     def then(self, call: Callable[[], object]) -> None:
         """Call it when all pieces so far are written."""
@@ -156,7 +164,7 @@ class Writer:
 
     def _write(self, at: int, piece: Bytes, digest: Digest | None) -> None:
         if at != self._at:
-            os.lseek(self.descriptor, at, os.SEEK_SET)
+            self._seek(at)
         step = max(1, piece.size) if digest is None else _READ
         for begin in range(0, piece.size, step):
             part = piece[begin : begin + step]
@@ -164,6 +172,23 @@ class Writer:
             if digest is not None:
                 digest.update(part)
         self._at = at + piece.size
+
+    def _seek(self, at: int) -> None:
+        """Go to a byte; a pipe only goes on, with zeros."""
+        if not self._pipe:
+            os.lseek(self.descriptor, at, os.SEEK_SET)
+        elif at < self._at:
+            raise io.UnsupportedOperation("a file that is elsewhere is written in order")
+        while self._pipe and self._at < at:
+            zeros = bytes(min(at - self._at, _ZEROS))
+            write_all(self.descriptor, memoryview(zeros))
+            self._at += len(zeros)
+
+    def _extend(self, size: int) -> None:
+        if self._pipe:
+            self._seek(size)
+        else:
+            os.ftruncate(self.descriptor, size)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
         memory = bytearray(min(_READ, count))

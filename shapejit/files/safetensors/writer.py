@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ..paths import Path, file_name
-from ..temporary import replacing
+from ..places import places, replacing
 from ..writing import New, Progress, Writer, check_room, written
 from . import header
 
@@ -44,7 +44,7 @@ def write(
     """Write a safetensors file in one step, seen from outside; return its size in bytes.
 
     Everything is checked first, also that the disk has room. On any error `path` stays
-    as it was (see `files.temporary.replacing`). `progress` is called with the number of
+    as it was (see `files.places.replacing`). `progress` is called with the number of
     bytes after each piece.
 
     Raises FileFormatError (with the tensor) for what the format cannot hold,
@@ -52,7 +52,9 @@ def write(
     """
     name, given = file_name(path), list(tensors)
     first, starts, total = placed(name, given, metadata)
-    with replacing(name) as descriptor:
+    if places(name).in_order:
+        given.sort(key=lambda tensor: starts[tensor.name])
+    with replacing(name, total) as descriptor:
         check_room(descriptor, total)
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))
