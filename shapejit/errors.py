@@ -5,6 +5,7 @@ A message is composed when it is printed: raising an error only stores its field
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,6 +13,8 @@ from numpy import exceptions
 
 _LONGEST = 600  # characters of a line of a message
 _MOST_LINES = 100  # of a message; the rest is one line
+_USER = re.compile(r"://[^\s/?#]*@")
+_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\",]*[^\s'\",:]")
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
@@ -47,13 +50,26 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def redacted(text: str) -> str:
+    """The text without what URLs in it may hold of credentials: user, password, query.
+
+    >>> redacted("ftp://me:secret@host/a, https://host/a?signature=x: no such file")
+    'ftp://***@host/a, https://host/a?***: no such file'
+    """
+    if "://" not in text:
+        return text
+    return _QUERY.sub(r"\1?***", _USER.sub("://***@", text))
+
+
 def shown(text: str) -> str:
     """A name or a path as it is, or quoted where a terminal could not show it literally.
+
+    URLs lose their credentials.
 
     >>> print(shown("model.safetensors"), shown("line\\nbreak"))
     model.safetensors 'line\\nbreak'
     """
-    text = shortened(text)
+    text = shortened(redacted(text))
     return text if text and text.isprintable() else repr(text)
 
 

@@ -98,6 +98,15 @@ class Workers:
                 return self._jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
 
 
+_most = sys.maxsize
+
+
+def limit(count: int) -> None:
+    """Let no job of this process have more threads: others have the other cores."""
+    global _most
+    _most = count
+
+
 def threads() -> int:
     """How many threads a job may have: what numba was told, and what this process may use.
 
@@ -110,6 +119,7 @@ def threads() -> int:
     # numba.get_num_threads() starts its threading layer, which nothing here needs.
     told = parallel is not None and getattr(parallel, "_is_initialized", True)
     count = numba.get_num_threads() if told else numba.config.NUMBA_NUM_THREADS
+    count = min(count, _most)
     if hasattr(os, "sched_getaffinity"):
         count = min(count, len(os.sched_getaffinity(0)))
     return max(1, min(int(count), quota()))

@@ -318,17 +318,17 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(tmp_path, monkey
 
 def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, monkeypatch):
     source, wanted = quantised(tmp_path / "in")
-    written, write = [], safetensors.write
+    written, opened = [], replacing.LocalFolder.open
 
     def stop_at(count):
-        def counted(path, *given):
+        def counted(folder, name, size):
             if len(written) == count:
                 raise KeyboardInterrupt
-            written.append(os.path.basename(path))
-            return write(path, *given)
+            written.append(name)
+            return opened(folder, name, size)
 
         written.clear()
-        monkeypatch.setattr(safetensors, "write", counted)
+        monkeypatch.setattr(replacing.LocalFolder, "open", counted)
 
     def convert(rules=(("to", "f32"),)):
         sj.files.convert(source, tmp_path / "out", rules, max_shard_size=20_000, resume=True)
@@ -370,7 +370,7 @@ import glob, os, signal, sys
 import shapejit as sj
 fsync = os.fsync
 def kill(descriptor):
-    if glob.glob(os.path.join(os.path.dirname(sys.argv[2]), ".*", ".shapejit-receipt.json")):
+    if glob.glob(os.path.join(os.path.dirname(sys.argv[2]), ".*", ".shapejit-receipt*.json")):
         os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
 os.fsync = kill
@@ -383,12 +383,12 @@ def test_what_a_killed_conversion_left_is_removed_or_resumed_by_the_next(
     resume, tmp_path, monkeypatch
 ):
     source, wanted = quantised(tmp_path / "in", 9)
-    old, write, written = contents(source), safetensors.write, []
+    old, opened, written = contents(source), replacing.LocalFolder.open, []
     code = subprocess.run([sys.executable, "-c", KILLED, source, source], check=False).returncode
     assert code == -signal.SIGKILL
     assert contents(source) == old
     assert len(os.listdir(tmp_path)) == 2
-    monkeypatch.setattr(safetensors, "write", lambda *a: written.append(a[0]) or write(*a))
+    monkeypatch.setattr(replacing.LocalFolder, "open", lambda *a: written.append(a) or opened(*a))
     sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000, resume=resume)
     assert len(written) < 9 if resume else len(written) == 9
     check_decoded(source, wanted)
@@ -804,7 +804,7 @@ for _ in range(rounds):
     os.kill(child, signal.SIGKILL)
     killed += os.waitpid(child, 0)[1] != 0
     assert contents(target) in (new[target, was[target]], new[target, kind])
-    resumed += bool([*home.glob(".*/.shapejit-receipt.json")])
+    resumed += bool([*home.glob(".*/.shapejit-receipt*.json")])
     convert(target, kind, seed.random() < 0.7)
     was[target] = kind
     assert contents(target) == new[target, kind]

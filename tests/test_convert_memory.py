@@ -40,6 +40,7 @@ CASES = {
     "repack rows": (BYTES, [("repack", "q=torch:x2->lsb")]),
     "repack blocks": (BYTES, [("slice", "q=:56"), ("repack", "q=torch:x2->torchao:tinygemm")]),
     **{f"{name} cut": (x, [("to", "f32"), ("slice", ".*=1:")]) for name, x in WEIGHTS.items()},
+    "fp8-block-16x32 rows": (WEIGHTS["fp8-block-16x32"], [("to", "f32"), ("slice", ".*=:16")]),
     **{f"{name} turned": (x, [("to", "f32"), ("reshape", ".*=2,2,-1"), ("permute", ".*=2,0,1")])
        for name, x in WEIGHTS.items()},
 }  # fmt: skip

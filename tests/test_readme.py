@@ -10,13 +10,19 @@ import numpy as np
 import pytest
 
 import shapejit as sj
+from shapejit.__main__ import main
 from shapejit.conversion import RULES
 
 ROOT = Path(__file__).parent.parent
 TESTS = "-m pytest -n auto --dist loadfile"
 READMES = {
     name: (ROOT / name).read_text()
-    for name in ("README.md", "shapejit/README.md", "benchmarks/README.md")
+    for name in (
+        "README.md",
+        "shapejit/README.md",
+        "shapejit/files/README.md",
+        "benchmarks/README.md",
+    )
 }
 README = READMES["README.md"]
 
@@ -59,6 +65,19 @@ def test_commands(command, tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_parts_are_converted_as_their_readme_says(tmp_path, monkeypatch, capsys):
+    """Its blocks are one session: the parts of a folder, their commit, another folder."""
+    parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
+    (tmp_path / "model-fp8").mkdir()
+    weights = {f"{k}.fc.{part}": t for k in range(3) for part, t in parts.items()}
+    sj.save_file(weights, tmp_path / "model-fp8" / "model.safetensors")
+    monkeypatch.chdir(tmp_path)
+    for command in commands("bash", [READMES["shapejit/files/README.md"]]):
+        assert main(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model-bf16", "model-f16", "model-fp8"]
+    assert [t.dtype.name for t in sj.load_file("model-bf16").values()] == ["bfloat16"] * 3
 
 
 def test_every_rule_is_listed_as_its_row_says():

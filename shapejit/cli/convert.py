@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -10,8 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..conversion import Report
-from ..errors import shown
-from ..files import file_formats
+from ..errors import redacted, shown
 from . import progress
 from .command import DONE, Command
 from .output import Columns, print_json, print_table
@@ -58,8 +57,10 @@ def _options(parser: ArgumentParser) -> None:
         "integers, none mean a scalar."
     )
     parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
-    parser.add_argument("source", metavar="SRC", help="a file, or a folder of shards")
-    parser.add_argument("destination", metavar="DST", help="may be SRC")
+    parser.add_argument(
+        "source", metavar="SRC", help="a file, or a folder of shards; a path or a URL"
+    )
+    parser.add_argument("destination", metavar="DST", help="may be SRC, if it is a path")
     rules = parser.add_argument_group("rules")
     for option, kind in conversion.RULES.items():
         rules.add_argument(
@@ -80,6 +81,15 @@ def _options(parser: ArgumentParser) -> None:
     add("--chunk", metavar="SIZE",
         help="have at most so many bytes of a tensor in memory at a time, as 64MiB; "
         "rules that need more are refused")  # fmt: skip
+    add("--part", metavar="I/N", type=_part,
+        help="write the I-th of N parts of a folder and leave a receipt: in any order, on any "
+        "hosts that see both folders")  # fmt: skip
+    add("--commit", metavar="N", type=int,
+        help="check what N parts have written, and make the folder appear")  # fmt: skip
+    add("--executor", metavar="NAME", help="have the items of a folder done by threads[:N], "
+        "processes[:N], dask://HOST:PORT or dask://local[:N]")  # fmt: skip
+    add("--item-size", metavar="SIZE",
+        help="bytes of an item that parts and executors share out (64MiB)")  # fmt: skip
     add("--dry-run", action="store_true", help="print what would be done, and write nothing")
     add(
         "--proof",
@@ -98,6 +108,14 @@ def _options(parser: ArgumentParser) -> None:
     )
 
 
+def _part(text: str) -> tuple[int, int]:
+    """`I/N` as two numbers."""
+    i, _, n = text.partition("/")
+    if not (i.isdecimal() and n.isdecimal() and 0 < int(i) <= int(n)):
+        raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N")
+    return int(i), int(n)
+
+
 def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:
     return lambda text: (option, text)
 
@@ -113,15 +131,19 @@ def _rules(given: Iterable[tuple[str, str]]) -> Iterator[conversion.Rule]:
 
 def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
-    reshape, rules = conversion.dialect(**given), [*_rules(args.rules)]
-    settings = conversion.Settings(conversion.nbytes_of(args.max_shard_size), args.resume)
+    rules = tuple((r.option, r.text) for r in _rules(args.rules))
     chunk = None if args.chunk is None else conversion.nbytes_of(args.chunk)
-    source = file_formats.read(args.source)
-    plan = conversion.plan(source, rules, reshape, args.saturate, chunk)
+    job = conversion.Job(
+        args.source, args.destination, rules, saturate=args.saturate, chunk=chunk, **given
+    )
+    item = None if args.item_size is None else conversion.nbytes_of(args.item_size)
+    most = conversion.nbytes_of(args.max_shard_size)
+    settings = conversion.Settings(most, args.resume, args.part, args.commit, item)
+    plan = job.plan()
     if args.dry_run:
         _print_groups(conversion.described(plan.tensors), args.json)
         return DONE
-    if args.proof:
+    if args.proof and args.commit is None:
         conversion.prove(plan.changes, plan.most)
     with ExitStack() as stack:
 
@@ -129,12 +151,13 @@ def _run(args: Namespace) -> int:
         def bar() -> Any:
             # Made at the first byte, so that an error before it stands alone.
             options = {"unit": "B", "unit_scale": True, "desc": "convert"}
-            return stack.enter_context(progress.bar(args, total=plan.nbytes, **options))
+            total = plan.nbytes // (args.part or (1, 1))[1]
+            return stack.enter_context(progress.bar(args, total=total, **options))
 
         tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
-        report = plan.write(args.destination, tell, settings)
+        report = conversion.written(job, plan, settings, args.executor, tell)
     if args.json:
-        paths = {"source": args.source, "destination": args.destination}
+        paths = {"source": redacted(args.source), "destination": redacted(args.destination)}
         print_json({**paths, **report_json(report)})
     elif not args.quiet:
         print(f"{shown(args.destination)}: {report_text(report)}")

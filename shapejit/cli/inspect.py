@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import escaped, shown
+from ..errors import escaped, redacted, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
-from ..files.stored import OpenFile, Stored
+from ..files.places import places
+from ..files.stored import File, Stored
 from ..quantization.detection import Detected
 from ..quantization.table import schemes
 from .command import DONE, Command
@@ -36,7 +36,9 @@ _SHOWN = 8  # values of an array in the metadata
 
 
 def _options(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="or a folder of safetensors shards")
+    parser.add_argument(
+        "file", metavar="FILE", help="or a folder of safetensors shards, also by URL"
+    )
 
 
 def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
@@ -50,10 +52,10 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
     if found.types:
         row["type"] = found.types[member.name]
     if found.format == "sharded":
-        row["shard"] = os.path.basename(member.file.path)
+        row["shard"] = places(member.file.path).base(member.file.path)
     elif member.file.path != found.path:
-        row["external"] = os.path.basename(member.file.path)
-    elif isinstance(member.file, OpenFile):
+        row["external"] = places(member.file.path).base(member.file.path)
+    elif isinstance(member.file, File):
         begin = member.begin - found.start
         row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8
     return row
@@ -105,7 +107,7 @@ def _run(args: Namespace) -> int:
     groups = _groups(rows)
     nodes = NODES.get(found.format, lambda _: [])(found)
     if args.json:
-        head = {"file": args.file, "format": found.format, "nbytes": found.nbytes}
+        head = {"file": redacted(args.file), "format": found.format, "nbytes": found.nbytes}
         for group in groups:
             del group["offsets"]
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..comparing import Weights, differences
-from ..errors import escaped
+from ..errors import escaped, redacted
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.stored import release
@@ -26,7 +26,9 @@ def _options(parser: ArgumentParser) -> None:
         "the numbers that they stand for. Exit code 0: equal, 1: different."
     )
     for name in ("a", "b"):
-        parser.add_argument(name, metavar=name.upper(), help="a file, or a folder of shards")
+        parser.add_argument(
+            name, metavar=name.upper(), help="a file, or a folder of shards; a path or a URL"
+        )
     parser.add_argument(
         "--rules",
         action="append",
@@ -62,7 +64,7 @@ def _run(args: Namespace) -> int:
             print(each)
     warnings, count = {"a": a.warnings, "b": b.warnings}, len(a.keys() | b.keys())
     if args.json:
-        head = {"a": args.a, "b": args.b, "equal": not found, "weights": count}
+        head = {"a": redacted(args.a), "b": redacted(args.b), "equal": not found, "weights": count}
         print_json({**head, "differences": found, "warnings": warnings})
         return FAILED if found else DONE
     for side, texts in warnings.items():

@@ -1,11 +1,13 @@
 """Checkpoints converted: rules for their tensors, planned and checked, then written."""
 
+from .call import written
 from .changes import Change
 from .described import Described, described
-from .folders import Settings
+from .jobs import Job
 from .planning import Conversion, Report, plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
+from .runs import Settings
 from .shards import nbytes_of
 from .specifications import SPECS, Dialect, Spec, dialect
 from .tensors import Rule
@@ -17,6 +19,7 @@ __all__ = [
     "Conversion",
     "Described",
     "Dialect",
+    "Job",
     "Report",
     "Rule",
     "Settings",
@@ -29,4 +32,5 @@ __all__ = [
     "read_rules",
     "rule",
     "rules_of",
+    "written",
 ]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from ..files import file_formats
-from ..files.paths import Path
+from ..errors import FormatError
+from ..files.checksums import best
+from ..files.paths import Path, absolute
 from ..files.writing import Progress
-from .folders import Settings
-from .planning import Report, plan
+from .items import ITEM
+from .jobs import Job, Work, forget, keep
+from .planning import Conversion, Report
 from .proof import prove
 from .rules import Given, rules_of
+from .runs import Settings
 from .shards import MAX_SHARD, nbytes_of
-from .specifications import dialect
 
-__all__ = ["convert"]
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+__all__ = ["convert", "workers_of", "written"]
 
 
 def convert(
@@ -31,6 +41,10 @@ def convert(
     proof: bool = True,
     resume: bool = False,
     progress: Progress | None = None,
+    part: tuple[int, int] | None = None,
+    commit: int | None = None,
+    executor: str | Executor | Any = None,
+    item_size: int | str | None = None,
 ) -> Report:
     """Apply rules to the tensors of a file, or a folder of shards, and write the result.
 
@@ -43,9 +57,18 @@ def convert(
     continues the folder of a run that was killed; `progress` is called with
     numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
     however large it is: FormatError, before anything is written, where a rule needs more.
-    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. Raises
-    ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError for
-    files, OSError where the disk refuses; `dst` is left as it was.
+    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do.
+
+    A folder can be shared out, in items of about `item_size` bytes (64 MiB): `part=(i, n)`
+    writes the i-th of n parts, from 1 on, and leaves a receipt; `commit=n` checks what n
+    parts have written, and makes `dst` appear. `executor` has items done by others: a
+    `concurrent.futures.Executor`, a client of dask's, or a name, as `--executor` takes it.
+
+    `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
+    as a whole, and the index last; a checkpoint that is there is not replaced.
+
+    Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
+    for files and receipts, OSError where the disk refuses; `dst` is left as it was.
 
     >>> import numpy as np, shapejit as sj, tempfile
     >>> parts = sj.schemes["fp8:channel"].encode(np.eye(2, dtype=np.float32))
@@ -56,9 +79,50 @@ def convert(
     ...     sj.load_file(dst)["fc.weight"]
     Tensor([1, 0, 0, 1], shape=(2, 2), dtype=bfloat16, 16 bits each)
     """
-    reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
+    given = tuple((r.option, r.text) for r in rules_of(rules))
     most = None if chunk is None else nbytes_of(chunk)
-    found = plan(file_formats.read(src), rules_of(rules), reshape, saturate, most)
-    if proof:
+    names = os.fspath(src), os.fspath(dst)
+    job = Job(*names, given, spec, special_zero, allowzero, saturate, most)
+    item = None if item_size is None else nbytes_of(item_size)
+    settings = Settings(nbytes_of(max_shard_size), resume, part, commit, item)
+    found = job.plan()
+    if proof and commit is None:
         prove(found.changes, found.most)
-    return found.write(dst, progress, Settings(nbytes_of(max_shard_size), resume))
+    return written(job, found, settings, executor, progress)
+
+
+def written(
+    job: Job,
+    found: Conversion,
+    settings: Settings,
+    executor: str | Executor | Any,
+    progress: Progress | None,
+) -> Report:
+    """Write what a job has planned, by the workers of an executor if there is one."""
+    if executor is None:
+        return found.write(job.destination, progress, settings)
+    if settings.part is not None or settings.commit is not None:
+        raise FormatError("a part, or a commit, has no executor: other processes do other parts")
+    with workers_of(job, found, settings, executor) as ready:
+        return found.write(job.destination, progress, ready)
+
+
+@contextmanager
+def workers_of(
+    job: Job, found: Conversion, settings: Settings, executor: str | Executor | Any
+) -> Iterator[Settings]:
+    """Settings with which workers of an executor write what a job has planned."""
+    from .executors import opened, run  # which takes a while: most conversions need none
+
+    settings = replace(settings, item=settings.item or ITEM)
+    paths = absolute(job.source), absolute(job.destination)
+    here = replace(job, source=paths[0], destination=paths[1])
+    plain = Settings(settings.max_shard, item=settings.item)
+    folder = found.folder(here.destination, plain)
+    work = Work(here, plain, tuple(folder.facts.items()), best())
+    keep(work, folder, found.most)
+    try:
+        with opened(executor) as pool:
+            yield replace(settings, submit=partial(run, pool, work))
+    finally:
+        forget()

@@ -12,8 +12,7 @@ from typing import Any
 from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import BESIDE, configuration, json_file
-from ..files.paths import inside
-from ..files.stored import OpenFile
+from ..files.places import opened, places
 from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
 from .tensors import Tensors
@@ -46,8 +45,8 @@ def folder_of(checkpoint: Checkpoint) -> str | None:
     """The folder of a checkpoint that is one; None for a single file."""
     if checkpoint.format != "sharded":
         return None
-    path = checkpoint.path
-    return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
+    path, place = checkpoint.path, places(checkpoint.path)
+    return path if place.is_folder(path) else place.parent(path) or os.curdir
 
 
 def config_of(checkpoint: Checkpoint) -> Config:
@@ -55,19 +54,19 @@ def config_of(checkpoint: Checkpoint) -> Config:
     facts, folder = configuration(checkpoint), folder_of(checkpoint)
     if folder is None:
         return Config(None, facts)
-    raw = _raw(folder, CONFIG)
-    beside = tuple(name for name in BESIDE if os.path.exists(os.path.join(folder, name)))
+    raw, place = _raw(folder, CONFIG), places(folder)
+    beside = tuple(name for name in BESIDE if place.exists(place.join(folder, name)))
     return Config(None if raw is None else json.loads(raw), facts, raw or "", beside)
 
 
 def _raw(folder: str, name: str) -> str | None:
     """A file of a folder with a JSON object, as it is written, if there is one."""
-    path = os.path.join(folder, name)
-    if not os.path.lexists(path):
+    place = places(folder)
+    if not place.is_named(place.join(folder, name)):
         return None
-    found = inside(folder, name, None)
+    found = place.inside(folder, name, None)
     json_file(found)
-    file = OpenFile(found)
+    file = opened(found)
     return file.bytes(0, file.size).decode()
 
 

@@ -4,109 +4,104 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
+from .. import __version__
 from ..errors import FileFormatError
-from ..files import safetensors, sharded
+from ..files import safetensors
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import BESIDE
-from ..files.paths import Path, file_name, inside
-from ..files.pieces import MOST
-from ..files.safetensors import header
+from ..files.paths import Path, file_name
+from ..files.places import places
 from ..files.sharded import SUFFIX
-from ..files.writing import Progress
-from .changes import announced
 from .configs import CONFIG, config_of, rewritten
-from .finished import Finished
-from .replacing import replaced_folder
-from .shards import MAX_SHARD, Shard, shards
+from .items import Cutting, File, Item, items_of
+from .receipts import hashed
+from .replacing import shards_of
+from .shards import Shard, shards
 from .tensors import Tensors
 
-__all__ = ["Settings", "write_folder"]
+__all__ = ["Folder", "folder"]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a folder is written: at most `max_shard` bytes of tensors per file.
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """All that a conversion writes to a folder.
 
-    `resume` continues an interrupted conversion from its finished files, and keeps
-    those of this one if it is stopped by an error; `told` are the rules of this one.
-    `most` are the bytes of a tensor that should be in memory at a time.
+    `files` have the tensors; `texts` are the index and config.json, `copied` the paths of other
+    files of the source, all by their names. `index` is the name that the index has, or would
+    have, `gone` are files of an existing folder that do not stay in it. `facts` are what makes it
+    the same conversion, by their names: hashes, and the version of shapejit.
     """
 
-    max_shard: int = MAX_SHARD
-    resume: bool = False
-    told: str = ""
-    most: int = MOST
+    path: str
+    files: tuple[File, ...]
+    texts: Mapping[str, str]
+    copied: Mapping[str, str]
+    index: str
+    gone: frozenset[str]
+    cutting: Cutting
+    facts: Mapping[str, str]
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """The work, cut."""
+        return items_of(self.files, self.cutting)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        sizes = [file.size for file in self.files]
+        return sum(sizes) + sum(places(found).size(found) for found in self.copied.values())
 
 
-def write_folder(
-    tensors: Tensors, source: str, path: Path, progress: Progress | None, settings: Settings
-) -> None:
-    """Write shards, index, config.json and the other files of `source` to the folder `path`.
+def folder(
+    tensors: Tensors, source: str, path: Path, max_shard: int, cutting: Cutting, told: str
+) -> Folder:
+    """The folder `path` as it is to be made of the folder `source`, which it may be.
 
-    All are written to a hidden folder beside `path`, synced, and take its place in one
-    step: killed at any moment, `path` is the old folder or the new one. `path` may be `source`.
-    Files that an existing folder has beside its checkpoint stay in it.
+    `told` are the rules. Raises FileFormatError for what files cannot hold.
     """
-    target = os.path.realpath(file_name(path))
-    home = os.path.realpath(source)
+    name = file_name(path)
+    target, home = places(name).real(name), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint, metadata = tensors.checkpoint, _metadata(tensors.checkpoint)
     stem = _stem(checkpoint.path)
-    files = shards(list(tensors.changes.values()), settings.max_shard, stem)
-    headers = [_header(path, shard, metadata) for shard in files]
-    texts = _texts(tensors, files)
-    own = {*texts, *(shard.name for shard in files), CONFIG}
-    if tensors.became:  # config.json alone tells how they are stored now
-        own.update(BESIDE)
-    others = {} if home == target else _others(home, own | _shards_of(home, stem))
-    old = _shards_of(target, stem) | (set() if home == target else {*BESIDE})
-    kept = _others(target, {*own, *others, *old}, links=True)
-    needed = sum(shard.nbytes for shard in files) + sum(map(os.path.getsize, others.values()))
-    identity = {
-        "source": repr([config_of(checkpoint).facts, *_sources(checkpoint)]),
-        "list of rules": settings.told,
-        "set of files": repr(headers),
+    files = tuple(
+        _file(name, shard, metadata)
+        for shard in shards([*tensors.changes.values()], max_shard, stem)
+    )
+    texts, index = _texts(tensors, files), f"{stem}{SUFFIX}"
+    telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
+    own = {*texts, *(file.name for file in files), *telling}
+    others = {} if home == target else _others(home, own | shards_of(home, index))
+    gone = telling if home == target else telling | {*BESIDE}
+    facts = {
+        "source": repr([config_of(checkpoint).facts, *_sources(checkpoint, home)]),
+        "list of rules": told,
+        "set of files": repr([file.header for file in files]),
+        "size of items": repr(cutting),
     }
-    with (
-        replaced_folder(target, path, needed, settings.resume) as work,
-        Finished(work, identity, settings.resume, path) as done,
-    ):
-        for k, shard in enumerate(files, 1):
-            if not done.has(shard.name):
-                new = announced(shard.changes, settings.most)
-                safetensors.write(os.path.join(work, shard.name), new, metadata, progress)
-                if k < len(files):  # after the last one little is left to resume
-                    done.add(shard.name)
-            elif progress is not None:
-                progress(shard.nbytes)
-        for name, found in others.items():
-            _place(found, os.path.join(work, name), shutil.copy2)
-        for name, found in kept.items():
-            _place(found, os.path.join(work, name), _link)
-        for name, text in texts.items():
-            with open(os.path.join(work, name), "w", encoding="utf-8") as file:
-                file.write(text)
-        done.forget()
+    known = {**hashed(facts), "version of shapejit": __version__}
+    return Folder(name, files, texts, others, index, frozenset(gone), cutting, known)
 
 
 def _check_apart(home: str, target: str, path: Path) -> None:
     """FileFormatError where one of two folders lies in the other."""
-    both = os.path.commonpath([home, target])
-    if home != target and both in (home, target):
-        which = "in the source" if both == home else "around the source"
+    inner, outer = (os.path.join(each, "") for each in (target, home))
+    if home != target and (inner.startswith(outer) or outer.startswith(inner)):
+        which = "in the source" if inner.startswith(outer) else "around the source"
         raise FileFormatError(path, None, f"the destination must not be a folder {which}")
 
 
 def _stem(path: str) -> str:
     """What the names of shards begin with: `model`, or as the index is called."""
-    return "model" if os.path.isdir(path) else os.path.basename(path).removesuffix(SUFFIX)
+    place = places(path)
+    return "model" if place.is_folder(path) else place.base(path).removesuffix(SUFFIX)
 
 
 def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
@@ -116,13 +111,14 @@ def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
     return None
 
 
-def _header(path: Path, shard: Shard, metadata: Mapping[str, str] | None) -> bytes:
-    """The header of a file; FileFormatError for what it cannot hold."""
-    named = ((c.name, c.dtype, c.shape) for c in shard.changes)
-    return header.encode(os.path.join(os.fspath(path), shard.name), named, metadata)
+def _file(path: str, shard: Shard, metadata: Mapping[str, str] | None) -> File:
+    """A file as it is written; FileFormatError for what it cannot hold."""
+    placed = safetensors.placed(places(path).join(path, shard.name), shard.changes, metadata)
+    header, starts, size = placed
+    return File(shard.name, header, shard.changes, starts, size)
 
 
-def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
+def _texts(tensors: Tensors, files: tuple[File, ...]) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
     made, config = dict[str, str](), config_of(tensors.checkpoint)
     if config.text is not None:
@@ -132,8 +128,8 @@ def _texts(tensors: Tensors, files: list[Shard]) -> dict[str, str]:
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:
-        places = {change.name: shard.name for shard in files for change in shard.changes}
-        total = sum(shard.nbytes for shard in files)
+        places = {change.name: file.name for file in files for change in file.changes}
+        total = sum(change.nbytes for change in tensors.changes.values())
         told = {**_index_metadata(tensors.checkpoint), "total_size": total}
         if tensors.became and "total_parameters" in told:
             told["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
@@ -147,51 +143,18 @@ def _index_metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return checkpoint.metadata or {}
 
 
-def _sources(checkpoint: Checkpoint) -> list[tuple[object, ...]]:
-    """The files that are read: their names, sizes and times."""
-    files = {member.file.path for member in checkpoint.members.values()}
-    found = [(os.path.realpath(path), os.stat(path)) for path in sorted(files)]
-    return [(path, status.st_size, status.st_mtime_ns) for path, status in found]
+def _sources(checkpoint: Checkpoint, home: str) -> list[tuple[str, str]]:
+    """The files that are read, by their places in the source, and their versions."""
+    files = {member.file.path: member.file for member in checkpoint.members.values()}
+    place = places(home)
+    return sorted((place.relative(path, home), file.version) for path, file in files.items())
 
 
-def _shards_of(folder: str, stem: str) -> set[str]:
-    """The files of the checkpoint of this name in a folder: its index, and those with tensors."""
-    index = os.path.join(folder, f"{stem}{SUFFIX}")
-    made = {f"{stem}{SUFFIX}", f"{stem}.safetensors"}
-    with suppress(FileFormatError, OSError):
-        made |= set(sharded.shards_named(index))
-    return made
-
-
-def _others(folder: str, known: set[str], links: bool = False) -> dict[str, str]:
+def _others(folder: str, known: set[str]) -> dict[str, str]:
     """The files of a folder beside those `known`, by their names in it.
 
-    Hidden folders belong to the tools that made them: they are not copied. With `links`
-    all files count, links as they are; without, a link must not lead out of the folder.
+    Hidden folders belong to the tools that made them: they are not copied. A link must not
+    lead out of the folder.
     """
-    made = {}
-    for place, folders, files in os.walk(folder):
-        if not links:
-            folders[:] = [name for name in folders if not name.startswith(".")]
-        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
-        for file in (*files, *linked):
-            name = os.path.relpath(os.path.join(place, file), folder)
-            if name not in known:
-                made[name] = os.path.join(folder, name) if links else inside(folder, name, None)
-    for name, found in made.items():
-        if not links and not os.path.isfile(found):
-            raise FileFormatError(os.path.join(folder, name), None, "it is not a regular file")
-    return made
-
-
-def _place(found: str, path: str, copy: Callable[[str, str], object]) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    copy(found, path)
-
-
-def _link(found: str, path: str) -> None:
-    """The same file under another name, or a copy where there are no links."""
-    try:
-        os.link(found, path, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(found, path, follow_symlinks=False)
+    found = places(folder).files(folder)
+    return {name: path for name, path in found.items() if name not in known}

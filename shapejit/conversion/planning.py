@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import FormatError, quoted
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
 from ..files.pieces import MOST
+from ..files.places import places
 from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, told
-from .folders import Settings, write_folder
+from .destinations import destination
+from .folders import Folder, folder
+from .items import ITEM, Cutting, Item
 from .rules import RULES
+from .runs import Settings, write_folder
 from .specifications import Dialect
 from .tensors import Rule, Tensors
 
@@ -84,23 +87,41 @@ class Conversion:
         the format stays the same. Raises FileFormatError for what the format cannot hold,
         OSError where the disk refuses.
         """
-        start, changes = time.perf_counter(), self.changes
-        folder = folder_of(self.checkpoint)
-        if folder is not None and _is_folder(path):
-            rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-            settings = replace(settings or Settings(), told=rules, most=self.most)
-            write_folder(self.tensors, folder, path, progress, settings)
+        start, items = time.perf_counter(), None
+        settings = settings or Settings()
+        if folder_of(self.checkpoint) is not None and _is_folder(path):
+            items = write_folder(self.folder(path, settings), settings, progress, self.most)
+        elif settings.shared:
+            reason = "parts and executors write folders of shards, from folders of shards"
+            raise FileFormatError(path, None, reason)
         else:
             self._write_file(path, progress)
         self.tensors.latest.clear()
+        return self._report(items, settings.commit is not None, time.perf_counter() - start)
+
+    def _report(self, items: Sequence[Item] | None, read_back: bool, seconds: float) -> Report:
+        """What was done: all of it, or some items, which were written or `read_back`."""
+        changes, written, read = self.changes, self.nbytes, self.checkpoint.nbytes
+        if items is not None:
+            names = {span.name for item in items for span in item.spans}
+            changes = tuple(change for change in changes if change.name in names)
+            done = sum(span.nbytes for item in items for span in item.spans if span.name)
+            read, written = read * done // max(1, written), done
         return Report(
             tensors=len(changes),
             changed=sum(c.rules > 0 for c in changes),
             moved=sum(c.moves for c in changes),
-            bytes_read=self.checkpoint.nbytes,
-            bytes_written=self.nbytes,
-            seconds=time.perf_counter() - start,
+            bytes_read=written if read_back else read,
+            bytes_written=0 if read_back else written,
+            seconds=seconds,
         )
+
+    def folder(self, path: Path, settings: Settings) -> Folder:
+        """The folder that is made of a folder."""
+        told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+        cutting = Cutting(settings.item or ITEM, destination(path).whole, settings.shared)
+        source = folder_of(self.checkpoint) or ""
+        return folder(self.tensors, source, path, settings.max_shard, cutting, told)
 
     def _write_file(self, path: Path, progress: Progress | None) -> None:
         row, metadata, kept = file_formats.writer(path), None, None
@@ -114,7 +135,8 @@ class Conversion:
 
 def _is_folder(path: Path) -> bool:
     name = file_name(path)
-    return os.path.isdir(name) or not file_formats.has_suffix(name)
+    places(name).fresh(name)
+    return places(name).is_folder(name) or not file_formats.has_suffix(name)
 
 
 def plan(

@@ -180,7 +180,7 @@ def _elements(source: Source, most: int) -> Array | None:
         whole = [part for part in parts if part is not None]
         return np.concatenate(whole, source.axis) if len(whole) == len(parts) else None
     nbytes = source.dtype.nbytes(source.layout.size)
-    if isinstance(source, Stored) and not source.dtype.packed:
+    if isinstance(source, Stored) and source.here and not source.dtype.packed:
         return _array(source.mapped())
     return None if nbytes > most else _array(source.tensor())
 

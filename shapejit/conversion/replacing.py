@@ -1,4 +1,4 @@
-"""A folder that appears as a whole or not at all: made beside its destination, then exchanged."""
+"""A local folder as the destination: made beside it, then renamed or exchanged with it."""
 
 from __future__ import annotations
 
@@ -6,72 +6,190 @@ import ctypes
 import errno
 import fcntl
 import os
+import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from ..errors import FileFormatError
-from ..files.paths import Path
-from ..files.temporary import sync_folder
+import numpy as np
 
-__all__ = ["exchanged", "replaced_folder"]
+from ..errors import FileFormatError
+from ..files import sharded
+from ..files.paths import files_in, open_regular
+from ..files.places import places
+from ..files.temporary import sync_folder
+from ..files.urls import is_url
+from ..tensor import Bytes
+
+__all__ = ["LocalFolder", "exchanged", "shards_of"]
 
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD
+_PIECE = 1 << 20  # bytes that are read at a time: they stay in the cache until they are looked at
 
 
-@contextmanager
-def replaced_folder(target: str, path: Path, needed: int, keep: bool) -> Iterator[str]:
-    """A new folder to write to; at the end it takes the place of the folder `target`.
+class LocalFolder:
+    """A folder that appears as a whole or not at all (a `Destination`).
 
-    It lies beside `target`, is synced as a whole, and then renamed, or exchanged with the
-    old folder, which is removed after that: both are one step. On any error `target` stays
-    as it was, and the new folder is removed, unless it is to `keep`: then the next call gets
-    it as it is. A killed process leaves its folder behind, and the next call removes it or
-    gets it. `needed` bytes must be free. Raises FileFormatError where the file system cannot
-    exchange folders, or another process writes to `target`; OSErrors carry `path`.
+    What is written lies in a hidden folder beside it, which is synced as a whole, and then
+    renamed, or exchanged with the old folder, which is removed after that: both are one step.
+    A killed process leaves the hidden folder behind, and the next one removes it or goes on.
     """
-    name = os.fspath(path)
-    parent, base = os.path.split(target)
-    if not base:
-        raise FileFormatError(name, None, "this folder cannot be replaced")
-    work = os.path.join(parent, f".{base}.shapejit")
-    with ExitStack() as stack:
+
+    whole = False
+
+    def __init__(self, path: str) -> None:
+        self.path, self._target = path, os.path.realpath(path)
+        self._parent, base = os.path.split(self._target)
+        if not base:
+            raise FileFormatError(path, None, "this folder cannot be replaced")
+        self.hidden = os.path.join(self._parent, f".{base}.shapejit")
+        self._published = False
+
+    @contextmanager
+    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
+        """Begin to write, or go on; FileFormatError where folders cannot be exchanged here."""
+        name, work, target = self.path, self.hidden, self._target
+        with ExitStack() as stack:
+            try:
+                old = _is_there(target, name)
+                if shutil.disk_usage(self._parent).free + _held(work) < needed:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+                stack.callback(os.close, _made(work, name, alone))
+                if old:  # or another process would take it for an abandoned one, once exchanged
+                    stack.callback(os.close, _locked(target, name, alone))
+            except OSError as fault:
+                raise OSError(fault.errno, fault.strerror, name) from None
+            try:
+                if old:
+                    _check_exchange(work, target, name)
+                yield
+            except OSError as fault:
+                if fault.filename is not None and not str(fault.filename).startswith(work):
+                    raise
+                raise OSError(fault.errno, fault.strerror, name) from fault
+            finally:
+                if self._published or not keep:
+                    shutil.rmtree(work, ignore_errors=True)
+
+    @contextmanager
+    def open(self, name: str, size: int) -> Iterator[int]:
+        """A descriptor of a file of `size` bytes, which is made if it is not there."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(self.hidden, name), flags, 0o666)
         try:
-            old = _is_there(target, name)
-            if shutil.disk_usage(parent).free + _held(work) < needed:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-            stack.callback(os.close, _made(work, name))
-            if old:  # or another process would take it for an abandoned one, once exchanged
-                stack.callback(os.close, _locked(target, name))
-        except OSError as fault:
-            raise OSError(fault.errno, fault.strerror, name) from None
-        whole = False
-        try:
-            if old:
-                _check_exchange(work, target, name)
-                shutil.copymode(target, work)
-            yield work
-            _sync(work)
-            if old:
-                exchanged(work, target)
-            else:
-                os.rename(work, target)
-            whole = True
-            sync_folder(parent)
-        except OSError as fault:
-            if fault.filename is not None and not str(fault.filename).startswith(work):
-                raise
-            raise OSError(fault.errno, fault.strerror, name) from fault
+            if os.fstat(descriptor).st_size != size:
+                os.ftruncate(descriptor, size)
+            yield descriptor
         finally:
-            if whole or not keep:
-                shutil.rmtree(work, ignore_errors=True)
+            os.close(descriptor)
+
+    def read(self, name: str, begin: int, end: int) -> Iterator[Bytes]:
+        """Bytes that were written, piece by piece."""
+        path = os.path.join(self.hidden, name)
+        try:
+            descriptor = open_regular(path, path, None, os.O_NOFOLLOW)
+        except (OSError, FileFormatError):
+            return
+        try:
+            memory = np.empty(min(_PIECE, end - begin), np.uint8)
+            while begin < end:
+                count = os.preadv(descriptor, (memory[: end - begin].data,), begin)
+                if not count:
+                    return
+                yield memory[:count]
+                begin += count
+        finally:
+            os.close(descriptor)
+
+    def names(self) -> list[str]:
+        """The files in it so far."""
+        return os.listdir(self.hidden)
+
+    def text(self, name: str) -> str | None:
+        """A small file, if it is there."""
+        with suppress(OSError), open(os.path.join(self.hidden, name), encoding="utf-8") as file:
+            return file.read()
+        return None
+
+    def put(self, name: str, text: str) -> None:
+        """Write a small file, and rename it."""
+        path = os.path.join(self.hidden, name)
+        new = f"{path}.{secrets.token_hex(8)}.new"
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(new, path)
+
+    def remove(self, name: str) -> None:
+        """Remove a file or a folder, if it is there."""
+        path = os.path.join(self.hidden, name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+    def copy(self, found: str, name: str) -> None:
+        """Copy a file."""
+        path = os.path.join(self.hidden, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if is_url(found):
+            with self.open(name, places(found).size(found)) as descriptor:
+                places(found).send(found, descriptor)
+        else:
+            shutil.copy2(found, path)
+
+    def sync(self, name: str) -> None:
+        """Make what was written to a file last."""
+        _sync(os.path.join(self.hidden, name))
+
+    def publish(self, index: str, gone: Collection[str], receipts: Collection[str]) -> None:
+        """Rename the hidden folder, or exchange it with the old one."""
+        work, target = self.hidden, self._target
+        old = _is_there(target, self.path)
+        if old:
+            shutil.copymode(target, work)
+            leave = {*files_in(work), *shards_of(target, index), *gone}
+            for name, found in files_in(target).items():
+                if name not in leave:
+                    path = os.path.join(work, name)
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    _link(found, path)
+        for folder, _, files in os.walk(work):
+            for file in files:
+                path = os.path.join(folder, file)
+                if not os.path.islink(path):
+                    _sync(path)
+            sync_folder(folder)
+        for name in receipts:
+            self.remove(name)
+        if old:
+            exchanged(work, target)
+        else:
+            os.rename(work, target)
+        self._published = True
+        sync_folder(self._parent)
+
+
+def shards_of(folder: str, index: str) -> set[str]:
+    """The files of the checkpoint of this index in a folder: the index, and those with tensors."""
+    made = {index, index.removesuffix(sharded.SUFFIX) + ".safetensors"}
+    with suppress(FileFormatError, OSError):
+        made |= set(sharded.shards_named(places(folder).join(folder, index)))
+    return made
+
+
+def _link(found: str, path: str) -> None:
+    """The same file under another name, or a copy where there are no links."""
+    try:
+        os.link(found, path, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(found, path, follow_symlinks=False)
 
 
 def _held(folder: str) -> int:
-    """The bytes of the files in a folder, if there is one: they are removed, or needed."""
+    """The bytes that the files in a folder take, if there is one: they are removed, or needed."""
     with suppress(OSError):
-        return sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
+        return sum(512 * e.stat(follow_symlinks=False).st_blocks for e in os.scandir(folder))
     return 0
 
 
@@ -84,14 +202,14 @@ def _is_there(target: str, name: str) -> bool:
     return bool(os.listdir(target))
 
 
-def _made(work: str, name: str) -> int:
+def _made(work: str, name: str, alone: bool) -> int:
     """A locked descriptor of a folder, which is made if it is not there."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(work)
         descriptor = -1
         with suppress(FileNotFoundError):
-            descriptor = _locked(work, name)
+            descriptor = _locked(work, name, alone)
             # Before it was locked another process may have removed it.
             if os.path.samestat(os.stat(work), os.fstat(descriptor)):
                 return descriptor
@@ -99,12 +217,12 @@ def _made(work: str, name: str) -> int:
             os.close(descriptor)
 
 
-def _locked(folder: str, name: str) -> int:
+def _locked(folder: str, name: str, alone: bool) -> int:
     """A locked descriptor of a folder; FileFormatError where another process has the lock."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder, flags)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise FileFormatError(name, None, "another conversion is writing it") from None
@@ -120,10 +238,10 @@ def _check_exchange(work: str, target: str, name: str) -> None:
         raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
     if os.path.commonpath([os.getcwd(), target]) == target:
         raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
-    trial = [os.path.join(work, f".trial{k}") for k in range(2)]
+    trial = [os.path.join(work, f".trial-{secrets.token_hex(8)}") for _ in range(2)]
     try:
-        for each in trial:  # which a process that was killed here may have left
-            os.makedirs(each, exist_ok=True)
+        for each in trial:
+            os.mkdir(each)
         exchanged(*trial)
     except (OSError, AttributeError):
         raise FileFormatError(name, None, reason) from None
@@ -141,15 +259,10 @@ def exchanged(first: str, second: str) -> None:
         raise OSError(code, os.strerror(code), second)
 
 
-def _sync(work: str) -> None:
-    """Make all that a folder holds last."""
-    for folder, _, files in os.walk(work):
-        for file in files:
-            path = os.path.join(folder, file)
-            if not os.path.islink(path):
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-        sync_folder(folder)
+def _sync(path: str) -> None:
+    """Make a file last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

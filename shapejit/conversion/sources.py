@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import gcd, prod
+from threading import local
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .. import joining
@@ -35,6 +36,10 @@ class Source(Protocol):
     def extent(self) -> Extent | None:
         """Where a file has them side by side, if one does."""
 
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What is computed as a whole for it, and kept for others that need it (`Latest`)."""
+
     def with_layout(self, layout: Layout) -> Source:
         """Another view."""
 
@@ -48,8 +53,8 @@ class Source(Protocol):
         """All elements in memory, in row-major order."""
 
 
-class Latest:
-    """What was computed last, for those who need it once more: parts of it, one by one."""
+class Latest(local):
+    """What a thread computed last, for those who need it once more: parts of it, one by one."""
 
     def __init__(self) -> None:
         self._maker: object = None
@@ -75,6 +80,11 @@ class Made(ABC):
     extent: ClassVar[None] = None
     dtype: DType
     shape: tuple[int, ...]
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """Nothing: it is computed for each who needs it."""
+        return ()
 
     @property
     def layout(self) -> Layout:
@@ -127,6 +137,11 @@ class _View:
     def dtype(self) -> DType:
         """What the elements are."""
         return self.base.dtype
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What the tensor shares."""
+        return self.base.shared
 
     def with_layout(self, layout: Layout) -> Source:
         """Another view of the same tensor."""
@@ -189,6 +204,11 @@ class Copied(Made):
     view: Source
 
     @property
+    def shared(self) -> tuple[object, ...]:
+        """What the view shares."""
+        return self.view.shared
+
+    @property
     def unit(self) -> int:
         """One: each row is copied by itself."""
         return 1
@@ -222,6 +242,9 @@ class _Piecewise(Protocol):
     @property
     def nbytes(self) -> int: ...
 
+    @property
+    def source(self) -> Source: ...
+
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]: ...
 
     def held(self, most: int) -> int: ...
@@ -237,6 +260,11 @@ class Joined(Made):
 
     parts: Sequence[_Piecewise]
     axis: int
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What its parts share."""
+        return tuple(each for part in self.parts for each in part.source.shared)
 
     @property
     def unit(self) -> int:

@@ -29,6 +29,11 @@ class Decoded(Made):
     weight: Weight
     latest: Latest
 
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """The weight."""
+        return (self,)
+
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
@@ -37,10 +42,10 @@ class Decoded(Made):
 
     def held(self, most: int) -> int:
         """A band, and the parts of the weight that it needs."""
-        made = 0
-        for band in bands(self.weight.group, _limit(most), 0, self.unit):
-            made = max(made, self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices))
-        return made
+        found = bands(self.weight.group, _limit(most))[:1]
+        return sum(
+            self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
+        )
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; all of them are kept until another weight is decoded."""
@@ -126,6 +131,11 @@ class PartOf(Made):
     whole: Converted
     key: str
     settings: Mapping[str, Any]
+
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """All parts are computed together."""
+        return (self.whole,)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from ..errors import FileFormatError
 from ..quantization.declaring import KEYS, NESTED
 from .checkpoint import Checkpoint
-from .paths import inside
-from .stored import OpenFile
+from .places import opened, places
 
 __all__ = ["BESIDE", "configuration", "json_file"]
 
@@ -29,12 +27,13 @@ def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     link out of the folder.
     """
     path, metadata, found = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
+    place = places(path)
+    folder = path if place.is_folder(path) else place.parent(path)
     if _COMFY in metadata:
         found[_COMFY] = metadata[_COMFY]
     for name in _FILES:
-        if os.path.exists(os.path.join(folder, name)):
-            found |= json_file(inside(folder, name, None))
+        if place.exists(place.join(folder, name)):
+            found |= json_file(place.inside(folder, name, None))
     for name in NESTED:
         room = found.get(name)
         if isinstance(room, dict) and found.keys().isdisjoint(KEYS):
@@ -51,7 +50,7 @@ def json_file(path: str) -> dict[str, Any]:
     ...     json_file(file.name)
     {'bits': 4}
     """
-    file = OpenFile(path)
+    file = opened(path)
     if file.size > _MAX_BYTES:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_BYTES}")
     try:

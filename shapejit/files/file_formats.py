@@ -6,7 +6,6 @@ of its name, which is imported when it is first needed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -15,7 +14,8 @@ from ..errors import FileFormatError, about, quoted, shown
 from ..tensor import Tensor, asarray
 from .checkpoint import Checkpoint
 from .paths import Path, file_name
-from .stored import OpenFile
+from .places import places
+from .stored import File
 from .writing import New, Progress
 
 __all__ = [
@@ -99,7 +99,9 @@ def read(path: Path) -> Checkpoint:
     format says; files of another kind are named.
     """
     name = file_name(path)
-    found: Checkpoint = _recognised(name).module.read(name)
+    places(name).fresh(name)
+    row, _file = _recognised(name)  # open until it is read: its begin is known then
+    found: Checkpoint = row.module.read(name)
     return found
 
 
@@ -112,9 +114,11 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
     initialisers and the values of Constant nodes are read, those of subgraphs too.
     Compressed members of an NPZ file are decompressed when they are asked for; pickles are
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
-    be overwritten in place while Tensors of it are in use. Raises OSError where it cannot be
-    opened, FileFormatError (with the file and the tensor) where it is not exactly what its
-    format says, ImportError for GGUF and ONNX without the packages gguf and onnx.
+    be overwritten in place while Tensors of it are in use. `path` may be a URL, as
+    `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
+    its own (fsspec has them; the package of the scheme must be installed). Raises OSError
+    where it cannot be opened, FileFormatError (with the file and the tensor) where it is not
+    exactly what its format says, ImportError for GGUF, ONNX and URLs without their packages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +149,8 @@ def save_file(
     given; `types` has the type of each quantised tensor, rows of blocks as uint8, by name
     (`{"w": "Q4_0"}`), unless `source` has.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
-    `path` may be the file that the tensors are mapped from. Raises FileFormatError (with
+    `path` may be the file that the tensors are mapped from. To a URL they are sent in blocks,
+    and appear at the end. Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
     anything is written; OSError where the disk refuses.
 
@@ -191,7 +196,7 @@ def write(
 
 def has_suffix(path: Path) -> bool:
     """Whether a path ends as the files of some format do."""
-    name = file_name(path).lower()
+    name = places(path).base(file_name(path)).lower()
     return any(name.endswith(row.suffixes) for row in (*FORMATS, *_OTHERS))
 
 
@@ -205,7 +210,7 @@ def writer(path: Path) -> FileFormat:
     """
     name = file_name(path)
     for row in (*FORMATS, *_OTHERS):
-        if name.lower().endswith(row.suffixes):
+        if places(name).base(name).lower().endswith(row.suffixes):
             if isinstance(row, FileFormat) and row.writes:
                 return row
             what = row.what if isinstance(row, _Other) else row.name
@@ -213,22 +218,23 @@ def writer(path: Path) -> FileFormat:
     return _SAFETENSORS
 
 
-def _recognised(name: str) -> FileFormat:
-    if os.path.isdir(name):
-        return FORMATS[0]
-    file = OpenFile(name)
+def _recognised(name: str) -> tuple[FileFormat, File | None]:
+    place = places(name)
+    if place.is_folder(name):
+        return FORMATS[0], None
+    file = place.open(name)
     head = bytes(file.bytes(0, min(file.size, 16)))
     for row in FORMATS:
         if row.begins(head):
-            return row
+            return row, file
     for other in _OTHERS:
         if other.begins and head.startswith(other.begins):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
     for row in FORMATS:
-        if name.lower().endswith(row.suffixes):
-            return row
+        if place.base(name).lower().endswith(row.suffixes):
+            return row, file
     for other in _OTHERS:
-        if other.suffixes and name.lower().endswith(other.suffixes):
+        if other.suffixes and place.base(name).lower().endswith(other.suffixes):
             raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
     reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
     raise FileFormatError(name, None, f"{reason}; {_known()}")

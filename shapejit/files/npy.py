@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import io
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import Any
@@ -25,8 +24,8 @@ from ..tensor import Bytes, Tensor
 from .checkpoint import Checkpoint, size_in_bits
 from .paths import Path, file_name
 from .pieces import whole_elements
-from .stored import OpenFile, Source, Stored
-from .temporary import replacing
+from .places import opened, replacing
+from .stored import Source, Stored
 from .writing import New, Progress, announced, check_room, write_all
 
 __all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
@@ -66,7 +65,7 @@ def read(path: Path) -> Checkpoint:
     Tensor([0, 1, 2], shape=(3,), dtype=int64, 64 bits each)
     """
     name = file_name(path)
-    file = OpenFile(name)
+    file = opened(name)
     found = member(file, NAME, 0, file.size)
     start = found.begin
     return Checkpoint(name, "npy", {NAME: found}, None, found.nbytes, start)
@@ -187,11 +186,12 @@ def write(
     if len(given) != 1:
         raise FileFormatError(name, None, f"an NPY file holds one tensor, not {len(given)}")
     first = header(given[0])
-    with replacing(name) as descriptor:
-        check_room(descriptor, len(first) + nbytes(given[0]))
+    size = len(first) + nbytes(given[0])
+    with replacing(name, size) as descriptor:
+        check_room(descriptor, size)
         write_all(descriptor, memoryview(first))
         for piece in encoded(name, given[0]):
             write_all(descriptor, piece.data)
             if progress is not None:
                 progress(piece.size)
-        return os.fstat(descriptor).st_size
+    return size

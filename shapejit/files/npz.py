@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 from weakref import ReferenceType, ref
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
@@ -24,9 +24,9 @@ from ..tensor import Bytes
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
-from .stored import OpenFile, Stored
-from .temporary import replacing
-from .writing import New, Progress, check_room
+from .places import opened, places, replacing
+from .stored import File, Stored
+from .writing import New, Progress, check_room, write_all
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -41,9 +41,9 @@ _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, 
 
 
 class _Reader(io.RawIOBase):
-    """An OpenFile as a Python file, which never asks for more memory than the file has."""
+    """A File as a Python file, which never asks for more memory than the file has."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: File) -> None:
         self._file = file
         self._at = 0
 
@@ -71,10 +71,29 @@ class _Reader(io.RawIOBase):
         return found
 
 
+class _Tape(io.RawIOBase):
+    """A descriptor of a pipe as a Python file that cannot go back: it counts what is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._at = descriptor, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        piece = memoryview(data).cast("B")
+        write_all(self._descriptor, piece)
+        self._at += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._at
+
+
 class _Inflated:
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential = True
+    sequential, version, call = True, "", 4096
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size
@@ -94,7 +113,7 @@ class _Inflated:
         """Forget where the last read ended."""
         self._stream = None
 
-    def mapped(self) -> Bytes:
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         known = None if self._known is None else self._known()
         if known is None:
             known = np.empty(self.size, np.uint8)
@@ -103,7 +122,7 @@ class _Inflated:
                 self._ended(stream)
             known.flags.writeable = False
             self._known = ref(known)
-        return known
+        return known[begin:end]
 
     def _ended(self, stream: IO[bytes]) -> bool:
         """Whether all was read; its checksum is verified then."""
@@ -144,7 +163,7 @@ def read(path: Path) -> Checkpoint:
     (2, 3)
     """
     path = file_name(path)
-    file = OpenFile(path)
+    file = opened(path)
     try:
         archive = ZipFile(_Reader(file))
         infos = archive.infolist()
@@ -186,7 +205,7 @@ def _tensor_name(path: str, info: ZipInfo) -> str:
     return name
 
 
-def _check_bomb(file: OpenFile, infos: list[ZipInfo]) -> None:
+def _check_bomb(file: File, infos: list[ZipInfo]) -> None:
     total = sum(info.file_size for info in infos)
     limit = max(MAX_DECOMPRESSED, _RATIO * file.size)
     if total > limit:
@@ -194,7 +213,7 @@ def _check_bomb(file: OpenFile, infos: list[ZipInfo]) -> None:
         raise FileFormatError(file.path, None, reason)
 
 
-def _begins(file: OpenFile, infos: list[ZipInfo]) -> list[int]:
+def _begins(file: File, infos: list[ZipInfo]) -> list[int]:
     """The byte where each member's data begin; FileFormatError where members overlap."""
     begins, ends = {}, 0
     for i in sorted(range(len(infos)), key=lambda i: infos[i].header_offset):
@@ -227,7 +246,8 @@ def write(
     _check_names(name, given)
     with replacing(name) as descriptor:
         check_room(descriptor, sum(map(npy.nbytes, given)))
-        with os.fdopen(descriptor, "wb", closefd=False) as file:
+        tape = places(name).in_order
+        with _Tape(descriptor) if tape else open(descriptor, "wb", closefd=False) as file:
             with ZipFile(file, "w") as archive:
                 for tensor in given:
                     _add(archive, name, tensor, progress)

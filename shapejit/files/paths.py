@@ -7,8 +7,9 @@ import re
 import stat
 
 from ..errors import FileFormatError, quoted
+from .urls import is_url
 
-__all__ = ["Path", "file_name", "inside", "open_regular"]
+__all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"]
 
 Path = str | os.PathLike[str]
 
@@ -30,6 +31,16 @@ def file_name(path: Path) -> str:
     if not possible:
         raise FileFormatError(name, None, "no file can have this name")
     return name
+
+
+def absolute(path: Path) -> str:
+    """The path as processes with other working folders understand it; URLs are so already.
+
+    >>> absolute("/a/../b"), absolute("s3://bucket/a")
+    ('/b', 's3://bucket/a')
+    """
+    name = file_name(path)
+    return name if is_url(name) else os.path.abspath(name)
 
 
 def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0) -> int:
@@ -73,3 +84,16 @@ def _homes(folder: str) -> list[str]:
         return [folder]
     cache, repository = found.groups()
     return [folder, os.path.join(cache, repository, "blobs"), os.path.join(cache, "blobs")]
+
+
+def files_in(folder: str, hidden: bool = True) -> dict[str, str]:
+    """The files and links in a folder and its folders, perhaps `hidden` ones, by their names."""
+    made = {}
+    for place, folders, files in os.walk(folder):
+        if not hidden:
+            folders[:] = [name for name in folders if not name.startswith(".")]
+        linked = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for file in (*files, *linked):
+            path = os.path.join(place, file)
+            made[os.path.relpath(path, folder)] = path
+    return made

@@ -7,16 +7,16 @@ The index is a JSON object: `weight_map` maps each tensor to the shard that hold
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import FileFormatError, quoted
 from . import safetensors
 from .checkpoint import Checkpoint
-from .paths import Path, file_name, inside
+from .paths import Path, file_name
+from .places import opened, places
 from .safetensors.entry import json_object
-from .stored import OpenFile, Stored
+from .stored import Stored
 
 __all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
 
@@ -55,34 +55,35 @@ def read(path: Path) -> Checkpoint:
     shards that are missing or lie outside the folder (a link out of it included).
     """
     name = file_name(path)
-    index = os.path.join(name, INDEX) if os.path.isdir(name) else name
-    single = os.path.join(name, SINGLE)
-    if not os.path.exists(index) and os.path.exists(single):
-        file = safetensors.read(inside(name, SINGLE, None))
+    place = places(name)
+    index = place.join(name, INDEX) if place.is_folder(name) else name
+    if not place.exists(index):
+        if not place.exists(place.join(name, SINGLE)):
+            raise FileFormatError(name, None, _without(name))
+        file = safetensors.read(place.inside(name, SINGLE, None))
         return Checkpoint(name, "sharded", file.members, None, file.nbytes)
-    if not os.path.exists(index):
-        raise FileFormatError(name, None, _without(name))
-    metadata, places = _index(index)
+    metadata, located = _index(index)
     own: dict[str, list[str]] = {}
-    for tensor, location in places.items():
+    for tensor, location in located.items():
         own.setdefault(location, []).append(tensor)
     known: dict[str, str] = {}
     for location, tensors in own.items():
-        found = inside(os.path.dirname(index), location, tensors[0])
+        found = place.inside(place.parent(index), location, tensors[0])
         if found in known:
             reason = f"its shard {quoted(location)} is the same file as {quoted(known[found])}"
             raise FileFormatError(index, tensors[0], reason)
         known[found] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
-    return Checkpoint(name, "sharded", _Members(shards, places), metadata, nbytes)
+    return Checkpoint(name, "sharded", _Members(shards, located), metadata, nbytes)
 
 
 def _without(path: str) -> str:
     """Why there is no checkpoint at a path, and what may be meant."""
     reason = f"it is not a regular file, nor a folder with {SINGLE} or {INDEX}"
-    if os.path.isdir(path):
-        others = [name for name in sorted(os.listdir(path)) if name.endswith(_WEIGHTS)]
+    place = places(path)
+    if place.is_folder(path):
+        others = [name for name in sorted(place.names(path)) if name.endswith(_WEIGHTS)]
         reason += f"; it holds {quoted(others[0])}" if others else ""
     return reason
 
@@ -112,7 +113,7 @@ def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpo
 
 def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     """The metadata, and the shard of each tensor."""
-    file = OpenFile(path)
+    file = opened(path)
     if file.size > _MAX_INDEX:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
     try:

@@ -1,5 +1,7 @@
 """Tensors in a file: read by position into memory of the process, or mapped.
 
+A `Source` is any place of their bytes; a `File` is one whose header can be read.
+
 Where another program truncates a mapped file, the next access to the map ends
 the process with SIGBUS. A read that finds the file too short raises an error.
 """
@@ -11,7 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 from weakref import WeakSet, finalize
 
 import numpy as np
@@ -23,7 +25,7 @@ from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 
-__all__ = ["BANDS", "CONTIGUOUS", "Extent", "OpenFile", "Source", "Stored", "release"]
+__all__ = ["BANDS", "CONTIGUOUS", "Extent", "File", "OpenFile", "Source", "Stored", "release"]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
@@ -31,7 +33,6 @@ CONTIGUOUS = 8 * 1024 * 1024
 BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 
 _maps = WeakSet[mmap.mmap]()
-_CALL = 4096  # bytes that are read in the time that a call to read costs
 _LINE = 512  # bits of a cache line
 
 
@@ -41,18 +42,35 @@ class Source(Protocol):
     path: str
     size: int
     sequential: bool  # reading at another place than the last one is slow
+    call: int  # bytes that are read in the time that a call to `read` costs
+
+    @property
+    def version(self) -> str:
+        """Changes with the bytes, on all hosts alike; empty where that is not known."""
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if there is less."""
 
-    def mapped(self) -> Bytes:
-        """All bytes, read-only: the file's memory map, or what was decompressed."""
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        """The bytes [begin, end), read-only: of the file's memory map, or in memory of their own.
+
+        What is compressed is decompressed.
+        """
+
+
+@runtime_checkable
+class File(Source, Protocol):
+    """A whole file, here or elsewhere."""
+
+    def bytes(self, at: int, count: int) -> bytearray:
+        """`count` bytes from byte `at`, which the file is known to have."""
 
 
 class OpenFile:
     """A regular file, open as long as this object lives; `size` is its size when opened."""
 
     sequential = False
+    call = 4096
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -60,6 +78,12 @@ class OpenFile:
         finalize(self, os.close, self.descriptor)
         self.size = os.fstat(self.descriptor).st_size
         self._memory: Bytes | None = None
+
+    @property
+    def version(self) -> str:
+        """The size and the time of the last change; file servers keep fewer digits of it."""
+        status = os.fstat(self.descriptor)
+        return f"{status.st_size} bytes of {status.st_mtime_ns // 10**6} ms"
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
@@ -79,8 +103,8 @@ class OpenFile:
         self.read(memoryview(memory), at, None)
         return memory
 
-    def mapped(self) -> Bytes:
-        """The file's memory map, made at the first call."""
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        """Bytes of the file's memory map, which is made at the first call."""
         if self._memory is None and self.size == 0:
             self._memory = np.frombuffer(b"", np.uint8)
         if self._memory is None:
@@ -91,7 +115,7 @@ class OpenFile:
                 raise FileFormatError(self.path, None, reason) from None
             _maps.add(memory)
             self._memory = np.frombuffer(memory, np.uint8)
-        return self._memory
+        return self._memory[begin:end]
 
 
 def release() -> None:
@@ -112,6 +136,7 @@ class Extent(NamedTuple):
 class Stored:
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
 
+    shared: ClassVar[tuple[object, ...]] = ()
     file: Source
     name: str
     begin: int
@@ -154,9 +179,19 @@ class Stored:
         return self.file.size if self.file.sequential and not together else 0
 
     def mapped(self) -> Tensor:
-        """A read-only view of the file's memory map (of a copy, where it is compressed)."""
-        end = self.begin + (self.layout.span[1] + 7) // 8
-        return Tensor(self.file.mapped()[self.begin : end], self.dtype, self.layout)
+        """A read-only view of the file's memory map.
+
+        Of a copy where it is compressed, or elsewhere: then only its own bytes are read.
+        """
+        low, high = self.layout.span
+        begin, end = self.begin + low // 8, self.begin + (high + 7) // 8
+        memory = self.file.part(begin, end, self.name)
+        return Tensor(memory, self.dtype, self.layout.at(self.layout.offset - low // 8 * 8))
+
+    @property
+    def here(self) -> bool:
+        """Whether it lies in a file of this machine, so that `mapped` takes no memory."""
+        return isinstance(self.file, OpenFile)
 
     @property
     def extent(self) -> Extent | None:
@@ -184,11 +219,15 @@ class Stored:
         if nbytes <= known[0]:
             return known[0]
         sizes = known[: 1 + sum(size < nbytes for size in known)]
-        return min(sizes, key=lambda size: round(_reads(next(parts(self.layout, size))).cost, 1))
+
+        def cost(size: int) -> float:
+            return round(_reads(next(parts(self.layout, size)), self.file.call).cost, 1)
+
+        return min(sizes, key=cost)
 
     def _loaded(self, band: Layout, scratch: Scratch) -> Tensor:
         """A view of the same elements in memory."""
-        reads = _reads(band)
+        reads = _reads(band, self.file.call)
         layout, places = reads.gathered()
         memory = scratch.take((layout.span[1] + 7) // 8).data
         for at, to in places:
@@ -233,17 +272,17 @@ class _Reads(NamedTuple):
         return layout, list(zip(*places, strict=True))
 
 
-def _reads(view: Layout) -> _Reads:
-    """The cheapest way to read a view into memory of bounded size."""
+def _reads(view: Layout, call: int) -> _Reads:
+    """The cheapest way to read a view into memory of bounded size, if a call costs `call` bytes."""
     low, high = view.span
     extent, count, found = high - low, 1, []
     if extent <= view.size * view.bits:
-        return _Reads(view, (), extent, 1 + 8 * _CALL / extent)
+        return _Reads(view, (), extent, 1 + 8 * call / extent)
     dims = [i for i in range(view.ndim) if view.shape[i] > 1 and view.strides[i]]
     dims.sort(key=lambda i: -abs(view.strides[i]))
     for k in range(len(dims) + 1):
         if count * extent <= 8 * BANDS[-1] or k == len(dims):
-            cost = count * (extent + 8 * _CALL) / (view.size * view.bits)
+            cost = count * (extent + 8 * call) / (view.size * view.bits)
             found.append(_Reads(view, tuple(dims[:k]), extent, cost))
         if k < len(dims):
             count *= view.shape[dims[k]]

@@ -69,9 +69,9 @@ def bands(
         limit *= _APART
     unit = lcm(unit, *(unit_of(token, group.known) for _, token in slices.values()))
     step = max(1, limit // row // unit) * unit
-    last = rows if end is None else min(rows, end)
+    last = rows if end is None else min(rows, -(-end // unit) * unit)
     return [
-        _rows(group, axis, slices, at, min(at + step, rows))
+        _rows(group, axis, slices, at, min(at + step, last))
         for at in range(begin // unit * unit, last, step)
     ]
 

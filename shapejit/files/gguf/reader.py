@@ -19,7 +19,8 @@ from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
-from ..stored import CONTIGUOUS, OpenFile, Stored
+from ..places import opened
+from ..stored import File, Stored
 
 __all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 
@@ -27,6 +28,7 @@ MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)
 _MAX_HEADER = 100_000_000  # bytes, as of a safetensors header
+_WINDOW = 1 << 16  # bytes of a header that are read at a time
 MAX_DIMS = 4  # GGMLMAX_DIMS
 _MAX_NESTING = 4  # of arrays in the metadata
 ALIGNMENT = "general.alignment"
@@ -41,7 +43,7 @@ class Checkpoint(checkpoint.Checkpoint):
 
     metadata: dict[str, Any]
     pairs: dict[str, tuple[int, int]]
-    file: OpenFile
+    file: File
 
 
 class _Info(NamedTuple):
@@ -55,9 +57,9 @@ class _Info(NamedTuple):
 
 
 class _Cursor:
-    """Reads a header from its beginning, a MiB at a time."""
+    """Reads a header from its beginning, a window at a time."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: File) -> None:
         self.file = file
         self.at = 0
         self._raw = bytearray()
@@ -74,7 +76,7 @@ class _Cursor:
         if self.at + count > _MAX_HEADER:
             raise self.fault(f"its header has more than {_MAX_HEADER} bytes")
         if self.at + count > self._start + len(self._raw):
-            self._raw = self.file.bytes(self.at, min(max(count, CONTIGUOUS), left))
+            self._raw = self.file.bytes(self.at, min(max(count, _WINDOW), left))
             self._start = self.at
         self.at += count
         return self._raw[self.at - count - self._start : self.at - self._start]
@@ -128,7 +130,7 @@ def read(path: Path) -> Checkpoint:
     format says.
     """
     name = file_name(path)
-    cursor = _Cursor(OpenFile(name))
+    cursor = _Cursor(opened(name))
     tensors, pairs = _counts(cursor)
     metadata: dict[str, Any] = {}
     places: dict[str, tuple[int, int]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -17,7 +16,7 @@ from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
-from ..temporary import replacing
+from ..places import replacing
 from ..writing import New, Progress, Writer, announced, check_room
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
@@ -66,13 +65,13 @@ def write(
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
-    with replacing(name) as descriptor:
+    with replacing(name, total) as descriptor:
         check_room(descriptor, total)
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))
             for new, offset in zip(given, offsets, strict=False):
                 _put(writer, name, new, len(first) + offset, progress)
-        os.ftruncate(descriptor, total)  # with the padding of the last one
+            writer.extend(total)  # with the padding of the last one
     return total
 
 

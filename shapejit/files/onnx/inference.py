@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, TensorProto
 from onnx.shape_inference import infer_shapes
 
-from ..stored import OpenFile
+from ..stored import File
 from .graphs import protos
 from .wire import Place
 
@@ -14,7 +14,7 @@ __all__ = ["inferred", "with_small_data"]
 _SMALL = 4096  # bytes: shapes, axes and the like, which inference reads
 
 
-def inferred(model: ModelProto, file: OpenFile, *, strict: bool) -> ModelProto:
+def inferred(model: ModelProto, file: File, *, strict: bool) -> ModelProto:
     """A copy of a skeleton with the types and shapes that onnx infers.
 
     If it is `strict`, onnx.shape_inference.InferenceError (a RuntimeError) tells what does not fit;
@@ -26,7 +26,7 @@ def inferred(model: ModelProto, file: OpenFile, *, strict: bool) -> ModelProto:
     return made
 
 
-def with_small_data(model: ModelProto, file: OpenFile) -> ModelProto:
+def with_small_data(model: ModelProto, file: File) -> ModelProto:
     """A copy of a skeleton with the raw data of small tensors, and without those of others."""
     made = ModelProto()
     made.CopyFrom(model)

@@ -13,8 +13,9 @@ from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...layout import Layout
 from ...tensor import Bytes, Tensor
 from .. import checkpoint
-from ..paths import Path, file_name, inside
-from ..stored import OpenFile, Source, Stored
+from ..paths import Path, file_name
+from ..places import opened, places
+from ..stored import File, Source, Stored
 from .graphs import Held, held
 from .tensors import described, external_place, from_tensorproto
 from .wire import Place, skeleton
@@ -30,14 +31,14 @@ class Checkpoint(checkpoint.Checkpoint):
     """
 
     model: ModelProto
-    file: OpenFile
+    file: File
     external: frozenset[str]
 
 
 class _Memory:
     """Elements that a model has in typed fields, in memory."""
 
-    sequential = False
+    sequential, version, call = False, "", 1
 
     def __init__(self, path: str, memory: Bytes) -> None:
         self.path, self.size = path, memory.size
@@ -47,8 +48,8 @@ class _Memory:
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         memory[:] = self._memory.data[at : at + len(memory)]
 
-    def mapped(self) -> Bytes:
-        return self._memory
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        return self._memory[begin:end]
 
 
 def read(path: Path) -> Checkpoint:
@@ -61,14 +62,14 @@ def read(path: Path) -> Checkpoint:
     onnx.proto says, and for external data outside the model's folder.
     """
     name = file_name(path)
-    file = OpenFile(name)
+    file = opened(name)
     try:
         model = ModelProto.FromString(bytes(skeleton(file)))
     except DecodeError:
         raise FileFormatError(name, None, "it is not an ONNX model") from None
     if not model.HasField("graph"):
         raise FileFormatError(name, None, "it is not an ONNX model: it has no graph")
-    files: dict[str, OpenFile] = {}
+    files: dict[str, File] = {}
     members: dict[str, Stored] = {}
     for each in held(model):
         if each.proto.data_type == TensorProto.STRING:
@@ -96,14 +97,15 @@ def read(path: Path) -> Checkpoint:
     )
 
 
-def _stored(each: Held, file: OpenFile, files: dict[str, OpenFile]) -> Stored:
+def _stored(each: Held, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
     nbytes = -(-checkpoint.size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":
-        folder, location, begin = external_place(each.proto, os.path.dirname(file.path), nbytes)
-        found = inside(os.fspath(folder), location, each.name)
+        home = places(file.path)
+        folder, location, begin = external_place(each.proto, home.parent(file.path), nbytes)
+        found = home.inside(os.fspath(folder), location, each.name)
         if found not in files:
-            files[found] = OpenFile(found)
+            files[found] = opened(found)
         if begin + nbytes > files[found].size:
             reason = f"its {nbytes} bytes from byte {begin} on end beyond the file's"
             raise FileFormatError(found, each.name, f"{reason} {files[found].size}")

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
-from ..stored import CONTIGUOUS, OpenFile
+from ..stored import File
 
 __all__ = ["MAX_MESSAGE", "Place", "expanded", "skeleton"]
 
 MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 
 _MAX_NESTING = 100  # of messages; protobuf's own limit
+_WINDOW = 1 << 16  # bytes beside raw data that are read at a time
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types of one width
 _TENSOR = TensorProto.DESCRIPTOR.full_name
@@ -133,19 +134,19 @@ class _Fields:
 class _Window:
     """The bytes of a file, which are asked for in order."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: File) -> None:
         self._file = file
         self._raw = bytearray()
         self._start = 0
 
     def take(self, at: int, count: int) -> bytearray:
         if at + count > self._start + len(self._raw):
-            size = min(max(count, CONTIGUOUS), self._file.size - at)
+            size = min(max(count, _WINDOW), self._file.size - at)
             self._raw, self._start = self._file.bytes(at, size), at
         return self._raw[at - self._start : at - self._start + count]
 
 
-def skeleton(file: OpenFile) -> bytearray:
+def skeleton(file: File) -> bytearray:
     """The message in a file with Places for raw data; FileFormatError where it is none."""
 
     def fault(reason: str) -> FileFormatError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ from ...errors import FileFormatError
 from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
-from ..stored import CONTIGUOUS, OpenFile
-from ..temporary import replacing
+from ..places import places, replacing
+from ..stored import CONTIGUOUS, File
 from ..writing import New, Progress, announced, check_room, write_all
 from .graphs import Held, graphs, held, protos
 from .inference import inferred
@@ -70,7 +69,7 @@ def write(
     with ExitStack() as stack:
         if outside:
             stack.enter_context(_outside(name, location, total, outside, progress))
-        with replacing(name) as descriptor:
+        with replacing(name, size) as descriptor:
             check_room(descriptor, size)
             for part in parts:
                 for piece in _bytes(name, part, source.file, given, progress):
@@ -140,7 +139,7 @@ def _clear(proto: TensorProto) -> None:
         proto.ClearField(field)
 
 
-def _infer(path: str, model: ModelProto, file: OpenFile) -> None:
+def _infer(path: str, model: ModelProto, file: File) -> None:
     """Check new dtypes and shapes, and declare what follows of intermediate results."""
     had = {value.name for value in model.graph.value_info}
     for _, graph in graphs(model):
@@ -167,8 +166,8 @@ def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> 
 
 def _location(path: str) -> str:
     """A name for a file of external data that is not in the folder yet."""
-    folder, base = os.path.split(path)
-    if not os.path.lexists(os.path.join(folder, f"{base}.data")):
+    place, base = places(path), places(path).base(path)
+    if not place.is_named(place.join(place.parent(path), f"{base}.data")):
         return f"{base}.data"
     return f"{base}.{secrets.token_hex(4)}.data"
 
@@ -191,24 +190,26 @@ def _outside(
     path: str, location: str, total: int, outside: Sequence[New], progress: Progress | None
 ) -> Iterator[None]:
     """Write the file of external data; it is removed if the model cannot be written."""
-    data_path = os.path.join(os.path.dirname(path), location)
+    place = places(path)
+    data_path = place.join(place.parent(path), location)
     try:
-        with replacing(data_path) as descriptor:
+        with replacing(data_path, total) as descriptor:
             check_room(descriptor, total)
+            at = 0
             for new in outside:
-                at = os.lseek(descriptor, 0, os.SEEK_CUR)
                 write_all(descriptor, memoryview(bytes(-at % _ALIGNMENT)))
                 for piece in _new_bytes(path, new, progress):
                     write_all(descriptor, piece)
+                at += -at % _ALIGNMENT + new.nbytes
         yield
     except BaseException:
         with suppress(OSError):
-            os.unlink(data_path)
+            place.remove(data_path)
         raise
 
 
 def _bytes(
-    path: str, part: bytes | Place, file: OpenFile, given: Sequence[New], progress: Progress | None
+    path: str, part: bytes | Place, file: File, given: Sequence[New], progress: Progress | None
 ) -> Iterator[memoryview]:
     """The bytes that a part of a model stands for."""
     if not isinstance(part, Place):
@@ -244,8 +245,8 @@ def _locations(path: str) -> set[str]:
 
 def _remove(path: str, locations: Iterable[str]) -> None:
     """Remove those files of a model that is replaced whose names are those that we give."""
-    folder, base = os.path.split(path)
+    place, base = places(path), places(path).base(path)
     ours = re.compile(re.escape(base) + r"(\.[0-9a-f]{8})?\.data")
     for location in filter(ours.fullmatch, locations):
         with suppress(OSError):
-            os.unlink(os.path.join(folder, location))
+            place.remove(place.join(place.parent(path), location))

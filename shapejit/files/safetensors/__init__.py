@@ -7,6 +7,6 @@ leaves either the whole new file or what stood there before.
 from ..paths import Path
 from ..writing import New
 from .reader import Checkpoint, read
-from .writer import write
+from .writer import placed, write
 
-__all__ = ["Checkpoint", "New", "Path", "read", "write"]
+__all__ = ["Checkpoint", "New", "Path", "placed", "read", "write"]

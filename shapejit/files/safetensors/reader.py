@@ -9,7 +9,8 @@ from ...errors import FileFormatError
 from ...layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
-from ..stored import OpenFile, Stored
+from ..places import opened
+from ..stored import File, Stored
 from . import header, members
 from .entry import Entry
 
@@ -19,7 +20,7 @@ __all__ = ["Checkpoint", "read"]
 class _Members(Mapping[str, Stored]):
     """The tensors of the entries, each made when it is asked for."""
 
-    def __init__(self, file: OpenFile, start: int, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, file: File, start: int, entries: Mapping[str, Entry]) -> None:
         self._file = file
         self._start = start
         self._entries = entries
@@ -60,7 +61,7 @@ def read(path: Path) -> Checkpoint:
     use; `write` renames, so that it may replace a file that is being read.
     """
     name = file_name(path)
-    file = OpenFile(name)
+    file = opened(name)
     if file.size < header.LENGTH:
         reason = f"it ends after {file.size} bytes, within the header's length"
         raise FileFormatError(name, None, reason)

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from ...dtypes import DType
 from ..paths import Path, file_name
-from ..temporary import replacing
-from ..writing import New, Progress, Writer, announced, check_room, copied
+from ..places import places, replacing
+from ..writing import New, Progress, Writer, check_room, written
 from . import header
 
-__all__ = ["write"]
+__all__ = ["placed", "write"]
+
+
+class _Tensor(Protocol):
+    """A tensor to be written, or what is planned to be one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> DType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+_T = TypeVar("_T", bound=_Tensor)
 
 
 def write(
@@ -23,48 +44,45 @@ def write(
     """Write a safetensors file in one step, seen from outside; return its size in bytes.
 
     Everything is checked first, also that the disk has room. On any error `path` stays
-    as it was (see `files.temporary.replacing`). `progress` is called with the number of
+    as it was (see `files.places.replacing`). `progress` is called with the number of
     bytes after each piece.
 
     Raises FileFormatError (with the tensor) for what the format cannot hold,
     OSError (with `path`) where the disk refuses.
     """
     name, given = file_name(path), list(tensors)
-    ordered = _aligned(given)
-    first = header.encode(name, (t[:3] for t in ordered), metadata)
-    starts, total = {}, len(first)
-    for tensor in ordered:
-        starts[tensor.name] = total
-        total += tensor.nbytes
-    with replacing(name) as descriptor:
+    first, starts, total = placed(name, given, metadata)
+    if places(name).in_order:
+        given.sort(key=lambda tensor: starts[tensor.name])
+    with replacing(name, total) as descriptor:
         check_room(descriptor, total)
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))
             # In the order given: what shares a source is computed once.
             for tensor in given:
-                for count in _written(name, tensor, descriptor, writer, starts[tensor.name]):
+                for count in written(name, tensor, writer, starts[tensor.name]):
                     if progress is not None:
                         progress(count)
     return total
 
 
-def _written(path: str, tensor: New, descriptor: int, writer: Writer, at: int) -> Iterator[int]:
-    """Write a tensor from byte `at` on; yields numbers of bytes."""
-    done = 0
-    for count in (
-        () if tensor.extent is None else copied(tensor.extent, tensor.name, descriptor, at)
-    ):
-        done += count
-        yield count
-    if done or not tensor.nbytes:
-        return
-    for piece in announced(path, tensor):
-        writer.put(at + done, piece)
-        done += piece.size
-        yield piece.size
+def placed(
+    path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None
+) -> tuple[bytes, dict[str, int], int]:
+    """The header of a file, the byte at which each tensor begins, and the size of the file.
+
+    Raises FileFormatError (with the tensor) for what the format cannot hold.
+    """
+    ordered = _aligned(tensors)
+    first = header.encode(path, ((t.name, t.dtype, t.shape) for t in ordered), metadata)
+    starts, total = {}, len(first)
+    for tensor in ordered:
+        starts[tensor.name] = total
+        total += tensor.nbytes
+    return first, starts, total
 
 
-def _aligned(tensors: Iterable[New]) -> list[New]:
+def _aligned(tensors: Iterable[_T]) -> list[_T]:
     """Widest elements first, otherwise in the order given.
 
     With data that start at a multiple of eight bytes this puts every tensor at

@@ -1,0 +1,140 @@
+"""All that is asked of files and folders by URL (the other row of `files.places`)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from . import urls
+from .pieces import PIECE
+from .remote import resolved, shared, told
+from .uploads import uploading
+from .urls import Url
+from .writing import write_all
+
+__all__ = ["ELSEWHERE"]
+
+
+class _Elsewhere:
+    """Other machines, which only tell what they hold and take whole files."""
+
+    in_order = True
+    open = staticmethod(shared)
+    inside = staticmethod(urls.inside)
+
+    def __init__(self) -> None:
+        # The same is asked again and again, and each time the answer takes its way.
+        self._known: dict[str, dict[str, Any]] = {}
+        self._listed = set[str]()
+
+    def fresh(self, name: str) -> None:
+        """Forget what a file system has said of a file, or of a folder and what is in it."""
+        system, place = resolved(name)
+        system.invalidate_cache(place)
+        self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
+        self._listed.discard(name)
+
+    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
+        """A pipe, from which a new file is sent."""
+        self._known.pop(name, None)
+        return uploading(name, size)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether it ends with a slash, or a file system says so: web servers never do."""
+        found = Url.of(name).names_folder or self._info(name).get("type") == "directory"
+        if found and name not in self._listed:
+            self._listed.add(name)
+            self.names(name)  # which file systems keep, to answer what is asked of its files
+        return found
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        return bool(self._info(name))
+
+    def is_named(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        return self.exists(name)
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+        return shared(name).size
+
+    def names(self, folder: str) -> list[str]:
+        """What a listing has, if there is one."""
+        system, place = resolved(folder)
+        try:
+            with told(folder):
+                found = system.ls(place, detail=False)
+        except OSError:
+            return []
+        return [name.rstrip("/").rpartition("/")[2] for name in found]
+
+    def files(self, folder: str) -> dict[str, str]:
+        """What a listing has, folders in it included; FileFormatError for what leads out of it."""
+        system, place = resolved(folder)
+        try:
+            with told(folder):
+                found = system.find(place)
+        except FileNotFoundError:
+            return {}
+        home = f"{place.rstrip('/')}/"
+        names = [name.removeprefix(home) for name in found if name.startswith(home)]
+        shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
+        return {name: urls.inside(folder, name, None) for name in shown}
+
+    def join(self, folder: str, name: str) -> str:
+        """The URL of a file in a folder."""
+        return str(Url.of(folder).joined(name))
+
+    def parent(self, name: str) -> str:
+        """The folder of a file."""
+        return str(Url.of(name).parent)
+
+    def base(self, name: str) -> str:
+        """The last component of the path."""
+        return Url.of(name).base
+
+    def real(self, name: str) -> str:
+        """The URL without a slash at its end."""
+        url = Url.of(name)
+        return str(url._replace(path=url.path.rstrip("/")))
+
+    def relative(self, name: str, folder: str) -> str:
+        """The path of a file without that of its folder."""
+        home = Url.of(folder).path.rstrip("/")
+        return Url.of(name).path.removeprefix(f"{home}/")
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        self._known.pop(name, None)
+        if self.exists(name):  # some file systems fail where there is none, each in its way
+            self._known.pop(name, None)
+            system, place = resolved(name)
+            with told(name):
+                system.rm_file(place)
+
+    def send(self, name: str, descriptor: int) -> None:
+        """Write the bytes of a file to a descriptor."""
+        file = shared(name)
+        for at in range(0, file.size, PIECE):
+            write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+
+    def _info(self, name: str) -> dict[str, Any]:
+        """What is said of a file or a folder; empty where there is none.
+
+        Stores that must not tell what they hold refuse what is missing, as they refuse what
+        must not be read: that becomes an error when it is opened.
+        """
+        found = self._known.get(name)
+        if found is None:
+            system, place = resolved(name)
+            try:
+                with told(name):
+                    found = system.info(place)
+            except (FileNotFoundError, PermissionError):
+                found = {}
+            self._known[name] = found
+        return found
+
+
+ELSEWHERE = _Elsewhere()

@@ -1,0 +1,235 @@
+"""Files that are elsewhere, by URL, through fsspec: nobody else knows it.
+
+Ranges are read, never whole files; what a server sends is what was asked for, or an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+try:
+    import fsspec
+    from fsspec.asyn import AsyncFileSystem
+    from fsspec.spec import AbstractBufferedFile
+except ImportError as missing:
+    raise ImportError(
+        "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
+    ) from missing
+
+from ..errors import FileFormatError, ShapeJitError, redacted, shortened
+from ..tensor import Bytes
+from .ahead import Ahead, Raw
+from .urls import Url
+
+__all__ = ["AbstractBufferedFile", "RemoteFile", "resolved", "shared", "told", "version_at"]
+
+# What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
+_PACKAGES = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "hf": "huggingface_hub",
+    "http": "aiohttp", "https": "aiohttp", "abfs": "adlfs", "az": "adlfs",
+}  # fmt: skip
+# What file systems say of a file that is another one when it is changed: the first that is said.
+_TELLING = ("etag", "generation", "blobid", "mtime", "lastmodified", "modified", "created")
+_STATUS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 410: errno.ENOENT}
+_KINDS = (
+    (FileNotFoundError, errno.ENOENT),
+    (PermissionError, errno.EACCES),
+    (TimeoutError, errno.ETIMEDOUT),
+    (NotImplementedError, errno.EROFS),
+)
+_PRECONDITION_FAILED = 412
+_open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
+_CHANGED = "it was changed while it was read"
+_NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
+
+
+@contextmanager
+def told(url: str, tensor: str | None = None) -> Iterator[None]:
+    """Errors of file systems and of their libraries as OSErrors that name the URL."""
+    try:
+        yield
+    except (ShapeJitError, ImportError, MemoryError):
+        raise
+    except Exception as fault:
+        raise _as_ours(fault, url, tensor) from None  # its cause may show credentials
+
+
+def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
+    cause: BaseException = fault
+    if isinstance(fault, FileNotFoundError) and fault.__cause__ is not None:
+        cause = fault.__cause__  # fsspec calls all that a web server refuses so
+    status = getattr(cause, "status", 0)
+    if status == _PRECONDITION_FAILED or type(cause).__name__ == "FileExpired":
+        return FileFormatError(url, tensor, _CHANGED)
+    known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
+    number = _STATUS.get(status) or known
+    if number is not None:
+        return OSError(number, os.strerror(number), redacted(url))
+    number = getattr(cause, "errno", None) or errno.EIO
+    said = shortened(redacted(str(cause)), 300)
+    return OSError(number, f"{type(cause).__name__}: {said}", redacted(url))
+
+
+def resolved(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it.
+
+    Raises ImportError where its library is missing, FileFormatError for unknown schemes.
+    """
+    scheme = Url.of(url).scheme
+    try:
+        with told(url):
+            try:
+                found, path = fsspec.core.url_to_fs(url)
+            except ValueError as fault:
+                raise FileFormatError(url, None, redacted(str(fault))) from None
+    except ImportError as missing:
+        more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
+        raise ImportError(f"{redacted(url)}: {missing}{more}", name=missing.name) from None
+    return found, path
+
+
+def shared(url: str) -> RemoteFile:
+    """A file: the one that somebody has open already, if it is still the same."""
+    made = RemoteFile(url)
+    known = _open.get(url)
+    if known is not None and known.version == made.version and "," in made.version:
+        return known
+    _open[url] = made
+    return made
+
+
+def version_at(system: Any, place: str) -> str | None:
+    """What a file system says of a file as it is now; None where there is none."""
+    try:
+        return _version(system.info(place))
+    except FileNotFoundError:
+        return None
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """What is said of a file as it is now."""
+    known = {re.sub("[^a-z]", "", key.lower()): value for key, value in info.items()}
+    said = next((f", {key} {known[key]}" for key in _TELLING if known.get(key)), "")
+    return f"{info.get('size')} bytes{said}"
+
+
+class RemoteFile:
+    """A file of a file system, of which ranges are read; `size` is its size when opened.
+
+    Where the file system says so, a file that is changed meanwhile is an error: S3 and web
+    servers are asked for the same version with each range, others when they are asked anew.
+    """
+
+    sequential = False
+    call = 1 << 20
+
+    def __init__(self, url: str) -> None:
+        self.path = url
+        self._system, self._place = resolved(url)
+        with told(url):
+            info = self._system.info(self._place)
+        if info["type"] == "directory":
+            raise FileFormatError(url, None, "it is a folder, not a file")
+        if not isinstance(info.get("size"), int):
+            raise FileFormatError(url, None, "its server does not say how large it is")
+        if info.get("partial") is False:
+            raise FileFormatError(url, None, _NO_RANGES)
+        self.size: int = info["size"]
+        self.version = _version(info)
+        self._info = info
+        self._handles = SimpleQueue[Any]()
+        self._lock = Lock()
+        self._ahead = Ahead(self.size)
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
+        self._check(at + len(memory), tensor)
+        with self._named(tensor):
+            self._ahead.read(self._fetch, memory, at)
+
+    def bytes(self, at: int, count: int) -> bytearray:
+        """`count` bytes from byte `at`, which the file is known to have."""
+        memory = bytearray(count)
+        self.read(memoryview(memory), at, None)
+        return memory
+
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        """The bytes [begin, end), and no others, in memory of their own."""
+        self._check(end, tensor)
+        memory = np.empty(end - begin, np.uint8)
+        with self._named(tensor):
+            self._ahead.exactly(self._fetch, memory.data, begin)
+        memory.flags.writeable = False
+        return memory
+
+    def _check(self, end: int, tensor: str | None) -> None:
+        if end > self.size:
+            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
+
+    @contextmanager
+    def _named(self, tensor: str | None) -> Iterator[None]:
+        """Add the tensor to errors of threads that read ahead for all."""
+        try:
+            yield
+        except FileFormatError as fault:
+            raise FileFormatError(fault.path, tensor, fault.reason) from None
+
+    def _fetch(self, begin: int, end: int) -> Raw:
+        """The bytes [begin, end), exactly."""
+        data: Raw
+        with told(self.path):
+            # Those of async file systems may be used by several threads at a time.
+            if isinstance(self._system, AsyncFileSystem):
+                data = self._ranged(begin, end)
+            else:
+                with self._lock:
+                    self._check_version(self._system.info(self._place))
+                    data = self._system.cat_file(self._place, begin, end, cache_type="none")
+        if len(data) != end - begin:
+            reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
+            raise FileFormatError(self.path, None, reason)
+        return data
+
+    def _ranged(self, begin: int, end: int) -> Any:
+        """Bytes by a handle of this thread's own, which tells if the server ignores ranges."""
+        try:
+            handle = self._handles.get_nowait()
+        except Empty:
+            web = "https" in self._system.protocol
+            more = self._conditions() if web else {}
+            handle = self._system.open(self._place, "rb", cache_type="none", **more)
+            if not web:
+                self._check_version(handle.details)
+        handle.seek(begin)
+        try:
+            data = handle.read(end - begin)
+        except ValueError as fault:
+            if "range" in str(fault):
+                raise FileFormatError(self.path, None, _NO_RANGES) from None
+            raise
+        self._handles.put(handle)
+        return data
+
+    def _conditions(self) -> dict[str, Any]:
+        """What a web server is told with each range: the version, and not to compress it."""
+        headers = {"Accept-Encoding": "identity"}
+        tag, time = (self._info.get(key) for key in ("ETag", "Last-Modified"))
+        if tag and not tag.startswith("W/"):
+            headers["If-Match"] = tag
+        elif time:
+            headers["If-Unmodified-Since"] = time
+        return {"size": self.size, "headers": headers}
+
+    def _check_version(self, info: Mapping[str, Any]) -> None:
+        if _version(info) != self.version:
+            raise FileFormatError(self.path, None, _CHANGED)
