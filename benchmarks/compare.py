@@ -5,8 +5,9 @@ first commit and one of the second, take turns at every benchmark. A benchmark i
 reported when time / memcpy's (or NumPy's, where there is nothing to copy) got
 worse by more than 10 % and by more than the noise: what the two processes of one
 commit differ by, and what the change itself differs by from session to session;
-what seems to differ is measured again in new processes. Exit code 0: none is
-slower; 1: some are, or fail on the second commit alone; 2: bad arguments, a
+what seems to differ is measured again in new processes. Figures of machine code that are recorded
+of both commits are compared, too. Exit code 0: none is slower; 1: some are, or fail on the second
+commit alone, or a tile kernel got more spills; 2: bad arguments, a
 commit that cannot be installed, or nothing that could be compared.
 """
 
@@ -21,6 +22,7 @@ from math import exp, log
 from pathlib import Path
 from statistics import median
 
+from . import machine_code
 from .catalogue import items
 from .installs import InstallError, differing, install
 from .record import ROOT, RecordError, commit_named
@@ -199,6 +201,9 @@ def main(argv=None):
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repository", default=ROOT, metavar="FOLDER", help="another clone")
     parser.add_argument(
+        "--machine-code", action="store_true", help="compile that of both if it is not recorded"
+    )
+    parser.add_argument(
         "--environments", metavar="FOLDER", help="keep the environments there, and use them again"
     )
     args = parser.parse_args(argv)
@@ -210,14 +215,23 @@ def main(argv=None):
         with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
             place = args.environments or folder
             found = compare(args.repository, *commits, place, chosen, _tell)
+        code = machine_code.kept(*commits)
+        if args.machine_code:
+            code = machine_code.both(*commits, args.repository)
     except (RecordError, InstallError, re.error, OSError) as fault:
         print(f"compare: error: {fault}", file=sys.stderr)
         return 2
-    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
+    changes = machine_code.changes(*code) if code else []
+    if args.json:
+        made = asdict(found) | {"machine_code": [change._asdict() for change in changes]}
+        print(json.dumps(made, indent=1))
+    else:
+        print(text(found), *([machine_code.text(changes, *code)] if code else []), sep="\n")
     if not found.verdicts and not found.fails:
         print("compare: error: nothing could be compared", file=sys.stderr)
         return 2
-    return int(bool(found.slower or found.fails))
+    spilling = any(change.spilling for change in changes)
+    return int(bool(found.slower or found.fails or spilling))
 
 
 def _tell(item):

@@ -76,16 +76,25 @@ def missing(name):
         for path in (RESULTS / name).glob(f"*-{_environment(sys.version_info)}.json")
         if _holds(_stored(path), wanted)
     }
-    commits = git("rev-list", "--reverse", _main(), "--", *MEASURED).split()
+    commits = git("rev-list", "--reverse", main_branch(), "--", *MEASURED).split()
     return [commit for commit in commits if commit[:8] not in have]
 
 
-def _main():
+def main_branch():
     """The branch whose history is kept; where a clone has none, what is checked out."""
     for name in ("main", "origin/main"):
         with suppress(RecordError):
             return commit_named(name)
     return "HEAD"
+
+
+def places():
+    """The place of each commit in the history; nothing where there is no git."""
+    try:
+        commits = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
+    except (RecordError, OSError):
+        return {}
+    return {commit: k for k, commit in enumerate(commits)}
 
 
 def _environment(version):
@@ -240,6 +249,13 @@ def record(commits, name=None, python=None, bench=(), lacking=False):
     return code
 
 
+def machine_code(commits):
+    """Record the figures that belong to no machine and have no noise, where they are not yet."""
+    from .machine_code import keep, recorded
+
+    return keep([commit for commit in commits if recorded(commit) is None])
+
+
 def main(argv=None):
     """0 done, 1 or 2 where asv or a benchmark of it failed, 2 for bad arguments."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__)
@@ -263,7 +279,8 @@ def main(argv=None):
             commits = [commit_named("HEAD")]
         if args.python is not None and len(commits) != 1:
             raise RecordError("--python has one commit installed: name one")
-        return record(commits, args.machine, args.python, args.bench, args.missing)
+        code = record(commits, args.machine, args.python, args.bench, args.missing)
+        return code if args.bench else max(code, machine_code(commits))
     except ModuleNotFoundError as fault:
         print(f"record: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from statistics import geometric_mean
 
-from . import charts, steps
+from . import charts, machine_code, steps
 from .figures import recorded
 from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
@@ -21,6 +21,7 @@ from .record import RESULTS, ROOT, RecordError
 OUTPUT = ROOT / ".asv" / "report.html"
 TEMPLATE = Path(__file__).with_name("report.html")
 SLOWEST = 15
+SHOWN, SHOWN_CHANGES = 3, 40  # commits and changes of machine code
 
 
 def titles():
@@ -49,6 +50,7 @@ def page(found, known, figures):
         "summary": _summary(latest, ratios, names),
         "figures": _figures(figures),
         "steps": _steps(steps.found(found, ratios), steps.verdicts(), said),
+        "code": _code(machine_code.history(), said),
         "slowest": _card(charts.slowest(latest, ratios, SLOWEST)),
         "noise": _card(charts.noise(found, said)),
         "curves": curves,
@@ -129,6 +131,32 @@ def _steps(found, judged, said):
     head = ("case", "machine", "between", "and", "from", "to", "time", "compared in one run")
     note = steps.lopsided(found)
     return (f"<p>{escape(note)}</p>" if note else "") + _table(head, lines, numbers={4, 5, 6})
+
+
+def _code(history, said):
+    """Totals of the machine code of the newest commits, and what the newest one changed."""
+    if not history:
+        return "<p>None is recorded: <code>python -m benchmarks.machine_code --record</code>.</p>"
+    lines = [
+        (commit[:8], said.get(commit, ""), isa, *(str(row[c]) for c in row))
+        for commit, found in reversed(history[-SHOWN:])
+        for isa, row in machine_code.totals(found).items()
+    ]
+    head = ("commit", "", "vectors", "signatures", *machine_code.COLUMNS)
+    table = _table(head, lines, numbers=set(range(3, len(head))))
+    if len(history) < 2:
+        return table
+    (earlier, first), (latest, second) = history[-2:]
+    made = machine_code.changes(first, second)
+    changed = [
+        (c.isa, c.kernel, c.figure, *("none" if n is None else str(n) for n in (c.first, c.second)))
+        for c in made[:SHOWN_CHANGES]
+    ]
+    title = f"{len(made)} figures differ between {earlier[:8]} and {latest[:8]}"
+    spilling = sum(change.spilling for change in made)
+    title += f", {spilling} of them are more spills in a tile kernel." if spilling else "."
+    head = ("vectors", "kernel", "figure", "from", "to")
+    return f"{table}<p>{title}</p>" + (_table(head, changed, numbers={3, 4}) if changed else "")
 
 
 def _figures(figures):

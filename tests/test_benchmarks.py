@@ -25,11 +25,13 @@ from benchmarks import (
     confirm,
     counters,
     demonstration,
+    emission,
     figures,
     files,
     history,
     installs,
     lines,
+    machine_code,
     operations,
     picture,
     ratios,
@@ -48,7 +50,7 @@ CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
-COMMANDS = (compare, confirm, demonstration, figures, readme, record, report)
+COMMANDS = (compare, confirm, demonstration, figures, machine_code, readme, record, report)
 
 
 # Every class
@@ -630,6 +632,92 @@ def test_the_slow_down_is_planted(tmp_path):
     start = time.perf_counter()
     slowed["tiles"]()
     assert time.perf_counter() - start > 0.03
+
+
+# Machine code
+
+STORES = """    for k, column in enumerate(_columns(builder, place, width, pieces)):
+        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+"""
+CROWDED = """    kind = ir.VectorType(llvm.I8, PIECE)
+    held = [llvm.load(builder, place(i), kind) for i in range(PIECE // llvm.size(width))]
+    for vectors in (_columns(builder, place, width, pieces), held):
+        for k, vector in enumerate(vectors):
+            llvm.store(builder, vector, builder.add(dst, llvm.entry(builder, columns, k)))
+"""
+
+
+def test_more_spills_in_a_tile_kernel_are_found(tmp_path):
+    """A copy of the package whose tiles hold all rows until the columns are written."""
+    shutil.copytree(ROOT / "shapejit", tmp_path / "shapejit")
+    planted = tmp_path / "shapejit" / "kernels" / "vectors.py"
+    source = planted.read_text()
+    assert STORES in source
+    planted.write_text(source.replace(STORES, CROWDED))
+    case = ["TtcDtypes.*ttc-01/bfloat16"]
+    first, second = (machine_code.emitted(at, ["avx2"], case) for at in (ROOT, tmp_path))
+    (kernel,) = first["avx2"]["kernels"]
+    assert kernel == "tiles.tiles(uint16, uint16)"
+    changes = machine_code.changes(first, second)
+    assert [c.figure for c in changes if c.spilling] == ["spills"]
+    assert {c.kernel for c in changes} == {kernel}
+    assert changes[0].spilling  # they are told first
+    assert not any(c.spilling for c in machine_code.changes(second, first))
+
+
+def figures_of(spills, isa="neon", name="tiles.tiles(uint16, uint8)"):
+    row = {**dict.fromkeys(emission.COLUMNS, 7), "spills": spills, "compile seconds": spills}
+    versions = {"llvmlite": "1", "numba": "1"}
+    return {isa: {"kernels": {name: row}, "failed": {}, "versions": versions}}
+
+
+@pytest.mark.parametrize(("before", "after", "code"), [(1, 1, 0), (2, 1, 0), (1, 2, 1)])
+def test_machine_code_ends_with(before, after, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine_code, "FOLDER", tmp_path)
+    commits = [record.commit_named(name) for name in ("HEAD~1", "HEAD")]
+    for commit, spills in zip(commits, (before, after), strict=True):
+        monkeypatch.setattr(machine_code, "emitted_of", lambda _, n=spills: figures_of(n))
+        assert machine_code.main(["--record", commit]) == 0
+        assert machine_code.recorded(commit) == figures_of(spills)
+    assert machine_code.main(["HEAD~1", "HEAD"]) == code
+    said = capsys.readouterr().out
+    assert ("MORE SPILLS IN A TILE KERNEL: neon tiles.tiles" in said) is bool(code)
+    one = compare.Verdict("a.A(x)", "", 1.0, 1.0, 0.02, False, False, 0.0)
+    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([one], []))
+    assert compare.main(["HEAD~1", "HEAD"]) == code
+    assert [commit for commit, _ in machine_code.history()] == commits
+
+
+def test_machine_code_that_cannot_be_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(machine_code, "ISAS", ["sse2"])
+    repository(tmp_path / "repository")
+    words = ["HEAD", "HEAD", "--repository", str(tmp_path / "repository")]
+    assert machine_code.main(words) == 2
+    assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "arm", "figures"),
+    [
+        ("\tvmovdqu64\t(%rdi,%rax), %zmm3", False, {"vector instructions", "loads"}),
+        ("\tvmovups\t%ymm0, 32(%rsp)                 # 32-byte Spill", False,
+         {"vector instructions", "stores", "spills"}),
+        ("\taddq\t16(%rsp), %rax                  # 8-byte Folded Reload", False,
+         {"loads", "reloads"}),
+        ("\tcmpq\t$0, (%rdi)", False, {"loads"}),
+        ("\tvmovdqu8\t%zmm1, (%rdi) {%k1}", False, {"vector instructions", "stores"}),
+        ("\tleaq\t(%rdi,%rax), %rdx", False, set()),
+        ("\tldr\tq0, [x1, #16]", True, {"vector instructions", "loads"}),
+        ("\tstr\tx8, [sp, #24]                   // 8-byte Spill", True, {"stores", "spills"}),
+        ("\tadd\tx0, x1, #8", True, set()),
+        (".LBB0_1:", False, None),
+        ("\t.p2align\t4", False, None),
+    ],
+)  # fmt: skip
+def test_what_is_counted_of_an_instruction(line, arm, figures):
+    found = emission.counted(line, arm)
+    wanted = set() if figures is None else {"instructions", *figures}
+    assert {name for name, count in found.items() if count} == wanted
 
 
 # What is recorded
