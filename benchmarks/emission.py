@@ -14,7 +14,7 @@ import weakref
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
-from time import perf_counter
+from time import process_time
 from typing import NamedTuple
 
 OURS = "shapejit"
@@ -198,19 +198,19 @@ class Emission:
         """Within it the kernel is compiled."""
         name = name.removeprefix(f"{OURS}.").removeprefix("kernels.")
         self.compiling.append(f"{name}({tags})")
-        self.overhead, start = 0.0, perf_counter()
+        self.overhead, start = 0.0, process_time()
         try:
             yield
         finally:
             key = self.compiling.pop()
             if not self.compiling and key in self.rows:
-                self.rows[key]["compile seconds"] = round(perf_counter() - start - self.overhead, 3)
+                self.rows[key]["compile seconds"] = round(process_time() - start - self.overhead, 3)
 
     def count(self, module):
         """Keep the figures of a kernel: all of its module but what Python calls it by."""
         from llvmlite import binding
 
-        start = perf_counter()
+        start = process_time()
         emitted = module.clone()
         for function in emitted.functions:
             if function.name.startswith(WRAPPER):
@@ -222,7 +222,7 @@ class Emission:
             part.size() for part in sections if (part.name() or b"").startswith(b".text")
         )
         self.rows[self.compiling[0]] = figures
-        self.overhead += perf_counter() - start
+        self.overhead += process_time() - start
 
 
 def _here(codegen, options):

@@ -2,11 +2,12 @@
 
 Per kernel and instruction set (AVX-512, AVX2, SSE2 and, by cross-compilation, NEON):
 instructions, those of vectors, loads, stores, spills, reloads and bytes of code; beside them
-the time that compiling it took, which is no reason to fail. The sources of a commit are
-compiled by this Python's numba, on any machine. Recorded figures are kept in
-benchmarks/measured/machine-code, a file per commit, and read again where they are of the same
-numba. Exit code 0: recorded, or no tile kernel has got more spills; 1: some have; 2: bad
-arguments, or nothing could be compiled.
+the processor's time that compiling it took. The sources of a commit are compiled by this Python's
+numba, on any machine. Recorded figures are kept in benchmarks/measured/machine-code, a file per
+commit, and read again where they are of the same numba; seconds are compared only where both
+commits are compiled in one run. Exit code 0: recorded, or nothing is worse; 1: a tile kernel has
+got more spills, or all that both have takes 25 % longer to compile; 2: bad arguments, or nothing
+could be compiled.
 """
 
 import argparse
@@ -18,14 +19,18 @@ import sys
 import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 from .emission import COLUMNS, ISAS
 from .emission import __file__ as EMISSION
+from .exits import SAME, UNKNOWN, WORSE, MeasureError, ending
 from .record import MEASURED, ROOT, RecordError, commit_named, git, main_branch, places
 
 FOLDER = ROOT / "benchmarks" / "measured" / "machine-code"
 EXACT = COLUMNS[:-1]
+SECONDS = COLUMNS[-1]
+LONGER = 0.25  # the fraction by which compiling may take longer
 TILES = "tiles."  # what the names of kernels contain that move blocks in registers
 PATIENCE = 1800  # seconds for one instruction set
 
@@ -54,15 +59,21 @@ class Change(NamedTuple):
         return f"{self.isa} {self.kernel}: {self.figure} {first} -> {second}"
 
 
-def emitted(folder, isas=None, patterns=()):
-    """Figures of the package whose sources lie in a folder, by instruction set."""
-    isas = list(isas or ISAS)
+def emitted(*folders, isas=None, patterns=()):
+    """Figures of packages whose sources lie in folders: {instruction set: figures} of each.
+
+    For one instruction set after the other, so that compiling takes as long for all of them.
+    """
+    pairs = [(isa, folder) for isa in isas or ISAS for folder in folders]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        made = pool.map(lambda isa: _process(folder, isa, patterns), isas)
-        found = dict(zip(isas, made, strict=True))
-    if not any(one["kernels"] for one in found.values()):
-        reasons = {why for one in found.values() for why in one["failed"].values()}
-        raise RecordError(f"nothing could be compiled: {'; '.join(sorted(reasons))[:500]}")
+        made = list(pool.map(lambda pair: _process(*reversed(pair), patterns), pairs))
+    found = [{} for _ in folders]
+    for k, ((isa, _), figures) in enumerate(zip(pairs, made, strict=True)):
+        found[k % len(folders)][isa] = figures
+    for each in found:
+        if not any(one["kernels"] for one in each.values()):
+            reasons = sorted({why for one in each.values() for why in one["failed"].values()})
+            raise MeasureError(f"nothing could be compiled: {'; '.join(reasons)[:500]}")
     return found
 
 
@@ -83,16 +94,17 @@ def _process(folder, isa, patterns):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def emitted_of(commit, repository=ROOT, patterns=()):
-    """Figures of the sources of a commit."""
-    command = ["git", "archive", commit, "shapejit"]
-    done = subprocess.run(command, cwd=repository, capture_output=True, check=False)
-    if done.returncode:
-        raise RecordError(done.stderr.decode().strip())
+def emitted_of(*commits, repository=ROOT, **options):
+    """`emitted` of the sources of commits."""
     with tempfile.TemporaryDirectory(prefix="shapejit-sources-") as folder:
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-        return emitted(folder, patterns=patterns)
+        for k, commit in enumerate(commits):
+            command = ["git", "archive", commit, "shapejit"]
+            done = subprocess.run(command, cwd=repository, capture_output=True, check=False)
+            if done.returncode:
+                raise RecordError(done.stderr.decode().strip())
+            with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+                archive.extractall(Path(folder, str(k)), filter="data")
+        return emitted(*(Path(folder, str(k)) for k in range(len(commits))), **options)
 
 
 def path_of(commit, folder=None):
@@ -103,7 +115,8 @@ def path_of(commit, folder=None):
 def record(commit, folder=None):
     """Emit and keep the figures of a commit."""
     path = path_of(commit, folder)
-    found = {"commit": commit, "columns": COLUMNS, "isas": emitted_of(commit)}
+    (figures,) = emitted_of(commit)
+    found = {"commit": commit, "columns": COLUMNS, "isas": figures}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_text(found))
     return path
@@ -111,13 +124,13 @@ def record(commit, folder=None):
 
 def keep(commits):
     """Record commits, as far as they can be compiled: 0, or 2 where one cannot."""
-    code = 0
+    code = SAME
     for commit in commits:
         try:
             print(record(commit))
-        except RecordError as fault:
+        except MeasureError as fault:
             print(f"{commit[:8]}: {fault}", file=sys.stderr)
-            code = 2
+            code = UNKNOWN
     return code
 
 
@@ -192,10 +205,62 @@ def kept(first, second):
     return found if None not in found and _versions(found[0]) == _versions(found[1]) else None
 
 
-def both(first, second, repository=ROOT, patterns=()):
-    """The figures of two commits, recorded or made now."""
-    found = None if patterns else kept(first, second)
-    return found or tuple(emitted_of(each, repository, patterns) for each in (first, second))
+def longer(first, second):
+    """The fraction by which compiling takes longer, of the kernels and vectors that both have."""
+    pairs = [
+        (ours[SECONDS], second[isa]["kernels"][name][SECONDS])
+        for isa, one in first.items()
+        for name, ours in one["kernels"].items()
+        if name in second.get(isa, {"kernels": {}})["kernels"]
+    ]
+    before, after = (sum(seconds) for seconds in zip(*pairs, strict=True)) if pairs else (0, 0)
+    return after / before - 1 if before else 0.0
+
+
+class Compared(NamedTuple):
+    """What two commits differ by; `longer` is None unless both were compiled in one run."""
+
+    changes: list
+    totals: tuple
+    longer: float | None
+
+    @property
+    def worse(self):
+        """Whether this is a failure."""
+        return any(c.spilling for c in self.changes) or (self.longer or 0) > LONGER
+
+    def __str__(self):
+        marked = "MORE SPILLS IN A TILE KERNEL: "
+        lines = [f"{marked if c.spilling else ''}{c}" for c in self.changes]
+        before, after = self.totals
+        for isa in after:
+            pairs = (
+                f"{name} {before.get(isa, {}).get(name, 'none')} -> {value}"
+                if before.get(isa, {}).get(name) != value
+                else f"{name} {value}"
+                for name, value in after[isa].items()
+            )
+            lines.append(f"{isa}: {', '.join(pairs)}")
+        if self.longer is not None:
+            marked = "LONGER TO COMPILE: " if self.longer > LONGER else "compiling takes "
+            lines.append(f"{marked}{self.longer:+.0%}")
+        spilling = sum(c.spilling for c in self.changes)
+        lines.append(f"{len(self.changes)} figures differ, {spilling} are spills of tiles")
+        return "\n".join(lines)
+
+
+def compared(first, second, timed=False):
+    """Figures of two commits side by side; `timed`: of one run."""
+    parts = totals(first), totals(second)
+    return Compared(changes(first, second), parts, longer(first, second) if timed else None)
+
+
+def compare_commits(first, second, **options):
+    """The same of commits, by what is recorded, or compiled now."""
+    found = None if options else kept(first, second)
+    if found:
+        return compared(*found)
+    return compared(*emitted_of(first, second, **options), timed=True)
 
 
 def history():
@@ -210,24 +275,9 @@ def _versions(found):
     return {tuple(sorted(one["versions"].items())) for one in found.values() if one["versions"]}
 
 
-def text(made, first, second):
-    """Every change, then the totals of both."""
-    lines = [("MORE SPILLS IN A TILE KERNEL: " if c.spilling else "") + str(c) for c in made]
-    before, after = totals(first), totals(second)
-    for isa in after:
-        pairs = (
-            f"{name} {before.get(isa, {}).get(name, 'none')} -> {value}"
-            if before.get(isa, {}).get(name) != value
-            else f"{name} {value}"
-            for name, value in after[isa].items()
-        )
-        lines.append(f"{isa}: {', '.join(pairs)}")
-    lines.append(f"{len(made)} figures differ, {sum(c.spilling for c in made)} are spills of tiles")
-    return "\n".join(lines)
-
-
+@ending
 def main(argv=None):
-    """0 recorded or no more spills, 1 more spills in a tile kernel, 2 nothing could be compiled."""
+    """0 recorded or nothing is worse, 1 something is, 2 nothing could be compiled."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.machine_code",
         description=__doc__,
@@ -236,26 +286,25 @@ def main(argv=None):
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="two: they are compared")
     parser.add_argument("--record", action="store_true", help="keep the figures of the commits")
     parser.add_argument("--missing", action="store_true", help="of all that are not kept yet")
+    parser.add_argument("--again", action="store_true", help="compile even what is recorded")
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--repository", default=ROOT, metavar="FOLDER", help="another clone")
     args = parser.parse_args(argv)
-    try:
-        commits = [commit_named(name, args.repository) for name in args.commits]
-        if args.record or args.missing:
-            return keep(commits + missing() if args.missing else commits)
-        if len(commits) != 2:
-            raise RecordError("name two commits to compare, or --record")
-        first, second = both(*commits, args.repository, args.bench)
-    except (RecordError, OSError) as fault:
-        print(f"machine_code: error: {fault}", file=sys.stderr)
-        return 2
-    made = changes(first, second)
+    commits = [commit_named(name, args.repository) for name in args.commits]
+    if args.record or args.missing:
+        return keep(commits + missing() if args.missing else commits)
+    if len(commits) != 2:
+        raise RecordError("name two commits to compare, or --record")
+    options = {"patterns": args.bench, "repository": args.repository}
+    if not (args.again or args.bench or args.repository != ROOT):
+        options = {}
+    found = compare_commits(*commits, **options)
     if args.json:
-        print(json.dumps({"changes": [c._asdict() for c in made], "totals": totals(second)}))
+        print(json.dumps({**found._asdict(), "changes": [c._asdict() for c in found.changes]}))
     else:
-        print(text(made, first, second))
-    return int(any(change.spilling for change in made))
+        print(found)
+    return WORSE if found.worse else SAME
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
+from .exits import UNKNOWN, MeasureError, ending
 from .tables import machine as machines
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MEASURED = ("shapejit", "pyproject.toml")
 
 
-class RecordError(ValueError):
+class RecordError(MeasureError):
     """Bad arguments, or an environment that is not what it is said to be."""
 
 
@@ -213,7 +214,7 @@ def _measured(value):
 
 
 def record(commits, name=None, python=None, bench=(), lacking=False):
-    """Run asv for the commits; returns 0, or what asv ended with, 2 where a benchmark failed.
+    """Run asv for the commits; returns 0, or 2 where it or a benchmark of it failed.
 
     `lacking`: only the benchmarks of which a commit has no results.
     """
@@ -244,7 +245,7 @@ def record(commits, name=None, python=None, bench=(), lacking=False):
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, input=commit + "\n", text=True, check=False
             )
-            code = max(code, abs(done.returncode))
+            code = UNKNOWN if done.returncode else code
             merge_existing(facts, before)
     return code
 
@@ -256,8 +257,9 @@ def machine_code(commits):
     return keep([commit for commit in commits if recorded(commit) is None])
 
 
+@ending
 def main(argv=None):
-    """0 done, 1 or 2 where asv or a benchmark of it failed, 2 for bad arguments."""
+    """0 recorded; 2 bad arguments, or something that could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__)
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="HEAD if there is none")
     parser.add_argument(
@@ -271,22 +273,15 @@ def main(argv=None):
     )
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     args = parser.parse_args(argv)
-    try:
-        commits = [commit_named(name) for name in args.commits]
-        if args.missing:
-            commits += missing(machine(args.machine)["machine"])
-        elif not commits:
-            commits = [commit_named("HEAD")]
-        if args.python is not None and len(commits) != 1:
-            raise RecordError("--python has one commit installed: name one")
-        code = record(commits, args.machine, args.python, args.bench, args.missing)
-        return code if args.bench else max(code, machine_code(commits))
-    except ModuleNotFoundError as fault:
-        print(f"record: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
-        return 2
-    except RecordError as fault:
-        print(f"record: error: {fault}", file=sys.stderr)
-        return 2
+    commits = [commit_named(name) for name in args.commits]
+    if args.missing:
+        commits += missing(machine(args.machine)["machine"])
+    elif not commits:
+        commits = [commit_named("HEAD")]
+    if args.python is not None and len(commits) != 1:
+        raise RecordError("--python has one commit installed: name one")
+    code = record(commits, args.machine, args.python, args.bench, args.missing)
+    return code if args.bench else max(code, machine_code(commits))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from . import charts, machine_code, steps
+from .exits import ending
 from .figures import recorded
 from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
@@ -178,6 +179,7 @@ def _table(head, lines, numbers):
     return f"<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
+@ending
 def main(argv=None):
     """0 written, 2 where nothing is recorded."""
     parser = argparse.ArgumentParser(
@@ -188,23 +190,16 @@ def main(argv=None):
     parser.add_argument("output", nargs="?", type=Path, default=OUTPUT, metavar="FILE")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
     args = parser.parse_args(argv)
+    known, found = benchmarks(args.results), runs(args.results)
+    if not found:
+        raise RecordError(f"nothing is recorded in {args.results}")
     try:
-        known, found = benchmarks(args.results), runs(args.results)
-        if not found:
-            raise RecordError(f"nothing is recorded in {args.results}")
-        try:
-            figures = recorded()
-        except RecordError:
-            figures = None
-        text = page(found, known, figures)
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(text)
-    except ModuleNotFoundError as fault:
-        print(f"report: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
-        return 2
-    except (RecordError, OSError) as fault:
-        print(f"report: error: {fault}", file=sys.stderr)
-        return 2
+        figures = recorded()
+    except RecordError:
+        figures = None
+    text = page(found, known, figures)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(text)
     print(args.output)
     return 0
 

@@ -38,6 +38,7 @@ from benchmarks import (
     readme,
     record,
     report,
+    statements,
     steps,
     tensor,
     trials,
@@ -555,7 +556,7 @@ def test_the_worker_answers(capsys):
 @pytest.mark.parametrize(("slower", "code"), [(True, 1), (False, 0)])
 def test_exit_codes(monkeypatch, capsys, slower, code):
     one = compare.Verdict("a.A(x)", "time / memcpy's", 1.0, 1.5, 0.02, slower, False, 0.5)
-    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([one], []))
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: compare.Found([one], []))
     assert compare.main(["HEAD", "HEAD"]) == code
     said = capsys.readouterr().out
     assert ("slower: a.A(x): 1 -> 1.5 time / memcpy's, +50%, noise 2%" in said) is slower
@@ -566,23 +567,71 @@ def test_exit_codes(monkeypatch, capsys, slower, code):
 @pytest.mark.parametrize(("fails", "code"), [(True, 1), (False, 2)])
 def test_nothing_compared_is_no_success(monkeypatch, capsys, fails, code):
     left = trials.Left("a.A(x)", "fails on one commit", fails)
-    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([], [left]))
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: compare.Found([], [left]))
     assert compare.main(["HEAD", "HEAD"]) == code
     assert "not compared: a.A(x)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("changes", "caught"), [([0.5], True), ([0.02], False), ([3.0], False), ([], False)]
+    ("plant", "changes", "caught"),
+    [
+        ("half", [0.5], True),
+        ("half", [0.02], False),
+        ("half", [3.0], False),
+        ("half", [], False),
+        ("tenth", [0.1], True),
+        ("tenth", [0.5], False),
+        ("tenth", [0.02], False),
+    ],
 )
-def test_what_was_planted_is_what_is_caught(changes, caught):
-    verdicts = [
-        compare.Verdict("operations.Ttc(x)", "time / memcpy's", 1.0, 1 + c, 0.02, c > 0.1, False, c)
-        for c in changes
-    ]
-    other = compare.Verdict(
-        "resolver.Resolve(x)", "time / NumPy's", 1.0, 1.5, 0.02, True, False, 0.5
-    )
-    assert demonstration.caught(compare.Found([*verdicts, other], [])) is caught
+def test_what_was_planted_is_what_is_caught(plant, changes, caught):
+    row = demonstration.PLANTS[plant]
+
+    def verdict(name, change):
+        marks = change > row.least, False
+        return compare.Verdict(name, "time / memcpy's", 1.0, 1 + change, 0.02, *marks, change)
+
+    verdicts = [verdict("operations.Ttc(x)", change) for change in changes]
+    other = verdict("resolver.Resolve(x)", 0.1 if plant == "tenth" else 0.5)
+    assert row.found(compare.Found([*verdicts, other], [])) is caught
+
+
+@pytest.mark.parametrize(("longer", "caught"), [(1.0, True), (0.0, False), (4.0, False)])
+def test_a_doubled_compile_time_is_caught(longer, caught):
+    found = machine_code.Compared([], (), longer)
+    assert demonstration.PLANTS["compile"].found(found) is caught
+
+
+@pytest.mark.parametrize(("found", "alarms", "code"), [(True, 0, 0), (False, 0, 1), (True, 1, 1)])
+def test_the_demonstration_ends_with(found, alarms, code, monkeypatch):
+    one = compare.Verdict("a.A(x)", "", 1.0, 1.5, 0.02, bool(alarms), False, 0.5)
+    monkeypatch.setattr(demonstration, "planted", lambda *_: (None, "same"))
+    monkeypatch.setattr(demonstration, "caught", lambda names, *_: dict.fromkeys(names, found))
+    monkeypatch.setattr(demonstration, "compare", lambda *_, **__: compare.Found([one], []))
+    words = ["--plant", "half", "--times", "1"]
+    assert demonstration.main(words) == code
+    monkeypatch.setattr(demonstration, "compare", lambda *_, **__: compare.Found([], []))
+    assert demonstration.main(words) == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
+def test_what_breaks_is_not_slower(command, monkeypatch, capsys):
+    """Python itself ends with 1."""
+
+    def broken(**_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(command.argparse, "ArgumentParser", broken)
+    assert command.main([]) == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_recording_ends_with(monkeypatch):
+    monkeypatch.setattr(record, "machine_code", lambda commits: 0)
+    for failed in (0, 1, 2):
+        done = SimpleNamespace(returncode=failed)
+        monkeypatch.setattr(record, "record", lambda *_, d=done: 2 if d.returncode else 0)
+        assert record.main(["HEAD"]) == (2 if failed else 0)
 
 
 @pytest.mark.parametrize(
@@ -597,6 +646,9 @@ def test_what_was_planted_is_what_is_caught(changes, caught):
         (report, ["--results", "/no/such/folder"], "nothing is recorded"),
         (readme, ["--machine", "no-such-machine"], "no figures are recorded"),
         (demonstration, ["no-such-commit"], "names no commit"),
+        (machine_code, ["no-such-commit", "HEAD"], "names no commit"),
+        (machine_code, ["HEAD"], "name two commits"),
+        (confirm, ["--results", "/no/such/folder"], "nothing is recorded"),
     ],
 )
 def test_bad_arguments(command, words, text, capsys):
@@ -618,20 +670,129 @@ def test_a_commit_that_cannot_be_installed(tmp_path):
         installs.install(tmp_path / "repository", commit, tmp_path / "environment")
 
 
-def test_the_slow_down_is_planted(tmp_path):
-    clone, slow, same = demonstration.planted(tmp_path, record.commit_named("HEAD"))
-    changed = record.git("diff", "--name-only", "HEAD", slow, cwd=clone)
-    assert record.git("diff", "--name-only", same, slow, cwd=clone) == demonstration.KERNEL
-    assert record.git("diff", "--name-only", f"{same}^", same, cwd=clone) == ""
-    assert changed == ""  # it is checked out
-    code = "from shapejit.kernels import tiles; assert tiles.tiles is not tiles._swift"
+def test_slow_downs_are_planted(tmp_path):
+    head = record.commit_named("HEAD")
+    clone, same = demonstration.planted(tmp_path, head)
+    assert record.git("diff", "--name-only", head, same, cwd=clone) == ""
+    code = "from shapejit.kernels import tiles; assert tiles.tiles is not tiles._swift; "
+    code += "from shapejit.kernels import jit; assert jit._Cache.load_overload is jit._begin"
+    for name, plant in demonstration.PLANTS.items():
+        slow = plant.commit(clone, same)
+        assert record.git("diff", "--name-only", same, slow, cwd=clone) == plant.file
+        with (clone / plant.file).open() as file:
+            assert plant.added in file.read()
+        if name == "tenth":
+            tiles = (clone / plant.file).read_text()
+    (clone / demonstration.PLANTS["tenth"].file).write_text(tiles)  # beside the last one
     subprocess.run([sys.executable, "-c", code], cwd=clone, check=True)
-    slowed = {"_swift_": 0}
-    exec(demonstration.SLOWER.replace("_swift = tiles", ""), slowed)
+    slowed = {}
+    added = demonstration.PLANTS["half"].added
+    exec(added.replace("_swift = tiles", ""), slowed)
     slowed["_swift"] = lambda: time.sleep(0.02)
     start = time.perf_counter()
     slowed["tiles"]()
     assert time.perf_counter() - start > 0.03
+
+
+# Other packages
+
+CASES = """
+package = "other"
+
+[cases.work]
+setup = "import other"
+call = "other.work()"
+nbytes = 1000
+
+[cases.beside]
+setup = "import other"
+call = "other.work()"
+baseline = "sum(range(100))"
+
+[cases.new]
+setup = "import other"
+call = "other.new()"
+nbytes = 1000
+"""
+WORK = "__version__ = '{0}'\ndef work():\n    sum(range({1}))\n"
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Two versions of a package, the second of which is slower and has more; their cases."""
+    folder = tmp_path_factory.mktemp("other")
+    (folder / "cases.toml").write_text(CASES)
+    for name, work, more in (("1.0", 300, ""), ("2.0", 3000, "new = work\n")):
+        (folder / name).mkdir()
+        (folder / name / "other.py").write_text(WORK.format(name, work) + more)
+    return folder
+
+
+def words_of(places, first, second, *more):
+    words = ["--cases", str(places / "cases.toml"), *more]
+    return [*words, "--package", str(places / first), "--package", str(places / second)]
+
+
+@pytest.fixture
+def brisk(monkeypatch):
+    monkeypatch.setattr(compare, "TRIALS", (1, 1))
+    monkeypatch.setattr(catalogue, "TURNS", 3)
+
+
+def test_another_package_is_compared(places, brisk, capsys):
+    assert compare.main(words_of(places, "1.0", "2.0")) == 1
+    said = capsys.readouterr().out
+    for text in ("slower: work: ", "slower: beside: ", "first: other 1.0", "second: other 2.0"):
+        assert text in said
+    assert "not compared: new: fails on the first commit: AttributeError" in said
+
+
+def test_another_package_is_faster(places, brisk, capsys):
+    assert compare.main(words_of(places, "2.0", "1.0", "--bench", "work", "--json")) == 0
+    (verdict,) = json.loads(capsys.readouterr().out)["verdicts"]
+    assert verdict["faster"]
+    assert verdict["unit"] == "time / memmove's"
+
+
+@pytest.mark.parametrize(
+    ("second", "more", "text"),
+    [
+        ("", [], "has no other"),
+        ("none", [], "is no Python"),
+        ("2.0", ["--bench", "no such case"], "no benchmark matches"),
+        ("2.0", ["--cases", "/no/such/file"], "No such file"),
+    ],
+)
+def test_another_package_that_is_not_there(second, more, text, places, capsys):
+    assert compare.main([*words_of(places, "1.0", second), *more]) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("", "wants package"),
+        ('package = "other"\n[cases.a]\ncall = "1"', "either nbytes or baseline"),
+        ('package = "other"\n[cases.a]\nnbytes = 1\nbaseline = "2"', "either nbytes or"),
+        ('package = "other"\n[cases.a]\nnbytes = 1\ncall = "1"\ncal = "1"', "wants call"),
+        ("[", "end of document"),
+    ],
+)
+def test_files_of_cases_say_what_is_wrong(source, text, tmp_path):
+    (tmp_path / "cases.toml").write_text(source)
+    with pytest.raises(statements.MeasureError, match=text):
+        statements.read(tmp_path / "cases.toml")
+
+
+def test_the_example_runs():
+    """Every case of the file that the documentation names, once."""
+    path = ROOT / "benchmarks" / "numpy-cases.toml"
+    found = statements.Statements(path)
+    for name in found.cases:
+        for way in found.ways(name).values():
+            way()
+    item = catalogue.statements(path, ["concatenate"])[0]
+    assert (str(item), item.baseline) == ("concatenate", "baseline")
 
 
 # Machine code
@@ -655,7 +816,7 @@ def test_more_spills_in_a_tile_kernel_are_found(tmp_path):
     assert STORES in source
     planted.write_text(source.replace(STORES, CROWDED))
     case = ["TtcDtypes.*ttc-01/bfloat16"]
-    first, second = (machine_code.emitted(at, ["avx2"], case) for at in (ROOT, tmp_path))
+    first, second = machine_code.emitted(ROOT, tmp_path, isas=["avx2"], patterns=case)
     (kernel,) = first["avx2"]["kernels"]
     assert kernel == "tiles.tiles(uint16, uint16)"
     changes = machine_code.changes(first, second)
@@ -676,16 +837,27 @@ def test_machine_code_ends_with(before, after, code, tmp_path, monkeypatch, caps
     monkeypatch.setattr(machine_code, "FOLDER", tmp_path)
     commits = [record.commit_named(name) for name in ("HEAD~1", "HEAD")]
     for commit, spills in zip(commits, (before, after), strict=True):
-        monkeypatch.setattr(machine_code, "emitted_of", lambda _, n=spills: figures_of(n))
+        monkeypatch.setattr(machine_code, "emitted_of", lambda _, n=spills: [figures_of(n)])
         assert machine_code.main(["--record", commit]) == 0
         assert machine_code.recorded(commit) == figures_of(spills)
     assert machine_code.main(["HEAD~1", "HEAD"]) == code
     said = capsys.readouterr().out
     assert ("MORE SPILLS IN A TILE KERNEL: neon tiles.tiles" in said) is bool(code)
     one = compare.Verdict("a.A(x)", "", 1.0, 1.0, 0.02, False, False, 0.0)
-    monkeypatch.setattr(compare, "compare", lambda *arguments: compare.Found([one], []))
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: compare.Found([one], []))
     assert compare.main(["HEAD~1", "HEAD"]) == code
     assert [commit for commit, _ in machine_code.history()] == commits
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(1.1, 0), (2.0, 1)])
+def test_longer_to_compile(seconds, code, monkeypatch, capsys):
+    made = figures_of(1), figures_of(1)
+    made[1]["neon"]["kernels"]["tiles.tiles(uint16, uint8)"]["compile seconds"] = seconds
+    monkeypatch.setattr(machine_code, "emitted_of", lambda *commits, **options: made)
+    assert machine_code.main(["HEAD", "HEAD", "--again"]) == code
+    said = capsys.readouterr().out
+    assert ("LONGER TO COMPILE: +100%" in said) is bool(code)
+    assert machine_code.compared(*made).longer is None  # recorded at other times
 
 
 def test_machine_code_that_cannot_be_compiled(tmp_path, monkeypatch, capsys):
@@ -874,7 +1046,7 @@ def test_confirm_ends_with(verdict, code, recorded, monkeypatch, tmp_path):
     )
     words = ["--results", str(recorded), "--verdicts", str(tmp_path / "v.json")]
     assert confirm.main(words) == code
-    assert confirm.main(words) == 0  # each is measured once
+    assert confirm.main(words) == (2 if code == 2 else 0)  # what was measured is not again
 
 
 def test_what_readmes_say_of_speed_is_written_from_what_is_recorded():
