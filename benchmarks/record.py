@@ -16,7 +16,7 @@ from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
-from .exits import UNKNOWN, MeasureError, ending
+from .exits import SAME, UNKNOWN, MeasureError, ending
 from .tables import machine as machines
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,15 +70,39 @@ def missing(name):
 
     Results of another version of the benchmark, or of another Python, are none.
     """
+    have = _complete(name, _wanted())
+    commits = git("rev-list", "--reverse", main_branch(), "--", *MEASURED).split()
+    return [commit for commit in commits if commit[:8] not in have]
+
+
+def incomplete(name):
+    """The commits, oldest first, of which another machine has a part and this one not all.
+
+    A part: some benchmarks are not there that the machine has of other commits.
+    """
+    order, commits = places(), set()
+    for folder in RESULTS.iterdir():
+        if folder.is_dir() and folder.name != name:
+            found = [_stored(path) for path in folder.glob("*-virtualenv-*.json")]
+            most = set().union(*(one["results"] for one in found))
+            commits |= {one["commit_hash"] for one in found if most - one["results"].keys()}
+    own = _complete(name, _wanted())
+    return sorted((c for c in commits & order.keys() if c[:8] not in own), key=order.get)
+
+
+def _wanted():
+    """{benchmark: version} of all that is recorded."""
     known = _stored(RESULTS / "benchmarks.json")
-    wanted = {key: one["version"] for key, one in known.items() if isinstance(one, dict)}
-    have = {
+    return {key: one["version"] for key, one in known.items() if isinstance(one, dict)}
+
+
+def _complete(name, wanted):
+    """The commits, abbreviated, of which a machine has results of all benchmarks."""
+    return {
         path.name.split("-")[0]
         for path in (RESULTS / name).glob(f"*-{_environment(sys.version_info)}.json")
         if _holds(_stored(path), wanted)
     }
-    commits = git("rev-list", "--reverse", main_branch(), "--", *MEASURED).split()
-    return [commit for commit in commits if commit[:8] not in have]
 
 
 def main_branch():
@@ -267,6 +291,12 @@ def main(argv=None):
         action="store_true",
         help="all commits of main that changed what is measured and are not recorded yet",
     )
+    parser.add_argument(
+        "--incomplete",
+        action="store_true",
+        help="those of which another machine has only a part: all of it, on this one",
+    )
+    parser.add_argument("--list", action="store_true", help="only say which commits these are")
     parser.add_argument("--machine", metavar="NAME", help="if not by its processor and cores")
     parser.add_argument(
         "--python", metavar="PATH", help="a Python that has the commit installed; none is made"
@@ -276,11 +306,17 @@ def main(argv=None):
     commits = [commit_named(name) for name in args.commits]
     if args.missing:
         commits += missing(machine(args.machine)["machine"])
-    elif not commits:
+    if args.incomplete:
+        commits += incomplete(machine(args.machine)["machine"])
+    if not (commits or args.missing or args.incomplete):
         commits = [commit_named("HEAD")]
+    if args.list:
+        print(*commits, sep="\n")
+        return SAME
     if args.python is not None and len(commits) != 1:
         raise RecordError("--python has one commit installed: name one")
-    code = record(commits, args.machine, args.python, args.bench, args.missing)
+    lacking = args.missing or args.incomplete
+    code = record(commits, args.machine, args.python, args.bench, lacking)
     return code if args.bench else max(code, machine_code(commits))
 
 

@@ -370,6 +370,28 @@ def test_commits_that_are_missing(tmp_path, results, monkeypatch):
     assert record.missing("m") == []
 
 
+def test_commits_that_another_machine_has_in_part(tmp_path, results, monkeypatch, capsys):
+    folder = tmp_path / "repository"
+    commit = repository(folder)
+    monkeypatch.setattr(record, "ROOT", folder)
+    python = "{}.{}".format(*sys.version_info)
+    one, two = "bench.One.track_over_numpy", "bench.Two.track_over_numpy"
+    known = {one: {"version": "1"}, two: {"version": "1"}, "version": 2}
+    (results / "benchmarks.json").write_text(json.dumps(known))
+    file = f"{commit[:8]}-virtualenv-py{python}.json"
+    (results / "m" / file).write_text(json.dumps(result(commit)))
+    assert record.incomplete("n") == []  # it is all that there is
+    both = result("b" * 40)
+    both["results"][two] = both["results"][one]
+    (results / "m" / file.replace(commit[:8], "b" * 8)).write_text(json.dumps(both))
+    assert record.main(["--incomplete", "--list", "--machine", "n"]) == 0
+    assert capsys.readouterr().out.split() == [commit]
+    assert record.incomplete("m") == []
+    (results / "n").mkdir()
+    (results / "n" / file).write_text(json.dumps({**both, "commit_hash": commit}))
+    assert record.incomplete("n") == []
+
+
 def test_asv_records_and_publishes(results, tmp_path, monkeypatch):
     """The whole way, of one counter, as in an environment that is there already."""
     config = json.loads((ROOT / "asv.conf.json").read_text())
