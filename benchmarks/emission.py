@@ -197,7 +197,11 @@ class Emission:
     def naming(self, name, tags):
         """Within it the kernel is compiled."""
         name = name.removeprefix(f"{OURS}.").removeprefix("kernels.")
-        self.compiling.append(f"{name}({tags})")
+        key, k = f"{name}({tags})", 1
+        while key in self.rows:  # other signatures that the tags do not tell apart
+            k += 1
+            key = f"{name}({tags}) {k}"
+        self.compiling.append(key)
         self.overhead, start = 0.0, process_time()
         try:
             yield

@@ -136,6 +136,17 @@ def test_a_benchmark_that_fails_leaves_the_others(small):
         Broken().setup(found, "bad")
 
 
+@pytest.mark.parametrize("name", RATIOS)
+def test_what_a_commit_lacks_is_not_available(name, monkeypatch):
+    """Every class says so of each case, by which asv tells it from a failure."""
+    monkeypatch.setattr(ratios, "import_module", lambda name: SimpleNamespace())
+    monkeypatch.setattr(ratios, "resolve_name", lambda name: getattr(SimpleNamespace(), name))
+    monkeypatch.setattr(ratios, "seconds", lambda ways, turns: {})
+    found = RATIOS[name]().setup_cache()
+    assert list(found) == list(RATIOS[name].params)
+    assert set(found.values()) == {None}
+
+
 def test_versions_are_set_by_hand_and_caches_told_apart():
     for name, kind in CLASSES.items():
         assert kind.version.isdigit(), name
@@ -284,7 +295,7 @@ def test_a_run_that_fails_leaves_what_was_there(results, monkeypatch):
     monkeypatch.setenv("HOME", str(results))
     monkeypatch.setattr(record, "machine", lambda name: machine)
     monkeypatch.setattr(record, "subprocess", SimpleNamespace(run=run))
-    assert record.record(["a" * 40]) == 9
+    assert record.record(["a" * 40]) == 2
     assert row_of(json.loads(path.read_text()))[0] == 2.0
 
 
