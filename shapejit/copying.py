@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine
+from . import engine, patience
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
 from .launches import address_of
@@ -88,6 +88,11 @@ def _copy_whole(nbytes: int) -> Copy | None:
     return _whole
 
 
+def _copy_once(nbytes: int) -> Copy | None:
+    """The same for the first array of a kind: never compiled only because kernels do all work."""
+    return _whole or (None if patience.forced() else _copy_whole(nbytes))
+
+
 def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Make the next call with arrays like these, which were just copied, a fast one."""
     global fast, _latest
@@ -118,7 +123,7 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     key = x.shape, x.strides, x.dtype
     made = _plans.get(key)
     if made is None:
-        whole = _whole or _copy_whole(x.nbytes) if x.nbytes <= planner.ONCE_BELOW else None
+        whole = _copy_once(x.nbytes) if x.nbytes <= planner.ONCE_BELOW else None
         if whole is not None and key not in _once:
             _once.put(key, True)
             whole(x, target)

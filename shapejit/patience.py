@@ -70,6 +70,11 @@ def none() -> Iterator[None]:
         _impatient -= 1
 
 
+def forced() -> bool:
+    """Whether kernels do all work now, as `none` asks for."""
+    return _impatient > 0
+
+
 @cache
 def patience() -> float:
     """The seconds that `VARIABLE` says, or `PATIENCE`."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_POPULATE, MAP_PRIVATE, mmap
 from time import monotonic
 from typing import NamedTuple
 
@@ -147,12 +147,17 @@ def _sizes(nbytes: int) -> range:
 
 
 def _mapped(size: int, nbytes: int) -> Bytes | None:
-    """New memory, in huge pages as far as the bytes that are wanted fill them."""
+    """New memory, in huge pages as far as the bytes that are wanted fill two and more.
+
+    Of less the pages are made at once: one by one, as they are written, took 1.3 times as
+    long for a whole first result of 1 MiB.
+    """
+    huge = nbytes >= 2 * HUGE
     try:
-        pages = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        pages = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS | (0 if huge else MAP_POPULATE))
     except (OSError, MemoryError):
         return None
-    if nbytes >= HUGE:
+    if huge:
         with suppress(OSError):  # the system has none
             pages.madvise(MADV_HUGEPAGE, 0, nbytes // HUGE * HUGE)
     return np.ndarray(size, np.uint8, pages)

@@ -15,6 +15,7 @@ FILES = {
     "test_batch.py": [],
     "test_casts.py": [],
     "test_kernels.py": [],
+    "test_mixed_blocks.py": [],
     "test_packed.py": ["-k", "not parallel"],
     "test_program.py": [],
     "test_repacking.py": ["-k", "not every_pair"],

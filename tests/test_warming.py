@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 import shapejit as sj
+from shapejit import warming
 from shapejit.__main__ import main
 from shapejit.kernels.jit import COMPILED
 
@@ -27,6 +29,54 @@ def test_unknown_work_is_refused(capsys):
         sj.warmup(["everything"])
     assert main(["warmup", "--only", "everything"]) == 2
     assert "unknown: 'everything'; known are copies" in capsys.readouterr().err
+
+
+def test_what_a_killed_process_leaves_undone_is_done_by_the_first(tmp_path):
+    """The other one claims the first of three and dies; meanwhile this one does the second."""
+    code = """
+import os, sys
+_, folder, *names, path = sys.argv
+assert names == ["one", "two"], names
+open(os.path.join(folder, "0"), "x").close()
+open(path, "x").close()
+os.kill(os.getpid(), 9)
+"""
+    done = []
+
+    def own(folder, *names):
+        while not (tmp_path / "claimed").exists():
+            time.sleep(0.01)
+        done.extend(warming.claimed(folder, names))
+
+    names = ["one", "two", str(tmp_path / "claimed")]
+    taken = warming.divided(own, code, names, 2)
+    assert done == ["two", names[2], "one"]
+    assert all(seconds >= 0 for seconds in taken)
+    assert len(taken) == 3
+
+
+def test_nobody_works_on_when_the_first_process_fails(tmp_path):
+    code = "import os, sys, time; open(sys.argv[2], 'w').write(str(os.getpid())); time.sleep(99)"
+    path = tmp_path / "process"
+
+    def own(folder, *names):
+        while not (path.exists() and path.read_text()):
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        warming.divided(own, code, [str(path)], 2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(path.read_text()), 0)
+
+
+@compiled
+def test_two_processes_divide_the_work():
+    command = [sys.executable, "-m", "shapejit", "warmup", "--only", "programs", "joins"]
+    command += ["--processes", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout).keys() == {"programs", "joins"}
 
 
 @compiled

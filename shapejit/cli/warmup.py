@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from .. import warming
+from ..workers import threads
 from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table
@@ -18,6 +19,12 @@ def _options(parser: ArgumentParser) -> None:
         metavar="WORK",
         help=f"some of {', '.join(warming.ROWS)}",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="that divide the work (one per core if not given)",
+    )
     parser.epilog = (
         "The cache is numba's: the environment variable NUMBA_CACHE_DIR says where it lies. "
         "Processes on the same kind of processor find the kernels there."
@@ -25,11 +32,10 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
-    taken: dict[str, float] = {}
+    processes = threads() if args.processes is None else args.processes
     with progress.clock(args) as line:
-        for name in args.only or list(warming.ROWS):
-            line.set_description_str(f"compiling {name}")
-            taken |= warming.warmup([name])
+        line.set_description_str("compiling")
+        taken = warming.warmup(args.only, processes=processes)
     if args.json:
         print_json(taken)
     else:

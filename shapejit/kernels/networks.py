@@ -1,10 +1,12 @@
-"""Networks: blocks of elements permuted in vector registers, by the bits of their places.
+"""Networks: blocks of elements permuted in vector registers.
 
-A block is a power of two of elements, and each bit of an element's index is a bit of its
-place on either side: which element of a byte, which byte of a vector, or which vector.
+A block of a `Network` is a power of two of elements, and each bit of an element's index is
+a bit of its place on either side: which element of a byte, which byte of a vector, or which vector.
 So the permutation is one of these bits. The generator exchanges two of them at a time, as
 few as needed, by shifts within bytes, by shuffles of two vectors, or by taking
-vectors in another order; what is left is one shuffle within each vector.
+vectors in another order; what is left is one shuffle within each vector. A `Mixed` block
+is of any size and in any order: each place within the bytes of the target is one shuffle
+of the source's vectors, shifted as far as its elements move within theirs.
 
 Importing this module does not import numba; `shuffles` makes code of networks.
 """
@@ -54,24 +56,61 @@ class Network(NamedTuple):
         """The number of vectors of a block."""
         return 1 << (len(self.source) - self.per_vector)
 
+    @property
+    def block(self) -> int:
+        """The bytes of a block."""
+        return self.vectors * self.nbytes
 
-def permuted(network: Network, vectors: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def order(self) -> NDArray[np.int64]:
+        """For each element of a block of the target, which one of the source it is."""
+        places = np.arange(1 << len(self.source))
+        found = np.zeros(len(places), np.int64)
+        for place, bit in enumerate(self.target):
+            flag = places >> place & 1
+            found |= (flag ^ (bit in self.back)) << self.source.index(bit)
+        return found
+
+
+class Mixed(NamedTuple):
+    """Blocks of elements of `width` bits, at most 8, in any order: whole bytes, not too many.
+
+    They lie side by side in the source in pieces of `read` bytes, in the target of `written`.
+    `elements` has for each one of the target which one of the source it is.
+    """
+
+    width: int
+    read: int
+    written: int
+    elements: tuple[int, ...]
+    bias: int = 0
+
+    @property
+    def block(self) -> int:
+        """The bytes of a block."""
+        return len(self.elements) * self.width // 8
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are moved at a time."""
+        return min(self.read, self.written)
+
+    def order(self) -> NDArray[np.int64]:
+        """For each element of a block of the target, which one of the source it is."""
+        return np.array(self.elements, np.int64)
+
+
+def permuted(network: Network | Mixed, block: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """What a network makes of the bytes of a block, element by element."""
-    width, count = network.width, 1 << len(network.source)
-    elements = np.unpackbits(vectors.reshape(-1), bitorder="little").reshape(count, width)
-    places = np.arange(count)
-    found = np.zeros(count, np.int64)
-    for place, bit in enumerate(network.target):
-        flag = places >> place & 1
-        found |= (flag ^ (bit in network.back)) << network.source.index(bit)
+    width, found = network.width, network.order()
+    elements = np.unpackbits(block, bitorder="little").reshape(len(found), width)
     codes = np.packbits(elements[found], axis=1, bitorder="little")[:, 0] + np.uint8(network.bias)
     bits = np.unpackbits(codes[:, None], axis=1, bitorder="little")[:, :width]
-    return np.packbits(bits, bitorder="little").reshape(vectors.shape)
+    return np.packbits(bits, bitorder="little")
 
 
-def runner(network: Network) -> Callable[..., None]:
+def runner(network: Network | Mixed) -> Callable[..., None]:
     """The function that `shuffles.shuffle` calls, by NumPy."""
-    nbytes = network.vectors * network.nbytes
+    nbytes = network.block
     reads, writes = nbytes // network.read, nbytes // network.written
 
     def run(

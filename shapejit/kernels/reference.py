@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .constants import LINE, PIECE, per_byte
-from .networks import Network, runner
+from .networks import Mixed, Network, runner
 from .numbers import Conversion
 from .plain_conversions import plain
 from .planes import Unit
@@ -247,7 +247,7 @@ def convert(entry: int, *arguments: int) -> None:
 
 
 @cache
-def network_entry(network: Network) -> int:
+def network_entry(network: Network | Mixed) -> int:
     """What stands for the function of a network."""
     return entry_of(runner(network))
 

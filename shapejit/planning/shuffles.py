@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from math import prod
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..dims import merged
 from ..kernels.constants import LINE
-from ..kernels.networks import Network
+from ..kernels.networks import Mixed, Network
 from .loops import Loop
 
 VECTOR = 64  # bytes
@@ -16,6 +20,8 @@ PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
 BOX_BYTES = 896 * 1024  # in an L2 cache, of the target
+MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
+LEAST_MIXED = 8  # and of its pieces
 MOST_BLOCKS = 512  # that one call of a network's function permutes
 
 
@@ -27,7 +33,7 @@ class Shuffle(NamedTuple):
     element.
     """
 
-    network: Network
+    network: Network | Mixed
     sources: tuple[int, ...]
     targets: tuple[int, ...]
     loops: tuple[Loop, ...]
@@ -179,3 +185,97 @@ def _offsets(strides: Sequence[int]) -> tuple[int, ...]:
         sum(stride // 8 for k, stride in enumerate(strides) if index >> k & 1)
         for index in range(1 << len(strides))
     )
+
+
+def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:
+    """The blocks of loops (in bits) whose elements mix in any order, if their pieces are long.
+
+    Loops of 3 and 5 steps have no bits that a network could exchange.
+    """
+    if 8 % width or any(loop.source == 0 for loop in loops):
+        return None
+    sides = [lambda loop: loop.source, lambda loop: loop.target]
+    best, least = None, 0.0
+    for first, second in product(*(_runs(loops, width, side) for side in sides)):
+        factors = tuple(map(max, first, second))
+        if any(f % a or f % b for f, a, b in zip(factors, first, second, strict=True)):
+            continue
+        made = _mixed(loops, factors, width)
+        if made is not None and (best is None or _price(made) < least):
+            best, least = made, _price(made)
+    return best
+
+
+def _runs(
+    loops: Sequence[Loop], width: int, side: Callable[[Loop], int]
+) -> Iterator[tuple[int, ...]]:
+    """How many steps of each loop make a run of elements side by side, for runs up to a block."""
+    taken, run = [1] * len(loops), 1
+    by_stride = {abs(side(loop)): k for k, loop in enumerate(loops)}
+    while run * width in by_stride:
+        at = by_stride[run * width]
+        size = loops[at].size
+        for part in (n for n in range(2, size + 1) if size % n == 0):
+            if run * part * width <= 8 * MOST_MIXED:
+                taken[at] = part
+                yield tuple(taken)
+        if run * size * width > 8 * MOST_MIXED:
+            return
+        run *= size
+
+
+def _mixed(loops: Sequence[Loop], factors: tuple[int, ...], width: int) -> Shuffle | None:
+    """The blocks of so many steps of each loop, if they consist of whole bytes."""
+    block = [Loop(n, loop.source, loop.target) for n, loop in zip(factors, loops, strict=True)]
+    if prod(factors) * width > 8 * MOST_MIXED:
+        return None
+    around = [
+        Loop(loop.size // n, loop.source * n, loop.target * n)
+        for n, loop in zip(factors, loops, strict=True)
+        if loop.size > n
+    ]
+    sources, targets = (
+        _places(block, lambda loop: loop.source),
+        _places(block, lambda loop: loop.target),
+    )
+    shift = int(sources.min())
+    by_source, by_target = np.argsort(sources), np.argsort(targets)
+    reads = _pieces(sources[by_source] - shift, width)
+    writes = _pieces(targets[by_target], width)
+    if reads is None or writes is None or any(s % 8 for loop in around for s in loop[1:]):
+        return None
+    rank = np.empty(len(sources), np.int64)
+    rank[by_source] = np.arange(len(sources))
+    elements = tuple(rank[by_target].tolist())
+    network = Mixed(width, reads[0], writes[0], elements)
+    around.sort(key=lambda loop: -loop.target)
+    inner = tuple(Loop(n, s // 8, t // 8) for n, s, t in around) or (Loop(1, 0, 0),)
+    return Shuffle(network, reads[1], writes[1], inner, False, shift)
+
+
+def _places(block: Sequence[Loop], side: Callable[[Loop], int]) -> NDArray[np.int64]:
+    """Where the elements of a block begin, in bits."""
+    places = np.zeros(1, np.int64)
+    for loop in block:
+        places = np.add.outer(places, np.arange(loop.size) * side(loop)).ravel()
+    return places
+
+
+def _pieces(places: NDArray[np.int64], width: int) -> tuple[int, tuple[int, ...]] | None:
+    """The bytes of the pieces that ascending places come to, all alike, and where each begins."""
+    steps = np.diff(places)
+    starts = np.concatenate([[0], np.flatnonzero(steps != width) + 1])
+    count = len(places) // len(starts)
+    begins = places[starts]
+    alike = np.array_equal(starts, np.arange(len(starts)) * count)
+    if not alike or (steps < width).any() or count * width % 8 or (begins % 8).any():
+        return None
+    nbytes = count * width // 8
+    return (nbytes, tuple((begins // 8).tolist())) if nbytes >= LEAST_MIXED else None
+
+
+def _price(made: Shuffle) -> float:
+    """About how many instructions a byte takes."""
+    network, block = made.network, made.network.block
+    moves = sum(block // n * n.bit_count() for n in (network.read, network.written))
+    return (moves + 4 * -(-block // VECTOR) * (8 // network.width)) / block
