@@ -155,6 +155,8 @@ def recorded(commit, folder=None):
     if not path.is_file():
         return None
     found = json.loads(path.read_text())
+    if found["commit"] != commit:
+        return None
     for one in found["isas"].values():
         one["kernels"] = {
             name: dict(zip(found["columns"], row, strict=True))
@@ -255,12 +257,13 @@ def compared(first, second, timed=False):
     return Compared(changes(first, second), parts, longer(first, second) if timed else None)
 
 
-def compare_commits(first, second, **options):
-    """The same of commits, by what is recorded, or compiled now."""
-    found = None if options else kept(first, second)
+def compare_commits(first, second, repository=ROOT, patterns=(), again=False):
+    """The same of commits, by what is recorded of all kernels, or compiled now."""
+    found = None if again or patterns else kept(first, second)
     if found:
         return compared(*found)
-    return compared(*emitted_of(first, second, **options), timed=True)
+    made = emitted_of(first, second, repository=repository, patterns=patterns)
+    return compared(*made, timed=True)
 
 
 def history():
@@ -296,10 +299,7 @@ def main(argv=None):
         return keep(commits + missing() if args.missing else commits)
     if len(commits) != 2:
         raise RecordError("name two commits to compare, or --record")
-    options = {"patterns": args.bench, "repository": args.repository}
-    if not (args.again or args.bench or args.repository != ROOT):
-        options = {}
-    found = compare_commits(*commits, **options)
+    found = compare_commits(*commits, args.repository, args.bench, args.again)
     if args.json:
         print(json.dumps({**found._asdict(), "changes": [c._asdict() for c in found.changes]}))
     else:
