@@ -11,6 +11,7 @@ A new noun is a module with a class such as `resolver.Resolve`: which cases ther
 are (`params`), how one is run and beside what (`ways`), a `version`. Everything
 else, from asv to the report and the tests, follows from that.
 
-Commands, each with --help: `python -m benchmarks.record`, `compare`, `report`,
-`figures`, `readme`, `demonstration`.
+Commands, each with --help: `python -m benchmarks.record`, `compare`, `confirm`, `report`,
+`machine_code`, `figures`, `readme`, `demonstration`. All end with 0, with 1 where something is
+worse, and with 2 where nothing could be measured.
 """

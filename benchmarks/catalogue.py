@@ -5,8 +5,10 @@ import pkgutil
 import re
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 from .ratios import Ratios
+from .statements import baseline, read
 
 TURNS = 6
 
@@ -25,6 +27,23 @@ class Item:
     def __str__(self):
         name = f"{self.kind}.{self.method}" if self.method else self.kind
         return name if self.case is None else f"{name}({self.case})"
+
+
+@dataclass(frozen=True)
+class Statement(Item):
+    """A case of a file of statements: `kind` is the file."""
+
+    def __str__(self):
+        return str(self.case)
+
+
+def statements(path, patterns=()):
+    """What is compared of another package: the cases of a file."""
+    found = [
+        Statement(str(Path(path).absolute()), name, baseline(case), turns=TURNS)
+        for name, case in read(path)[1].items()
+    ]
+    return [item for item in found if all(re.search(p, str(item)) for p in patterns)]
 
 
 def classes():

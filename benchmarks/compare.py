@@ -3,16 +3,16 @@
 Each is installed into an environment of its own. Three processes, two of the
 first commit and one of the second, take turns at every benchmark. A benchmark is
 reported when time / memcpy's (or NumPy's, where there is nothing to copy) got
-worse by more than 10 % and by more than the noise: what the two processes of one
+worse by more than 10 % (--least) and by more than the noise: what the two processes of one
 commit differ by, and what the change itself differs by from session to session;
-what seems to differ is measured again in new processes. Exit code 0: none is
-slower; 1: some are, or fail on the second commit alone; 2: bad arguments, a
+what seems to differ is measured again in new processes. Figures of machine code that are recorded
+of both commits are compared, too. Exit code 0: none is slower; 1: some are, or fail on the second
+commit alone, or a tile kernel got more spills; 2: bad arguments, a
 commit that cannot be installed, or nothing that could be compared.
 """
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,13 +21,16 @@ from math import exp, log
 from pathlib import Path
 from statistics import median
 
-from .catalogue import items
-from .installs import InstallError, differing, install
+from . import exits, machine_code
+from .catalogue import items, statements
+from .exits import SAME, MeasureError, ending
+from .installs import InstallError, differing, install, place_of
+from .ratios import OURS
 from .record import ROOT, RecordError, commit_named
+from .statements import read
 from .trials import Sides, left, measured
 
 WORSE = 0.10
-SUSPECT = 0.05  # a logarithm
 # Trials of all, then of those that differ, in new processes each time.
 TRIALS = (2, 3, 6)
 
@@ -69,8 +72,8 @@ class Found:
         return [one for one in self.left if one.fails]
 
 
-def verdict(item, trials):
-    """Slower, or faster, if by more than 10 % and by more than the noise.
+def verdict(item, trials, worse=WORSE):
+    """Slower, or faster, if by more than `worse` and by more than the noise.
 
     The noise is what the trials of one commit beside itself stayed within, and
     what the change in any trial fell short of the change that is reported.
@@ -81,18 +84,18 @@ def verdict(item, trials):
     change = median(changes)
     short = change - changes[odd] if change > 0 else changes[-1 - odd] - change
     noise = max(noises[-1 - odd], short)
-    first, factor, least = median(s.first for s in trials), exp(change), _least(noise)
+    first, factor, least = median(s.first for s in trials), exp(change), _least(noise, worse)
     values = first, first * factor, exp(noise) - 1
     unit = f"time / {item.baseline}'s"
     return Verdict(str(item), unit, *values, change > least, change < -least, factor - 1)
 
 
-def _least(noise):
+def _least(noise, worse):
     """The logarithm of the least ratio of ratios that counts."""
-    return max(log(1 + WORSE), noise)
+    return max(log(1 + worse), noise)
 
 
-def timed(chosen, pythons, tell=lambda item: None):
+def timed(chosen, pythons, tell=lambda item: None, worse=WORSE):
     """What is Found of ratios: what seems to differ is looked at again, in new processes."""
     verdicts, hindered, usual = {}, {}, 0.0
     for stage, times in enumerate(TRIALS):
@@ -103,13 +106,13 @@ def timed(chosen, pythons, tell=lambda item: None):
         if stage == 0:
             noises = sorted(s.noise for made in trials.values() for s in made)
             usual = noises[len(noises) * 9 // 10] if noises else 0.0
-        found = {item: verdict(item, made) for item, made in trials.items()}
+        found = {item: verdict(item, made, worse) for item, made in trials.items()}
         verdicts |= found
-        chosen = [item for item, v in found.items() if _doubtful(v, stage, usual)]
+        chosen = [item for item, v in found.items() if _doubtful(v, stage, usual, worse)]
     return Found([v for item, v in verdicts.items() if item not in hindered], [*hindered.values()])
 
 
-def _doubtful(v, stage, usual):
+def _doubtful(v, stage, usual, worse):
     """Whether to look again: always where something seems to differ for the first time.
 
     Then no longer at what differs by twice as much as needs be with the noise
@@ -117,8 +120,8 @@ def _doubtful(v, stage, usual):
     """
     change = abs(log(1 + v.change))
     if stage == 0:
-        return change > SUSPECT
-    return log(1 + WORSE) < change <= 2 * max(_least(log(1 + v.noise)), usual)
+        return change > log(1 + worse) / 2
+    return log(1 + worse) < change <= 2 * max(_least(log(1 + v.noise), worse), usual)
 
 
 def counted(chosen, pythons):
@@ -147,7 +150,9 @@ def _count(item, sides, found):
     found.verdicts.append(Verdict(str(item), item.unit, first, second, 0.0, *marks, change))
 
 
-def compare(repository, first, second, folder, chosen, tell=lambda item: None):
+def compare(
+    repository, first, second, folder, chosen, tell=lambda item: None, worse=WORSE, package=OURS
+):
     """What is Found over two commits of a repository."""
     commits = {"first": first, "second": second}
     with ThreadPoolExecutor() as pool:
@@ -156,13 +161,30 @@ def compare(repository, first, second, folder, chosen, tell=lambda item: None):
         )
         pythons = dict(zip(commits, made, strict=True))
     pythons["again"] = pythons["first"]
-    different = differing(pythons["first"], pythons["second"])
+    different = differing(pythons["first"], pythons["second"], package=package)
     if different:
         raise InstallError(f"the environments have other versions of {', '.join(different)}")
     counters = [item for item in chosen if item.method]
     ratios = [item for item in chosen if not item.method]
-    numbers, times = counted(counters, pythons), timed(ratios, pythons, tell)
+    numbers, times = counted(counters, pythons), timed(ratios, pythons, tell, worse)
     return Found(numbers.verdicts + times.verdicts, numbers.left + times.left)
+
+
+def compare_places(paths, package, chosen, tell=lambda item: None, worse=WORSE):
+    """What is Found over two installations of a package, and what they are in words."""
+    places = dict(zip(("first", "second"), map(place_of, paths), strict=True))
+    said = []
+    with Sides(places, tuple(places)) as sides:
+        for name, side in sides.items():
+            found = side.ask(where=package)
+            reason = found.get("failed") or found.get("missing")
+            if reason:
+                raise InstallError(f"{paths[name == 'second']} has no {package}: {reason}")
+            folder = Path(places[name].folder).resolve()
+            if places[name].folder and folder not in Path(found["file"]).resolve().parents:
+                raise InstallError(f"{folder} has no {package}: it comes from {found['file']}")
+            said.append(f"{name}: {package} {found['version']}, Python {found['python']}")
+    return timed(chosen, {**places, "again": places["first"]}, tell, worse), said
 
 
 def text(found):
@@ -185,39 +207,76 @@ def text(found):
     return "\n".join(lines)
 
 
+@ending
 def main(argv=None):
     """0 nothing is slower, 1 something is or fails, 2 bad arguments or nothing to compare."""
+    args = _parsed(argv)
+    said, code = [], None
+    with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
+        options = {"tell": _tell, "worse": args.least / 100}
+        if args.cases:
+            package, chosen = read(args.cases)[0], statements(args.cases, args.bench)
+        else:
+            package, chosen = OURS, items(args.bench, args.all)
+        if not chosen:
+            raise RecordError(f"no benchmark matches {' and '.join(args.bench)}")
+        if len(args.package) == 2:
+            found, said = compare_places(args.package, package, chosen, **options)
+        else:
+            clone = args.package[0] if args.package else args.repository
+            commits = [commit_named(name, clone) for name in args.commits]
+            place = args.environments or folder
+            found = compare(clone, *commits, place, chosen, package=package, **options)
+            code = None if args.package else _code(commits, args)
+    if args.json:
+        changes = [change._asdict() for change in code.changes] if code else []
+        print(json.dumps(asdict(found) | {"machine_code": changes}, indent=1))
+    else:
+        print(text(found), *said, *([code] if code else []), sep="\n")
+    if not found.verdicts and not found.fails:
+        raise MeasureError("nothing could be compared")
+    worse = found.slower or found.fails or (code and code.worse)
+    return exits.WORSE if worse else SAME
+
+
+def _parsed(argv):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.compare",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("first", metavar="A")
-    parser.add_argument("second", metavar="B")
-    parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
-    parser.add_argument("--all", action="store_true", help="all cases, not only a choice of them")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--repository", default=ROOT, metavar="FOLDER", help="another clone")
-    parser.add_argument(
-        "--environments", metavar="FOLDER", help="keep the environments there, and use them again"
+    add = parser.add_argument
+    add("commits", nargs="*", metavar="COMMIT", help="two; none with two packages")
+    add("--bench", action="append", default=[], metavar="REGEX")
+    add("--all", action="store_true", help="all cases, not only a choice of them")
+    add("--least", type=float, default=100 * WORSE, metavar="PERCENT", help="that count as slower")
+    add("--json", action="store_true")
+    add("--repository", default=ROOT, metavar="FOLDER", help="another clone")
+    add("--machine-code", action="store_true", help="compile that of both if it is not recorded")
+    add("--environments", metavar="FOLDER", help="keep the environments there, to use them again")
+    add(
+        "--package",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="of another project, with --cases: a clone of it, whose commits are named, or twice a "
+        "Python, a virtual environment or a folder on its path that has it installed",
     )
+    add("--cases", metavar="FILE", help="statements to measure in TOML: see statements.py")
     args = parser.parse_args(argv)
-    try:
-        commits = [commit_named(name, args.repository) for name in (args.first, args.second)]
-        chosen = items(args.bench, args.all)
-        if not chosen:
-            raise RecordError(f"no benchmark matches {' and '.join(args.bench)}")
-        with tempfile.TemporaryDirectory(prefix="shapejit-compare-") as folder:
-            place = args.environments or folder
-            found = compare(args.repository, *commits, place, chosen, _tell)
-    except (RecordError, InstallError, re.error, OSError) as fault:
-        print(f"compare: error: {fault}", file=sys.stderr)
-        return 2
-    print(json.dumps(asdict(found), indent=1) if args.json else text(found))
-    if not found.verdicts and not found.fails:
-        print("compare: error: nothing could be compared", file=sys.stderr)
-        return 2
-    return int(bool(found.slower or found.fails))
+    if bool(args.package) != bool(args.cases) or len(args.package) > 2:
+        parser.error("--cases FILE takes --package CLONE and two commits, or --package twice")
+    if len(args.commits) != (0 if len(args.package) == 2 else 2):
+        parser.error("two are compared: name two commits, or give --package twice")
+    return args
+
+
+def _code(commits, args):
+    """What both commits' machine code differs by: as recorded, or made now if asked for."""
+    if args.machine_code:
+        return machine_code.compare_commits(*commits, repository=args.repository)
+    found = machine_code.kept(*commits)
+    return machine_code.compared(*found) if found else None
 
 
 def _tell(item):

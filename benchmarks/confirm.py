@@ -14,10 +14,13 @@ from pathlib import Path
 
 from . import steps
 from .catalogue import items
-from .compare import compare
+from .compare import Found, compare
+from .exits import MeasureError, ending
 from .history import benchmarks, runs
-from .installs import InstallError
-from .record import RESULTS, ROOT, RecordError
+from .record import RESULTS, ROOT
+from .trials import Left
+
+NOT_MEASURED = "not measured"
 
 
 def judged(step, found):
@@ -29,7 +32,7 @@ def judged(step, found):
             facts = {"change": round(verdict.change, 3), "noise": round(verdict.noise, 3)}
             return {"verdict": "confirmed" if same else "refuted", **facts}
     reason = next((one.reason for one in found.left if one.benchmark == name), "no such case")
-    return {"verdict": "not measured", "reason": reason}
+    return {"verdict": NOT_MEASURED, "reason": reason}
 
 
 def confirm(chosen, repository=ROOT, tell=print):
@@ -41,14 +44,23 @@ def confirm(chosen, repository=ROOT, tell=print):
         own = list(group)
         names = [f"{step.benchmark.rsplit('.', 1)[0]}({step.case})" for step in own]
         wanted = [known[name] for name in dict.fromkeys(names) if name in known]
-        with tempfile.TemporaryDirectory(prefix="shapejit-confirm-") as folder:
-            found = compare(repository, first, second, Path(folder), wanted)
+        found = _compared(repository, first, second, wanted)
         for step in own:
             made[step.key] = judged(step, found)
             tell(f"{made[step.key]['verdict']}: {step.key}: {step.change:+.0%}")
     return made
 
 
+def _compared(repository, first, second, wanted):
+    """What is Found; what cannot be installed leaves the other steps to be measured."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="shapejit-confirm-") as folder:
+            return compare(repository, first, second, Path(folder), wanted)
+    except MeasureError as fault:
+        return Found([], [Left(str(item), str(fault), False) for item in wanted])
+
+
+@ending
 def main(argv=None):
     """0 nothing slower is confirmed, 1 something is, 2 bad arguments or nothing measured."""
     parser = argparse.ArgumentParser(
@@ -61,22 +73,15 @@ def main(argv=None):
     parser.add_argument("--most", type=int, metavar="N", help="the newest N steps")
     parser.add_argument("--again", action="store_true", help="those with a verdict, too")
     args = parser.parse_args(argv)
-    try:
-        said = steps.verdicts(args.verdicts)
-        names = [n for n in benchmarks(args.results) if ".track_over_" in n]
-        found = steps.found(runs(args.results), names)
-        open_ = [step for step in found if args.again or step.key not in said]
-        made = confirm(open_[: args.most])
-        steps.save({**said, **made}, args.verdicts)
-    except ModuleNotFoundError as fault:
-        print(f"confirm: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
-        return 2
-    except (RecordError, InstallError, OSError) as fault:
-        print(f"confirm: error: {fault}", file=sys.stderr)
-        return 2
-    if made and all(one["verdict"] == "not measured" for one in made.values()):
-        print("confirm: error: nothing could be measured", file=sys.stderr)
-        return 2
+    said = steps.verdicts(args.verdicts)
+    names = [n for n in benchmarks(args.results) if ".track_over_" in n]
+    found = steps.found(runs(args.results), names)
+    settled = {key for key, one in said.items() if one["verdict"] != NOT_MEASURED}
+    open_ = [step for step in found if args.again or step.key not in settled]
+    made = confirm(open_[: args.most])
+    steps.save({**said, **made}, args.verdicts)
+    if made and all(one["verdict"] == NOT_MEASURED for one in made.values()):
+        raise MeasureError("nothing could be measured")
     slower = {step.key for step in open_ if step.change > 0}
     return int(any(made[key]["verdict"] == "confirmed" for key in slower & set(made)))
 

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 
+from .exits import ending
 from .record import ROOT, RecordError, git, machine
 
 FIGURES = ROOT / "benchmarks" / "measured"
@@ -44,6 +45,7 @@ def recorded(name=None):
     return max(found, key=lambda figures: figures["recorded"])
 
 
+@ending
 def main(argv=None):
     """0 recorded, 2 bad arguments or a measurement that failed."""
     from shapejit.bench.suites import SUITES
@@ -56,21 +58,17 @@ def main(argv=None):
     parser.add_argument("--suite", action="append", choices=list(SUITES), help="all if none")
     parser.add_argument("--machine", metavar="NAME", help="if not by its processor and cores")
     args, options = parser.parse_known_args(argv)
-    try:
-        if git("status", "--porcelain", "--", "shapejit"):
-            raise RecordError("shapejit/ has changes that are not committed")
-        facts = machine(args.machine)
-        path = FIGURES / f"{facts['machine']}.json"
-        found = json.loads(path.read_text()) if path.is_file() else {"suites": {}}
-        for suite in args.suite or SUITES:
-            found["suites"][suite] = measured(suite, options)
-            found["machine"] = facts
-            found["recorded"] = int(git("log", "-1", "--format=%ct"))
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(_text(found))
-    except RecordError as fault:
-        print(f"figures: error: {fault}", file=sys.stderr)
-        return 2
+    if git("status", "--porcelain", "--", "shapejit"):
+        raise RecordError("shapejit/ has changes that are not committed")
+    facts = machine(args.machine)
+    path = FIGURES / f"{facts['machine']}.json"
+    found = json.loads(path.read_text()) if path.is_file() else {"suites": {}}
+    for suite in args.suite or SUITES:
+        found["suites"][suite] = measured(suite, options)
+        found["machine"] = facts
+        found["recorded"] = int(git("log", "-1", "--format=%ct"))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(_text(found))
     return 0
 
 

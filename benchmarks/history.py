@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
-from .record import RESULTS, RecordError, git
+from .record import RESULTS, RecordError, git, places
 
 CONTROL = "control.Control.track_over_itself"
 UNKNOWN = "unknown-"  # what the names of machines begin with that may be several kinds
@@ -49,7 +49,7 @@ def benchmarks(results=RESULTS):
 def runs(results=RESULTS):
     """All runs, oldest commit first, as far as their benchmarks are of today's versions."""
     known = benchmarks(results)
-    order = _order()
+    order = places()
     found = [
         _run(json.loads(path.read_text()), known)
         for path in results.glob("*/*.json")
@@ -64,15 +64,6 @@ def runs(results=RESULTS):
         return max((k for date, k in dates if date <= run.date), default=-1), 1, run.date
 
     return sorted(found, key=place)
-
-
-def _order():
-    """The place of each commit in the history; nothing where there is no git."""
-    try:
-        commits = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
-    except (RecordError, OSError):
-        return {}
-    return {commit: k for k, commit in enumerate(commits)}
 
 
 def subjects():

@@ -6,14 +6,36 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
+
+from .exits import MeasureError
 
 
-class InstallError(ValueError):
+class InstallError(MeasureError):
     """A commit that cannot be installed."""
 
 
+class Place(NamedTuple):
+    """A Python, and a folder that it imports from before all others."""
+
+    python: str
+    folder: str = ""
+
+
+def place_of(path):
+    """What a path names: a Python, a virtual environment, or a folder that has a package."""
+    path = Path(path).absolute()
+    if (path / "bin" / "python").is_file():
+        return Place(str(path / "bin" / "python"))
+    if path.is_dir():
+        return Place(sys.executable, str(path))
+    if os.access(path, os.X_OK):
+        return Place(str(path))
+    raise InstallError(f"{path} is no Python, no virtual environment and no folder")
+
+
 def install(repository, commit, folder):
-    """The Python of a new environment in `folder` with that commit's shapejit; used again."""
+    """The Python of a new environment in `folder` with that commit installed; used again."""
     folder = Path(folder)
     python, done = folder / "venv" / "bin" / "python", folder / "installed"
     if done.is_file() and done.read_text() == commit:
@@ -26,15 +48,16 @@ def install(repository, commit, folder):
     return str(python)
 
 
-def differing(*pythons):
-    """What both environments have, beside shapejit, in other versions."""
+def differing(*pythons, package="shapejit"):
+    """What both environments have, beside the package, in other versions."""
     first, second = map(_versions, pythons)
-    return [name for name in first if name in second and first[name] != second[name]]
+    both = [name for name in first if name in second and name != package]
+    return [name for name in both if first[name] != second[name]]
 
 
 def _versions(python):
     listed = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
-    return {p["name"]: p["version"] for p in json.loads(_run(listed)) if p["name"] != "shapejit"}
+    return {p["name"]: p["version"] for p in json.loads(_run(listed))}
 
 
 def _run(command):

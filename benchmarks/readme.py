@@ -10,6 +10,7 @@ import sys
 from statistics import median
 
 from . import names, picture
+from .exits import ending
 from .figures import recorded
 from .lines import table as lines_table
 from .record import ROOT, RecordError
@@ -149,17 +150,14 @@ def files(figures):
     return texts | pictures
 
 
+@ending
 def main(argv=None):
     """0 written, 2 where nothing is recorded."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=__doc__)
     parser.add_argument("--machine", metavar="NAME", help="if not the one recorded last")
     args = parser.parse_args(argv)
-    try:
-        for name, text in files(recorded(args.machine)).items():
-            (ROOT / name).write_text(text)
-    except RecordError as fault:
-        print(f"readme: error: {fault}", file=sys.stderr)
-        return 2
+    for name, text in files(recorded(args.machine)).items():
+        (ROOT / name).write_text(text)
     return 0
 
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
+from .exits import SAME, UNKNOWN, MeasureError, ending
 from .tables import machine as machines
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +26,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 MEASURED = ("shapejit", "pyproject.toml")
 
 
-class RecordError(ValueError):
+class RecordError(MeasureError):
     """Bad arguments, or an environment that is not what it is said to be."""
 
 
@@ -69,23 +70,56 @@ def missing(name):
 
     Results of another version of the benchmark, or of another Python, are none.
     """
+    have = _complete(name, _wanted())
+    commits = git("rev-list", "--reverse", main_branch(), "--", *MEASURED).split()
+    return [commit for commit in commits if commit[:8] not in have]
+
+
+def incomplete(name):
+    """The commits, oldest first, of which another machine has a part and this one not all.
+
+    A part: some benchmarks are not there that the machine has of other commits.
+    """
+    order, commits = places(), set()
+    for folder in RESULTS.iterdir():
+        if folder.is_dir() and folder.name != name:
+            found = [_stored(path) for path in folder.glob("*-virtualenv-*.json")]
+            most = set().union(*(one["results"] for one in found))
+            commits |= {one["commit_hash"] for one in found if most - one["results"].keys()}
+    own = _complete(name, _wanted())
+    return sorted((c for c in commits & order.keys() if c[:8] not in own), key=order.get)
+
+
+def _wanted():
+    """{benchmark: version} of all that is recorded."""
     known = _stored(RESULTS / "benchmarks.json")
-    wanted = {key: one["version"] for key, one in known.items() if isinstance(one, dict)}
-    have = {
+    return {key: one["version"] for key, one in known.items() if isinstance(one, dict)}
+
+
+def _complete(name, wanted):
+    """The commits, abbreviated, of which a machine has results of all benchmarks."""
+    return {
         path.name.split("-")[0]
         for path in (RESULTS / name).glob(f"*-{_environment(sys.version_info)}.json")
         if _holds(_stored(path), wanted)
     }
-    commits = git("rev-list", "--reverse", _main(), "--", *MEASURED).split()
-    return [commit for commit in commits if commit[:8] not in have]
 
 
-def _main():
+def main_branch():
     """The branch whose history is kept; where a clone has none, what is checked out."""
     for name in ("main", "origin/main"):
         with suppress(RecordError):
             return commit_named(name)
     return "HEAD"
+
+
+def places():
+    """The place of each commit in the history; nothing where there is no git."""
+    try:
+        commits = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
+    except (RecordError, OSError):
+        return {}
+    return {commit: k for k, commit in enumerate(commits)}
 
 
 def _environment(version):
@@ -204,7 +238,7 @@ def _measured(value):
 
 
 def record(commits, name=None, python=None, bench=(), lacking=False):
-    """Run asv for the commits; returns 0, or what asv ended with, 2 where a benchmark failed.
+    """Run asv for the commits; returns 0, or 2 where it or a benchmark of it failed.
 
     `lacking`: only the benchmarks of which a commit has no results.
     """
@@ -235,13 +269,21 @@ def record(commits, name=None, python=None, bench=(), lacking=False):
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, input=commit + "\n", text=True, check=False
             )
-            code = max(code, abs(done.returncode))
+            code = UNKNOWN if done.returncode else code
             merge_existing(facts, before)
     return code
 
 
+def machine_code(commits):
+    """Record the figures that belong to no machine and have no noise, where they are not yet."""
+    from .machine_code import keep, recorded
+
+    return keep([commit for commit in commits if recorded(commit) is None])
+
+
+@ending
 def main(argv=None):
-    """0 done, 1 or 2 where asv or a benchmark of it failed, 2 for bad arguments."""
+    """0 recorded; 2 bad arguments, or something that could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.record", description=__doc__)
     parser.add_argument("commits", nargs="*", metavar="COMMIT", help="HEAD if there is none")
     parser.add_argument(
@@ -249,27 +291,33 @@ def main(argv=None):
         action="store_true",
         help="all commits of main that changed what is measured and are not recorded yet",
     )
+    parser.add_argument(
+        "--incomplete",
+        action="store_true",
+        help="those of which another machine has only a part: all of it, on this one",
+    )
+    parser.add_argument("--list", action="store_true", help="only say which commits these are")
     parser.add_argument("--machine", metavar="NAME", help="if not by its processor and cores")
     parser.add_argument(
         "--python", metavar="PATH", help="a Python that has the commit installed; none is made"
     )
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     args = parser.parse_args(argv)
-    try:
-        commits = [commit_named(name) for name in args.commits]
-        if args.missing:
-            commits += missing(machine(args.machine)["machine"])
-        elif not commits:
-            commits = [commit_named("HEAD")]
-        if args.python is not None and len(commits) != 1:
-            raise RecordError("--python has one commit installed: name one")
-        return record(commits, args.machine, args.python, args.bench, args.missing)
-    except ModuleNotFoundError as fault:
-        print(f"record: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
-        return 2
-    except RecordError as fault:
-        print(f"record: error: {fault}", file=sys.stderr)
-        return 2
+    commits = [commit_named(name) for name in args.commits]
+    if args.missing:
+        commits += missing(machine(args.machine)["machine"])
+    if args.incomplete:
+        commits += incomplete(machine(args.machine)["machine"])
+    if not (commits or args.missing or args.incomplete):
+        commits = [commit_named("HEAD")]
+    if args.list:
+        print(*commits, sep="\n")
+        return SAME
+    if args.python is not None and len(commits) != 1:
+        raise RecordError("--python has one commit installed: name one")
+    lacking = args.missing or args.incomplete
+    code = record(commits, args.machine, args.python, args.bench, lacking)
+    return code if args.bench else max(code, machine_code(commits))
 
 
 if __name__ == "__main__":

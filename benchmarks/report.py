@@ -12,7 +12,8 @@ from html import escape
 from pathlib import Path
 from statistics import geometric_mean
 
-from . import charts, steps
+from . import charts, machine_code, steps
+from .exits import ending
 from .figures import recorded
 from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
@@ -21,6 +22,7 @@ from .record import RESULTS, ROOT, RecordError
 OUTPUT = ROOT / ".asv" / "report.html"
 TEMPLATE = Path(__file__).with_name("report.html")
 SLOWEST = 15
+SHOWN, SHOWN_CHANGES = 3, 40  # commits and changes of machine code
 
 
 def titles():
@@ -49,6 +51,7 @@ def page(found, known, figures):
         "summary": _summary(latest, ratios, names),
         "figures": _figures(figures),
         "steps": _steps(steps.found(found, ratios), steps.verdicts(), said),
+        "code": _code(machine_code.history(), said),
         "slowest": _card(charts.slowest(latest, ratios, SLOWEST)),
         "noise": _card(charts.noise(found, said)),
         "curves": curves,
@@ -131,6 +134,32 @@ def _steps(found, judged, said):
     return (f"<p>{escape(note)}</p>" if note else "") + _table(head, lines, numbers={4, 5, 6})
 
 
+def _code(history, said):
+    """Totals of the machine code of the newest commits, and what the newest one changed."""
+    if not history:
+        return "<p>None is recorded: <code>python -m benchmarks.machine_code --record</code>.</p>"
+    lines = [
+        (commit[:8], said.get(commit, ""), isa, *(str(row[c]) for c in row))
+        for commit, found in reversed(history[-SHOWN:])
+        for isa, row in machine_code.totals(found).items()
+    ]
+    head = ("commit", "", "vectors", "signatures", *machine_code.COLUMNS)
+    table = _table(head, lines, numbers=set(range(3, len(head))))
+    if len(history) < 2:
+        return table
+    (earlier, first), (latest, second) = history[-2:]
+    made = machine_code.changes(first, second)
+    changed = [
+        (c.isa, c.kernel, c.figure, *("none" if n is None else str(n) for n in (c.first, c.second)))
+        for c in made[:SHOWN_CHANGES]
+    ]
+    title = f"{len(made)} figures differ between {earlier[:8]} and {latest[:8]}"
+    spilling = sum(change.spilling for change in made)
+    title += f", {spilling} of them are more spills in a tile kernel." if spilling else "."
+    head = ("vectors", "kernel", "figure", "from", "to")
+    return f"{table}<p>{title}</p>" + (_table(head, changed, numbers={3, 4}) if changed else "")
+
+
 def _figures(figures):
     """The README's table, with the peers."""
     if figures is None:
@@ -150,6 +179,7 @@ def _table(head, lines, numbers):
     return f"<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
 
 
+@ending
 def main(argv=None):
     """0 written, 2 where nothing is recorded."""
     parser = argparse.ArgumentParser(
@@ -160,23 +190,16 @@ def main(argv=None):
     parser.add_argument("output", nargs="?", type=Path, default=OUTPUT, metavar="FILE")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER")
     args = parser.parse_args(argv)
+    known, found = benchmarks(args.results), runs(args.results)
+    if not found:
+        raise RecordError(f"nothing is recorded in {args.results}")
     try:
-        known, found = benchmarks(args.results), runs(args.results)
-        if not found:
-            raise RecordError(f"nothing is recorded in {args.results}")
-        try:
-            figures = recorded()
-        except RecordError:
-            figures = None
-        text = page(found, known, figures)
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(text)
-    except ModuleNotFoundError as fault:
-        print(f"report: error: no {fault.name}: pip install -e '.[bench]'", file=sys.stderr)
-        return 2
-    except (RecordError, OSError) as fault:
-        print(f"report: error: {fault}", file=sys.stderr)
-        return 2
+        figures = recorded()
+    except RecordError:
+        figures = None
+    text = page(found, known, figures)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(text)
     print(args.output)
     return 0
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import log
 from statistics import median
 
+from .installs import Place
 from .ratios import OURS, SECONDS
 from .tables import measure, pipe
 from .worker import __file__ as WORKER
@@ -24,10 +25,13 @@ class CaseError(Exception):
 class Side(pipe.Process):
     """A process in which one commit is measured."""
 
-    def __init__(self, name, python):
+    def __init__(self, name, place):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_CACHE")}
         environment |= {"PYTHONHASHSEED": "0"}
         environment.pop("PYTHONPATH", None)
+        python, folder = place if isinstance(place, Place) else (place, "")
+        if folder:
+            environment["PYTHONPATH"] = folder
         super().__init__(python, WORKER, environment=environment)
         self.name = name
 

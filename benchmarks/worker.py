@@ -1,6 +1,7 @@
 """One side of a comparison, run through `pipe` by a Python that has one commit installed.
 
-Requests: take a case, run one of its ways so many times, count, drop what was taken.
+Requests: take a case, run one of its ways so many times, count, say where a package is, drop
+what was taken.
 """
 
 import gc
@@ -27,7 +28,9 @@ def load_benchmarks():
 
 
 def made_of(package, name):
-    """An instance of the class MODULE.CLASS."""
+    """An instance of the class MODULE.CLASS, or what stands for it in a file of cases."""
+    if name.endswith(".toml"):
+        return import_module(f"{package}.statements").Statements(name)
     module, kind = name.rsplit(".", 1)
     return getattr(import_module(f"{package}.{module}"), kind)()
 
@@ -81,6 +84,8 @@ def _answer(package, request, held):
             if seconds > REST / 10:
                 time.sleep(REST)
             return {"seconds": seconds}
+        case {"where": name}:
+            return import_module(f"{package}.statements").where(name)
         case {"count": name, "method": method, "case": case}:
             return {"value": count(package, name, method, case)}
     drop(held)

@@ -340,6 +340,16 @@ def test_threads_are_what_was_asked(monkeypatch):
         comparison.use_threads(9999)
 
 
+def test_what_cannot_be_measured_is_no_wrong_copy(monkeypatch, capsys):
+    def failing(*_):
+        raise RuntimeError("the first call failed")
+        yield
+
+    monkeypatch.setattr(firstcall, "measured", failing)
+    assert main(["bench", "--suite", "first-call", "--quick", "--peer", "none"]) == 2
+    assert "the first call failed" in capsys.readouterr().err
+
+
 # Peers
 
 

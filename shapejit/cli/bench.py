@@ -86,7 +86,9 @@ def _run(args: Namespace) -> int:
                 with spinning():
                     beside = throughput.measured(suites.BUSY, loaded, rounds, size, tell)
                     figures += _counted(bar, beside)
-    except ValueError as fault:  # a peer or a number of threads that this machine lacks
+    except (ValueError, RuntimeError) as fault:
+        # A peer or threads that this machine lacks, or a process that failed: nothing is wrong
+        # with a copy, which exit code 1 would say.
         raise ArgumentError(str(fault)) from None
     versions = {peer.name: peer.version for peer in others}
     ways = ("numpy", *versions)
