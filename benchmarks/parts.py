@@ -13,15 +13,14 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
 
-import shapejit as sj
-from shapejit.bench import checkpoints
-from shapejit.conversion import nbytes_of
-
 from .files import folder
 
 
 def measured(home, kind, size, item, rounds):
     """Seconds of each way, round by round."""
+    import shapejit as sj
+    from shapejit.bench import checkpoints
+
     source, target = os.path.join(home, "in"), os.path.join(home, "out")
     checkpoints.make(kind, source, size)
     rules = [] if kind == "bfloat16" else [("to", "bf16")]
@@ -55,11 +54,13 @@ def measured(home, kind, size, item, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kind", choices=checkpoints.KINDS, default="deepseek-v3")
+    parser.add_argument("--kind", default="deepseek-v3", help="see shapejit.bench.checkpoints")
     parser.add_argument("--size", default="2GiB", help="of the tensors of the source")
     parser.add_argument("--item-size", default="64MiB")
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
+    from shapejit.conversion import nbytes_of
+
     with ExitStack() as stack:
         home = tempfile.mkdtemp(dir=folder(stack))
         sizes = nbytes_of(args.size), nbytes_of(args.item_size)

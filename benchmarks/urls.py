@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 
-import fsspec
 import numpy as np
 
 from .files import folder
@@ -90,7 +89,9 @@ def main():
     parser.add_argument("--layers", type=int, default=24, help="of 8 MiB and eight small tensors")
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
-    import shapejit as sj  # here: asv forks after the imports above
+    import fsspec  # here: asv forks after the imports above, in an environment without it
+
+    import shapejit as sj
 
     layers = range(args.layers)
     tensors = {f"{k}.bias{n}": np.ones(1024, np.float32) for k in layers for n in range(8)}
