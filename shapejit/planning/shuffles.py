@@ -229,12 +229,12 @@ def _runs(
     by_stride = {abs(side(loop)): k for k, loop in enumerate(loops)}
     while run * width in by_stride:
         at = by_stride[run * width]
-        size = loops[at].size
-        for part in (n for n in range(2, size + 1) if size % n == 0):
-            if run * part * width <= 8 * MOST_MIXED:
-                taken[at] = part
+        size, most = loops[at].size, 8 * MOST_MIXED // (run * width)
+        for part in (n for n in range(2, min(size, most) + 1) if size % n == 0):
+            taken[at] = part
+            if run * part * width >= 8 * LEAST_MIXED:
                 yield tuple(taken)
-        if run * size * width > 8 * MOST_MIXED:
+        if size > most:
             return
         run *= size
 
