@@ -173,6 +173,9 @@ def test_what_is_refused():
         sd.reshape(x[x.sum(axis=1) > 2], (-1,))
     with pytest.raises(sj.ReshapeError, match="chunk_size"):
         sd.reshape(x, (-1,), chunk_size=1)
+    for wrong in ("auto", "64 apples", [1], (1, 2)):
+        with pytest.raises(sj.ReshapeError, match="chunk_size is bytes"):
+            sd.reshape(x, (-1,), chunk_size=wrong)
     with pytest.raises(sj.DTypeError, match="dask"):
         sd.reshape(numbers((2, 3)), (-1,))
     with pytest.raises(sj.ReshapeError, match="permutation"):

@@ -262,7 +262,10 @@ def _numpy_of(x: Any, packed: object) -> np.dtype[Any]:
 def _most(itemsize: int, chunk_size: int | str | None) -> int:
     """The most elements of a chunk."""
     given = config.get("array.chunk-size") if chunk_size is None else chunk_size
-    nbytes = parse_bytes(given)
+    try:
+        nbytes = parse_bytes(given)
+    except (ValueError, AttributeError):
+        raise ReshapeError(f'chunk_size is bytes, such as "64MiB", not {given!r}') from None
     if nbytes < itemsize:
         raise ReshapeError(f"chunk_size={given!r} is less than an element of {itemsize} bytes")
     return int(nbytes // max(1, itemsize))
