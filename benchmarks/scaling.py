@@ -219,31 +219,52 @@ def text(nbytes):
 
 
 def size(given):
-    """The bytes that a text such as 64MiB means."""
+    """The bytes, one or more, that a text such as 64MiB means."""
+    factor, number = 1, given
     for unit, nbytes in UNITS.items():
         if given.endswith(unit):
-            return round(float(given.removesuffix(unit)) * nbytes)
-    return int(given)
+            factor, number = nbytes, given.removesuffix(unit)
+    return max(1, round(positive(number) * factor))
+
+
+def positive(given):
+    """A number above 0."""
+    found = float(given)
+    if not 0 < found < inf:
+        raise argparse.ArgumentTypeError(f"{given} is not a number above 0")
+    return found
+
+
+def duration(given):
+    """Seconds, 0 or more."""
+    found = float(given)
+    if not 0 <= found < inf:
+        raise argparse.ArgumentTypeError(f"{given} is not a number of seconds, 0 or more")
+    return found
 
 
 def costs_of(name=None):
-    """What was measured, of the machine named or the one recorded last."""
-    paths = [COSTS / f"{name}.json"] if name else sorted(COSTS.glob("*.json"))
+    """What was measured, of the machine named or the one recorded last; raises LookupError."""
+    known = {path.stem: path for path in sorted(COSTS.glob("*.json"))}
+    if not known or name not in {None, *known}:
+        asked = name or "any machine"
+        raise LookupError(f"no costs of {asked} in {COSTS}, but of: {', '.join(known) or 'none'}")
+    paths = known.values() if name is None else [known[name]]
     return max((json.loads(path.read_text()) for path in paths), key=lambda c: c["recorded"])
 
 
 def main(argv=None):
-    """0 printed."""
+    """0 printed, 2 wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scaling",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--storage", choices=STORAGES, default="lustre")
-    parser.add_argument("--latency", type=float, help="seconds per request")
-    parser.add_argument("--stream", type=float, help="bytes per second of one worker")
-    parser.add_argument("--bandwidth", type=float, help="bytes per second of all together")
-    parser.add_argument("--task", type=float, help="seconds of the scheduler per task")
+    parser.add_argument("--latency", type=duration, help="seconds per request")
+    parser.add_argument("--stream", type=positive, help="bytes per second of one worker")
+    parser.add_argument("--bandwidth", type=positive, help="bytes per second of all together")
+    parser.add_argument("--task", type=duration, help="seconds of the scheduler per task")
     parser.add_argument("--total", type=size, default=UNITS["TiB"], help="bytes written (1TiB)")
     parser.add_argument("--item", type=size, action="append", help="bytes written; repeatable")
     parser.add_argument("--costs", metavar="MACHINE", help="if not those recorded last")
@@ -252,7 +273,10 @@ def main(argv=None):
     given = {k: getattr(args, k) for k in ("latency", "stream", "bandwidth")}
     known = {k: value for k, value in given.items() if value is not None}
     storage = replace(STORAGES[args.storage], **known)
-    costs = costs_of(args.costs)
+    try:
+        costs = costs_of(args.costs)
+    except LookupError as fault:
+        parser.error(fault.args[0])
     if args.task is not None:
         costs = {**costs, "seconds_per_task": args.task}
     sizes = args.item or [size(each) for each in ("1MiB", "8MiB", "64MiB", "512MiB")]

@@ -89,6 +89,27 @@ def test_the_command(tmp_path, capsys):
     assert "items of 16 MiB" in page.read_text()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--item", "0", "0 is not a number above 0"),
+        ("--item", "-1MiB", "expected one argument"),
+        ("--item", "many", "invalid size value"),
+        ("--total", "0TiB", "0 is not a number above 0"),
+        ("--bandwidth", "0", "0 is not a number above 0"),
+        ("--stream", "nan", "nan is not a number above 0"),
+        ("--latency", "-1", "-1 is not a number of seconds"),
+        ("--task", "inf", "inf is not a number of seconds"),
+        ("--costs", "foo", "no costs of foo in "),
+    ],
+)
+def test_wrong_arguments(option, value, message, capsys):
+    with pytest.raises(SystemExit) as caught:
+        scaling.main([option, value])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_costs_say_what_they_were_measured_on():
     for path in scaling.COSTS.glob("*.json"):
         found = json.loads(path.read_text())
