@@ -50,7 +50,7 @@ def dequantize(
     return np.asarray(made)
 
 
-def cut(taken: Sequence[slice], sizes: Sequence[Shape], chunk: NDArray[Any]) -> NDArray[Any]:
+def cut(ranges: Sequence[slice], sizes: Sequence[Shape], chunk: NDArray[Any]) -> NDArray[Any]:
     """The part of a chunk that lies in a range of the elements of each group of its dims.
 
     `sizes` are those of the dims of each group, in order; dims of size 1 may be in none. The part
@@ -58,10 +58,10 @@ def cut(taken: Sequence[slice], sizes: Sequence[Shape], chunk: NDArray[Any]) -> 
     of that need not stay in memory.
     """
     chunk = plain(chunk).reshape([n for group in sizes for n in group], copy=False)
-    flat = [flat_boxes(g, x.start, x.stop) for g, x in zip(sizes, taken, strict=True)]
-    shape = tuple(x.stop - x.start for x in taken)
+    flat = [flat_boxes(g, x.start, x.stop) for g, x in zip(sizes, ranges, strict=True)]
+    shape = tuple(x.stop - x.start for x in ranges)
     if chunk.flags.c_contiguous and 2 * prod(shape) >= chunk.size:
-        part: NDArray[Any] = chunk.reshape([prod(group) for group in sizes])[*taken]
+        part: NDArray[Any] = chunk.reshape([prod(group) for group in sizes])[*ranges]
         return part
     parts, places = [], []
     for boxes in product(*map(_placed, flat)):
