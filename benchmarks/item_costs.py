@@ -21,7 +21,7 @@ from .record import ROOT, git, machine
 
 COSTS = ROOT / "benchmarks" / "costs"
 MIB = 1 << 20
-SIZES = (1, 16, 64)  # MiB of a file, in float8 with a scale per 128 x 128 elements
+SIZES = (1, 16, 64)  # MiB of a file that is read: float8 with a scale per 128 x 128 elements
 ROUNDS = 9
 TASKS = 2000
 

@@ -4,7 +4,8 @@
 
 Workers (a core each) take items one after the other: a task from the scheduler, which hands out
 one at a time; a range from storage; the conversion; a range to storage. Storage answers after a
-latency, gives each worker a rate of its own, and all together no more than its bandwidth. What an
+latency, gives each worker a rate of its own, and all together no more than its bandwidth. The size
+of an item is in bytes written, as `shapejit convert --item-size` is, and so is the total. What an
 item costs was measured (`benchmarks.item_costs`); the storage is a row of STORAGES, or given.
 (`shapejit.scaling`, of the same name, is about scales of quantised numbers.)
 """
@@ -54,18 +55,23 @@ STORAGES = {
 
 @dataclass(frozen=True)
 class Item:
-    """What one item costs: bytes read and written, seconds of a core, of the scheduler."""
+    """What one item costs: bytes read and written, seconds of a core, of the scheduler.
+
+    `call` are those of the seconds of a core that the item's size has no influence on.
+    """
 
     read: float
     written: float
     work: float
     task: float
+    call: float = 0.0
 
     @classmethod
     def of(cls, nbytes, costs):
-        """An item of `nbytes` read, by measured costs."""
-        work = costs["seconds_per_item"] + nbytes * costs["seconds_per_byte"]
-        return cls(nbytes, nbytes * costs["written_per_byte"], work, costs["seconds_per_task"])
+        """An item of `nbytes` written, by measured costs, which are per byte read."""
+        read, call = nbytes / costs["written_per_byte"], costs["seconds_per_item"]
+        work = call + read * costs["seconds_per_byte"]
+        return cls(read, nbytes, work, costs["seconds_per_task"], call)
 
     def moved(self, storage):
         """Seconds in which its bytes go through storage, once that has answered."""
@@ -74,6 +80,10 @@ class Item:
     def alone(self, storage):
         """Seconds of an item with nobody else around."""
         return self.task + 2 * storage.latency + self.moved(storage) + self.work
+
+    def on_bytes(self, storage):
+        """Seconds of `alone` that are in proportion to the item's size."""
+        return self.work - self.call + self.moved(storage)
 
 
 def bounds(workers, items, item, storage):
@@ -138,7 +148,7 @@ def rows(sizes, total, costs, storage):
     """One row per size of an item and number of workers; efficiency beside work on bytes alone."""
     for nbytes in sizes:
         item, items = Item.of(nbytes, costs), max(1, round(total / nbytes))
-        best = items * (nbytes * costs["seconds_per_byte"] + item.moved(storage))
+        best = items * item.on_bytes(storage)
         for workers in WORKERS:
             time, limit = seconds(workers, items, item, storage)
             exact = simulated(workers, items, item, storage) if items <= SIMULATED else None
@@ -170,8 +180,7 @@ def summary(sizes, total, costs, storage):
     lines = ["    item    items  overhead  ends at  bound by    bytes in a worker"]
     for nbytes in sizes:
         item, items = Item.of(nbytes, costs), max(1, round(total / nbytes))
-        whole = item.alone(storage)
-        overhead = 1 - (nbytes * costs["seconds_per_byte"] + item.moved(storage)) / whole
+        overhead = 1 - item.on_bytes(storage) / item.alone(storage)
         end, limit = most_workers(items, item, storage)
         memory = text(item.read + item.written)
         lines.append(
@@ -210,40 +219,64 @@ def text(nbytes):
 
 
 def size(given):
-    """The bytes that a text such as 64MiB means."""
+    """The bytes, one or more, that a text such as 64MiB means."""
+    factor, number = 1, given
     for unit, nbytes in UNITS.items():
         if given.endswith(unit):
-            return round(float(given.removesuffix(unit)) * nbytes)
-    return int(given)
+            factor, number = nbytes, given.removesuffix(unit)
+    return max(1, round(positive(number) * factor))
+
+
+def positive(given):
+    """A number above 0."""
+    found = float(given)
+    if not 0 < found < inf:
+        raise argparse.ArgumentTypeError(f"{given} is not a number above 0")
+    return found
+
+
+def duration(given):
+    """Seconds, 0 or more."""
+    found = float(given)
+    if not 0 <= found < inf:
+        raise argparse.ArgumentTypeError(f"{given} is not a number of seconds, 0 or more")
+    return found
 
 
 def costs_of(name=None):
-    """What was measured, of the machine named or the one recorded last."""
-    paths = [COSTS / f"{name}.json"] if name else sorted(COSTS.glob("*.json"))
+    """What was measured, of the machine named or the one recorded last; raises LookupError."""
+    known = {path.stem: path for path in sorted(COSTS.glob("*.json"))}
+    if not known or name not in {None, *known}:
+        asked = name or "any machine"
+        raise LookupError(f"no costs of {asked} in {COSTS}, but of: {', '.join(known) or 'none'}")
+    paths = known.values() if name is None else [known[name]]
     return max((json.loads(path.read_text()) for path in paths), key=lambda c: c["recorded"])
 
 
 def main(argv=None):
-    """0 printed."""
+    """0 printed, 2 wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.scaling",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--storage", choices=STORAGES, default="lustre")
-    parser.add_argument("--latency", type=float, help="seconds per request")
-    parser.add_argument("--stream", type=float, help="bytes per second of one worker")
-    parser.add_argument("--bandwidth", type=float, help="bytes per second of all together")
-    parser.add_argument("--task", type=float, help="seconds of the scheduler per task")
-    parser.add_argument("--total", type=size, default=UNITS["TiB"], help="bytes (1TiB)")
-    parser.add_argument("--item", type=size, action="append", help="bytes; may be repeated")
+    parser.add_argument("--latency", type=duration, help="seconds per request")
+    parser.add_argument("--stream", type=positive, help="bytes per second of one worker")
+    parser.add_argument("--bandwidth", type=positive, help="bytes per second of all together")
+    parser.add_argument("--task", type=duration, help="seconds of the scheduler per task")
+    parser.add_argument("--total", type=size, default=UNITS["TiB"], help="bytes written (1TiB)")
+    parser.add_argument("--item", type=size, action="append", help="bytes written; repeatable")
     parser.add_argument("--costs", metavar="MACHINE", help="if not those recorded last")
     parser.add_argument("--html", metavar="FILE", help="draw the curves, too")
     args = parser.parse_args(argv)
     given = {k: getattr(args, k) for k in ("latency", "stream", "bandwidth")}
     known = {k: value for k, value in given.items() if value is not None}
     storage = replace(STORAGES[args.storage], **known)
-    costs = costs_of(args.costs)
+    try:
+        costs = costs_of(args.costs)
+    except LookupError as fault:
+        parser.error(fault.args[0])
     if args.task is not None:
         costs = {**costs, "seconds_per_task": args.task}
     sizes = args.item or [size(each) for each in ("1MiB", "8MiB", "64MiB", "512MiB")]

@@ -124,6 +124,18 @@ def test_a_program_is_done_to_what_fits_it():
         Collate(lambda t: t)
 
 
+class Tagged(torch.Tensor):
+    """Tensors that stay Tagged whatever is done to them."""
+
+
+def test_tensors_of_a_subclass():
+    samples = [torch.from_numpy(x).as_subclass(Tagged) for x in images(2)]
+    assert type(default_collate(samples)) is Tagged
+    check_same(collate_fn(samples), default_collate(samples))
+    check_same(collate_fn([{"x": x[:1]} for x in samples])["x"], default_collate(samples)[:, :1])
+    check_same(Collate(LOAD)(samples), default_collate([*map(loaded, images(2))]))
+
+
 def test_memory_of_ones_own():
     memory = shared_memory.SharedMemory(create=True, size=9 * LOAD.nbytes)
     try:

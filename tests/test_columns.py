@@ -74,6 +74,16 @@ def test_rows_of_several_lengths():
         TURN.map_batches({"image": objects(rows)})
 
 
+def test_object_arrays_without_rows():
+    batch = {"image": objects([]), "label": np.arange(0)}
+    for program in (TURN, ROWS):
+        for columns in (None, "image"):
+            made = program.map_batches(batch, columns=columns)
+            assert [*made] == [*batch]
+            assert {name: len(column) for name, column in made.items()} == {"image": 0, "label": 0}
+            assert made["label"] is batch["label"]
+
+
 def test_what_is_refused():
     batch = {"image": images(2), "label": np.arange(2)}
     with pytest.raises(sj.UnknownNameError, match="did you mean 'image'"):

@@ -173,6 +173,9 @@ def test_what_is_refused():
         sd.reshape(x[x.sum(axis=1) > 2], (-1,))
     with pytest.raises(sj.ReshapeError, match="chunk_size"):
         sd.reshape(x, (-1,), chunk_size=1)
+    for wrong in ("auto", "64 apples", [1], (1, 2)):
+        with pytest.raises(sj.ReshapeError, match="chunk_size is bytes"):
+            sd.reshape(x, (-1,), chunk_size=wrong)
     with pytest.raises(sj.DTypeError, match="dask"):
         sd.reshape(numbers((2, 3)), (-1,))
     with pytest.raises(sj.ReshapeError, match="permutation"):
@@ -194,6 +197,25 @@ def test_what_is_refused():
         sd.dequantize(octets, np.ones((4, 2), np.float32), block_shape=(1, 2))
     with pytest.raises(sj.ReshapeError, match="zero_point"):
         sd.dequantize(octets, np.ones((4, 1), np.float32), zero_point=np.zeros(4, np.uint8))
+
+
+def test_masked_arrays_are_refused():
+    x = da.from_array(numbers((6, 4)), chunks=2)
+    masked = da.ma.masked_greater(x, 3)
+    for call in (
+        lambda: sd.reshape(masked, (2, 12), chunk_size=64),
+        lambda: sd.reshape(masked, (6, 4)),
+        lambda: sd.permute_dims(masked, (1, 0)),
+        lambda: sd.cast(masked, "int8"),
+        lambda: sd.dequantize(masked, 0.5),
+        lambda: sd.dequantize(x, masked.astype("float32"), block_shape=(1, 1)),
+        lambda: sd.dequantize(x, np.ma.masked_greater(np.ones((6, 4)), 0), block_shape=(1, 1)),
+        lambda: sd.dequantize(x, 0.5, zero_point=np.ma.masked_greater(3, 0)),
+        # dask does not know of these masks
+        lambda: sd.reshape(masked.map_blocks(lambda m: m, meta=x._meta), (2, 12)).compute(),
+    ):
+        with pytest.raises(sj.DTypeError, match="lose its mask"):
+            call()
 
 
 def test_equal_calls_make_equal_keys_and_graphs_pickle():
@@ -296,7 +318,15 @@ def test_dequantize(blocks, chunks):
 def test_dequantize_by_one_scale():
     array = numbers((5, 7), np.int8)
     x = da.from_array(array, chunks=3)
-    check_same(sd.dequantize(x, 0.5), sj.dequantize(array, 0.5))
+    for scale in (0.5, 2, -(2**100)):
+        check_same(sd.dequantize(x, scale), sj.dequantize(array, scale))
+    for scale, error in ((True, sj.DTypeError), (10**400, sj.FormatError)):
+        with pytest.raises(error):
+            sd.dequantize(x, scale)
+    check_same(
+        sd.dequantize(x, np.float64(0.1), zero_point=0.3),
+        sj.dequantize(array, np.float64(0.1), zero_point=0.3),
+    )
     check_same(
         sd.dequantize(x, np.float64(0.5), zero_point=3),
         sj.dequantize(array, np.float64(0.5), zero_point=3),

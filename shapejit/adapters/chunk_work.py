@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import casts, codes, operations
+from ..arrays import plain
 from ..dtypes import fixed_width
 from ..joining import Box, flat_boxes, joined
 from ..tensor import Tensor, asarray
@@ -49,18 +50,18 @@ def dequantize(
     return np.asarray(made)
 
 
-def cut(taken: Sequence[slice], sizes: Sequence[Shape], chunk: NDArray[Any]) -> NDArray[Any]:
+def cut(ranges: Sequence[slice], sizes: Sequence[Shape], chunk: NDArray[Any]) -> NDArray[Any]:
     """The part of a chunk that lies in a range of the elements of each group of its dims.
 
     `sizes` are those of the dims of each group, in order; dims of size 1 may be in none. The part
     has a dim per group, and is a copy if it is less than half of the chunk: what is left
     of that need not stay in memory.
     """
-    chunk = chunk.reshape([n for group in sizes for n in group], copy=False)
-    flat = [flat_boxes(g, x.start, x.stop) for g, x in zip(sizes, taken, strict=True)]
-    shape = tuple(x.stop - x.start for x in taken)
+    chunk = plain(chunk).reshape([n for group in sizes for n in group], copy=False)
+    flat = [flat_boxes(g, x.start, x.stop) for g, x in zip(sizes, ranges, strict=True)]
+    shape = tuple(x.stop - x.start for x in ranges)
     if chunk.flags.c_contiguous and 2 * prod(shape) >= chunk.size:
-        part: NDArray[Any] = chunk.reshape([prod(group) for group in sizes])[*taken]
+        part: NDArray[Any] = chunk.reshape([prod(group) for group in sizes])[*ranges]
         return part
     parts, places = [], []
     for boxes in product(*map(_placed, flat)):
@@ -86,7 +87,7 @@ def assembled(
     """An array of `shape` whose `boxes`, of the array seen as `flat`, hold the parts."""
     if len(parts) == 1:
         return operations.reshape(parts[0], shape)
-    made: NDArray[Any] = joined(parts, boxes, flat, parts[0].dtype, None)
+    made: NDArray[Any] = joined([*map(plain, parts)], boxes, flat, parts[0].dtype, None)
     return made.reshape(shape)
 
 

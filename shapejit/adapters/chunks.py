@@ -46,17 +46,6 @@ def groups(source: Sequence[int], target: Sequence[int]) -> list[Group]:
     return made
 
 
-def pieces(size: int, most: int) -> Sizes:
-    """`size` in as few pieces of at most `most` as there can be, nearly alike.
-
-    >>> pieces(10, 4), pieces(3, 5)
-    ((4, 4, 2), (3,))
-    """
-    count = -(-size // most)
-    each = -(-size // max(count, 1))
-    return tuple(min(each, size - first) for first in range(0, size, each))
-
-
 def runs(sizes: Sequence[int], most: int) -> Chunks:
     """Chunks of at most `most` elements, each a range of the elements in row-major order.
 
@@ -64,7 +53,7 @@ def runs(sizes: Sequence[int], most: int) -> Chunks:
     ((1, 1, 1), (2, 2), (5,))
     """
     rows = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    return tuple(pieces(n, max(1, most // row)) for n, row in zip(sizes, rows, strict=True))
+    return tuple(_even(n, max(1, most // row)) for n, row in zip(sizes, rows, strict=True))
 
 
 def are_runs(chunks: Chunks) -> bool:
@@ -90,15 +79,15 @@ class Overlap(NamedTuple):
     """What a source's chunk gives to a target's: ranges in the one and in the other."""
 
     chunk: int
-    taken: slice
-    placed: slice
+    read: slice
+    written: slice
     whole: bool
 
 
 def overlaps(source: Sequence[int], begin: int, end: int) -> Iterator[Overlap]:
     """What the source's chunks, which begin at the edges `source`, give to [begin, end).
 
-    >>> [(x.chunk, x.taken, x.whole) for x in overlaps([0, 4, 8], 2, 8)]
+    >>> [(x.chunk, x.read, x.whole) for x in overlaps([0, 4, 8], 2, 8)]
     [(0, slice(2, 4, None), False), (1, slice(0, 4, None), True)]
     """
     at = begin
@@ -179,8 +168,14 @@ def _steps(size: int, step: int) -> Sizes:
     return tuple(min(step, size - first) for first in range(0, size, step))
 
 
-def _even(size: int, most: int, step: int) -> Sizes:
-    """`size` in pieces of at most `most`, all but the last multiples of `step`."""
+def _even(size: int, most: int, step: int = 1) -> Sizes:
+    """`size` in pieces of at most `most`, nearly alike, all but the last multiples of `step`.
+
+    `most` is a multiple of `step`, too.
+
+    >>> _even(10, 4), _even(3, 5), _even(10, 8, 4)
+    ((4, 4, 2), (3,), (8, 2))
+    """
     each = -(-size // -(-size // most)) if size else 1
     return _steps(size, min(most, -(-each // step) * step))
 

@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 
 from .. import casts, operations
-from ..arrays import is_a
+from ..arrays import is_a, plain, unwrapped
 from ..dtypes import DType, fixed_width
-from ..errors import DTypeError, FormatError, ReshapeError, shape_text
+from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..layout import permutation
 from ..request import Request
 from ..resolver import target_shape
@@ -184,6 +184,9 @@ def dequantize(
     """
     x, per = _opened(x, packed)
     shape = (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
+    if isinstance(scale, int | float):
+        casts.dequantize(np.empty(0, np.int8), scale)  # checks it
+        scale = np.float32(float(scale))
     scales = _operand(scale)
     blocks = blocks_of(block_shape, shape, scales.shape)
     sample = np.empty((0,) * x.ndim, _numpy_of(x, packed))
@@ -212,8 +215,8 @@ def _opened(x: Any, packed: object) -> tuple[Any, int]:
     """A dask array whose chunks are known, and its elements per item: 1, or those of a byte."""
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
-    if not is_a(x._meta, np.ndarray):
-        raise DTypeError(f"the chunks must be ndarrays, not {type(x._meta).__name__}")
+    with about("chunks"):
+        plain(x._meta)
     if any(size != size for sizes in x.chunks for size in sizes):
         raise ReshapeError(f"chunks of unknown sizes: {x.shape}; see x.compute_chunk_sizes()")
     if packed is None:
@@ -259,7 +262,10 @@ def _numpy_of(x: Any, packed: object) -> np.dtype[Any]:
 def _most(itemsize: int, chunk_size: int | str | None) -> int:
     """The most elements of a chunk."""
     given = config.get("array.chunk-size") if chunk_size is None else chunk_size
-    nbytes = parse_bytes(given)
+    try:
+        nbytes = parse_bytes(given)
+    except (ValueError, AttributeError):
+        raise ReshapeError(f'chunk_size is bytes, such as "64MiB", not {given!r}') from None
     if nbytes < itemsize:
         raise ReshapeError(f"chunk_size={given!r} is less than an element of {itemsize} bytes")
     return int(nbytes // max(1, itemsize))
@@ -292,11 +298,8 @@ def _fitted(
 def _operand(given: Any) -> Any:
     """Scales or zero points as a dask array."""
     if isinstance(given, array.Array):
-        return given
-    if isinstance(given, float):
-        given = np.float32(given)
-    made = np.asarray(given)
-    return array.from_array(made, chunks=-1)
+        return _opened(given, None)[0]
+    return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
 
 
 def _scale_chunks(cut: Chunks, blocks: Index) -> tuple[list[list[int]], Chunks]:

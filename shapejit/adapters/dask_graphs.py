@@ -52,7 +52,7 @@ def reshaped(x: Any, target: Index, most: int) -> Any:
     found = [tuple(x.chunks[i] for i in group.source) for group in groups]
     own = [prod(map(max, sizes)) for sizes in found]
     # A dim that stays keeps its chunks, unless they are too large.
-    totals = [sum(map(prod, product(*sizes))) for sizes in found]
+    totals = [prod(map(sum, sizes)) for sizes in found]
     limits = [n if g.same else total for g, n, total in zip(groups, own, totals, strict=True)]
     long = chunks.lengths(own, limits, most, most // SMALL)
     cuts, ordered = _cuts(x.shape, target, groups, found, long)
@@ -117,7 +117,7 @@ class _Reshape:
         flat = tuple(prod(sizes) for _, sizes, _ in chosen)
         boxes, keys = [], []
         for parts in product(*(shares for _, _, shares in chosen)):
-            boxes.append(tuple(part.placed for part in parts))
+            boxes.append(tuple(part.written for part in parts))
             keys.append(self._part(parts))
         work = partial(chunk_work.assembled, boxes, flat, tuple(shape))
         self.graph[(self.name, *at)] = (work, *keys)
@@ -133,9 +133,9 @@ class _Reshape:
         key = (self.x.name, *at)
         if all(part.whole for part in parts):
             return key
-        taken = [part.taken for part in parts]
-        cut = (f"shapejit-cut-{self.token}", *at, *(x.start for x in taken))
-        self.graph[cut] = (partial(chunk_work.cut, taken, sizes), key)
+        ranges = [part.read for part in parts]
+        cut = (f"shapejit-cut-{self.token}", *at, *(x.start for x in ranges))
+        self.graph[cut] = (partial(chunk_work.cut, ranges, sizes), key)
         return cut
 
 

@@ -59,8 +59,9 @@ class Collate:
     Arrays and tensors of the samples, however these nest them, are written side by side
     straight into one tensor, numbers and strings collated by torch. Where `program` fits
     the shape and the dtype it is done to each in that same pass: a permutation, a cast, a
-    normalisation. In a worker process of a DataLoader the batch lies in shared memory which the
-    main process maps, and which is filled anew once that has dropped the batch. `allocate`
+    normalisation. Other tensors of a subclass are collated by torch, which keeps it. In
+    a worker process of a DataLoader the batch lies in shared memory which the main process
+    maps, and which is filled anew once that has dropped the batch. `allocate`
     (shape, dtype) gives the memory to write to instead, an ndarray: of a slab of one's own,
     in `multiprocessing.shared_memory` for example, where no batch may be used once the
     next one is asked for. Instances pickle. Raises what `default_collate` raises.
@@ -89,7 +90,11 @@ class Collate:
         if items is None:
             return _by_torch(batch)
         first = items[0]
-        program = self._fitted(first) or _copying(first.shape, fixed_width(first.dtype))
+        program = self._fitted(first)
+        if program is None:
+            if any(is_a(x, torch.Tensor) and type(x) is not torch.Tensor for x in batch):
+                return _by_torch(batch)
+            program = _copying(first.shape, fixed_width(first.dtype))
         kind, shape = program.result_dtype, (len(items), *program.shape)
         if kind.numpy is None or kind.torch is None:
             return _by_torch(batch)

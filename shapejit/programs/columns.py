@@ -42,10 +42,10 @@ class MapsBatches:
         `batch` is a dict of ndarrays whose dim 0 counts the rows, as Ray Data's
         `Dataset.map_batches` hands it over; where rows differ in shape, an object array of
         ndarrays. `columns` names what is transformed; if not given, that is every column
-        whose rows have the program's shape and dtype. The others pass through as they are,
-        and the batch is not changed. A new column is an ndarray of shape (rows, *shape), an
-        object array where results differ in shape. Raises ReshapeError, DTypeError,
-        UnknownNameError, which name the column.
+        whose rows have the program's shape and dtype; an object array without rows has none.
+        The others pass through as they are, and the batch is not changed. A new column is an
+        ndarray of shape (rows, *shape), an object array where results differ in shape.
+        Raises ReshapeError, DTypeError, UnknownNameError, which name the column.
 
         >>> import shapejit as sj
         >>> load = sj.plan((2, 2, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)).cast("float32"))
@@ -65,7 +65,7 @@ class MapsBatches:
         """The names of the columns that are transformed."""
         if columns is None:
             names = [name for name, column in batch.items() if self._fits(column)]
-            if not names:
+            if not names and not any(map(_is_empty, batch.values())):
                 raise ReshapeError(f"no column has rows for this program: {', '.join(batch)}")
             return names
         names = [columns] if isinstance(columns, str) else list(columns)
@@ -107,3 +107,8 @@ class MapsBatches:
             return made
         slab = np.empty((len(rows), *program.shape), program.result_dtype.numpy)
         return program.map(rows, out=slab)
+
+
+def _is_empty(column: Any) -> bool:
+    """Whether this is an object array without rows, of which nobody knows what they would be."""
+    return is_a(column, np.ndarray) and column.dtype == object and column.shape[:1] == (0,)
