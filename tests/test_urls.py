@@ -1,8 +1,10 @@
 """Files and folders by URL: in memory, over HTTP with ranges, and in S3."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -209,6 +211,26 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error(served, memory, tmp
     sj.save_file(TENSORS, "memory://m.safetensors")
     with pytest.raises(sj.FileFormatError, match="tensor 'a': it was changed while it was read"):
         found["a"]
+
+
+@pytest.mark.parametrize("where", ["web", "memory"])
+def test_a_forked_child_reads_what_its_parent_has_open(where, served, memory, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    put(memory, tmp_path, "/in")
+    url = f"{served.url if where == 'web' else 'memory://in'}/m.safetensors"
+    found = sj.load_file(url)
+    same(found, TENSORS)
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(30)  # ends the child where it waits for ever
+            same(found, TENSORS)
+            same(sj.load_file(url), TENSORS)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    same(found, TENSORS)
 
 
 def test_what_cannot_be_opened_is_told_with_its_url(served, memory, tmp_path, monkeypatch):

@@ -10,10 +10,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -49,6 +50,7 @@ _KINDS = (
 )
 _PRECONDITION_FAILED = 412
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
+_files = WeakSet["RemoteFile"]()
 _CHANGED = "it was changed while it was read"
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
 
@@ -123,6 +125,30 @@ def _version(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')} bytes{said}"
 
 
+@dataclass(frozen=True, eq=False)
+class _Connection:
+    """A file system, the path of a file in it, and its handles that are not in use."""
+
+    system: Any
+    place: str
+    handles: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    lock: Lock = field(default_factory=Lock)
+
+
+_parents: list[_Connection | None] = []  # kept: closing them would disturb the parent's
+
+
+def _reconnect() -> None:
+    """The thread of a file system does not outlive a fork: a child connects anew."""
+    _open.clear()
+    for file in [*_files]:
+        _parents.append(file.connection)
+        file.connection = None
+
+
+os.register_at_fork(after_in_child=_reconnect)
+
+
 class RemoteFile:
     """A file of a file system, of which ranges are read; `size` is its size when opened.
 
@@ -135,9 +161,10 @@ class RemoteFile:
 
     def __init__(self, url: str) -> None:
         self.path = url
-        self._system, self._place = resolved(url)
+        made = _Connection(*resolved(url))
+        self.connection: _Connection | None = made
         with told(url):
-            info = self._system.info(self._place)
+            info = made.system.info(made.place)
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
@@ -147,9 +174,8 @@ class RemoteFile:
         self.size: int = info["size"]
         self.version = _version(info)
         self._info = info
-        self._handles = SimpleQueue[Any]()
-        self._lock = Lock()
         self._ahead = Ahead(self.size)
+        _files.add(self)
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
@@ -187,27 +213,30 @@ class RemoteFile:
     def _fetch(self, begin: int, end: int) -> Raw:
         """The bytes [begin, end), exactly."""
         data: Raw
+        to = self.connection
+        if to is None:
+            to = self.connection = _Connection(*resolved(self.path))
         with told(self.path):
             # Those of async file systems may be used by several threads at a time.
-            if isinstance(self._system, AsyncFileSystem):
-                data = self._ranged(begin, end)
+            if isinstance(to.system, AsyncFileSystem):
+                data = self._ranged(to, begin, end)
             else:
-                with self._lock:
-                    self._check_version(self._system.info(self._place))
-                    data = self._system.cat_file(self._place, begin, end, cache_type="none")
+                with to.lock:
+                    self._check_version(to.system.info(to.place))
+                    data = to.system.cat_file(to.place, begin, end, cache_type="none")
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)
         return data
 
-    def _ranged(self, begin: int, end: int) -> Any:
+    def _ranged(self, to: _Connection, begin: int, end: int) -> Any:
         """Bytes by a handle of this thread's own, which tells if the server ignores ranges."""
         try:
-            handle = self._handles.get_nowait()
+            handle = to.handles.get_nowait()
         except Empty:
-            web = "https" in self._system.protocol
+            web = "https" in to.system.protocol
             more = self._conditions() if web else {}
-            handle = self._system.open(self._place, "rb", cache_type="none", **more)
+            handle = to.system.open(to.place, "rb", cache_type="none", **more)
             if not web:
                 self._check_version(handle.details)
         handle.seek(begin)
@@ -217,7 +246,7 @@ class RemoteFile:
             if "range" in str(fault):
                 raise FileFormatError(self.path, None, _NO_RANGES) from None
             raise
-        self._handles.put(handle)
+        to.handles.put(handle)
         return data
 
     def _conditions(self) -> dict[str, Any]:
