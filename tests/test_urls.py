@@ -367,6 +367,24 @@ def test_the_commands_take_urls(memory, tmp_path, capsys):
     assert got(memory, "/out") == contents(tmp_path / "out")
 
 
+@pytest.mark.parametrize("fault", [PermissionError("refused"), OSError(5, "reset")])
+def test_a_destination_that_cannot_be_listed_is_not_written_to(fault, memory, monkeypatch):
+    sj.save_file(TENSORS, "memory://in/model.safetensors")
+    memory.pipe_file("/out/model.safetensors", b"old")
+    ls = type(memory).ls
+
+    def refused(self, path, *args, **settings):
+        if "out" in path:
+            raise fault
+        return ls(self, path, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "ls", refused)
+        with pytest.raises(OSError, match="memory://out"):
+            sj.files.convert("memory://in", "memory://out", [("cast", "a=f16")])
+    assert got(memory, "/out") == {Path("model.safetensors"): b"old"}
+
+
 def test_what_a_stopped_run_sent_is_removed_or_kept(memory, tmp_path):
     put(memory, big_folder(tmp_path / "in"), "/source")
     memory.pipe_file("/stopped/README.md", b"mine")

@@ -39,7 +39,7 @@ class RemoteFolder:
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where a checkpoint is there."""
         self._place.fresh(self.path)
-        before = self._place.names(self.path)
+        before = self._place.listed(self.path)
         whole = SINGLE in before and not any(name.startswith(_OWN) for name in before)
         if whole or any(name.endswith(SUFFIX) for name in before):
             reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
@@ -77,7 +77,7 @@ class RemoteFolder:
 
     def names(self) -> list[str]:
         """The receipts: other files may be anybody's."""
-        return [name for name in self._place.names(self.path) if name.startswith(_OWN)]
+        return [name for name in self._place.listed(self.path) if name.startswith(_OWN)]
 
     def text(self, name: str) -> str | None:
         """A small file, if it is there."""
