@@ -281,6 +281,20 @@ def test_no_message_shows_credentials(served, capsys, tmp_path):
             assert "secret" not in text
 
 
+ENDS = ["?x=1,sig=secret", "?sig='secret'&a=secret", '?a="secret"', "#t=secret", "?a=b c secret"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_message_shows_the_end_of_a_url_whatever_it_is(end, served, capsys):
+    for words in (["inspect", "--json"], ["inspect"]):
+        main([*words, f"{served.url}/none.npz{end}"])
+        text = "".join(capsys.readouterr())
+        assert "none.npz" in text
+        assert "secret" not in text
+    said = str(sj.FileFormatError(f"https://host/a{end}", None, "its dtype is unknown"))
+    assert said == f"https://host/a{end[0]}***: its dtype is unknown"
+
+
 LEADING_OUT = ["../m.npz", "/m.npz", "memory://m.npz", "x::a", "", "a/../.."]
 
 

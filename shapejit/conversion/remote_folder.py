@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from ..errors import FileFormatError, redacted
+from ..errors import FileFormatError, redacted_url
 from ..files.pieces import PIECE
 from ..files.places import places
 from ..files.sharded import SINGLE, SUFFIX
@@ -32,7 +32,7 @@ class RemoteFolder:
 
     def __init__(self, path: str) -> None:
         self.path, self._place = path, places(path)
-        self.hidden = f"{_OWN}* of {redacted(path)}"
+        self.hidden = f"{_OWN}* of {redacted_url(path)}"
         self._made, self._files, self._published = set[str](), dict[str, File](), False
 
     @contextmanager

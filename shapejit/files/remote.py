@@ -27,7 +27,7 @@ except ImportError as missing:
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
     ) from missing
 
-from ..errors import FileFormatError, ShapeJitError, redacted, shortened
+from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
@@ -76,10 +76,10 @@ def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
-        return OSError(number, os.strerror(number), redacted(url))
+        return OSError(number, os.strerror(number), redacted_url(url))
     number = getattr(cause, "errno", None) or errno.EIO
-    said = shortened(redacted(str(cause)), 300)
-    return OSError(number, f"{type(cause).__name__}: {said}", redacted(url))
+    said = shortened(redacted(str(cause).replace(url, redacted_url(url))), 300)
+    return OSError(number, f"{type(cause).__name__}: {said}", redacted_url(url))
 
 
 def resolved(url: str) -> tuple[Any, str]:
@@ -93,10 +93,12 @@ def resolved(url: str) -> tuple[Any, str]:
             try:
                 found, path = fsspec.core.url_to_fs(url)
             except ValueError as fault:
-                raise FileFormatError(url, None, redacted(str(fault))) from None
+                raise FileFormatError(
+                    url, None, redacted(str(fault).replace(url, redacted_url(url)))
+                ) from None
     except ImportError as missing:
         more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
-        raise ImportError(f"{redacted(url)}: {missing}{more}", name=missing.name) from None
+        raise ImportError(f"{redacted_url(url)}: {missing}{more}", name=missing.name) from None
     return found, path
 
 
