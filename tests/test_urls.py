@@ -381,6 +381,21 @@ def test_the_commands_take_urls(memory, tmp_path, capsys):
     assert got(memory, "/out") == contents(tmp_path / "out")
 
 
+@pytest.mark.parametrize("executor", [None, "threads:2"])
+def test_a_stopped_run_removes_nothing_of_others(executor, memory, tmp_path):
+    big_folder(tmp_path / "in")
+
+    def stop(nbytes):
+        memory.pipe_file("/out/theirs.safetensors", b"theirs")
+        raise InterruptedError("stop")
+
+    with pytest.raises(InterruptedError, match="stop"):
+        sj.files.convert(
+            tmp_path / "in", "memory://out", **SETTINGS, executor=executor, progress=stop
+        )
+    assert got(memory, "/out") == {Path("theirs.safetensors"): b"theirs"}
+
+
 @pytest.mark.parametrize("fault", [PermissionError("refused"), OSError(5, "reset")])
 def test_a_destination_that_cannot_be_listed_is_not_written_to(fault, memory, monkeypatch):
     sj.save_file(TENSORS, "memory://in/model.safetensors")

@@ -36,7 +36,9 @@ class RemoteFolder:
         self._made, self._files, self._published = set[str](), dict[str, File](), False
 
     @contextmanager
-    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
+    def taken(
+        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
+    ) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where a checkpoint is there."""
         self._place.fresh(self.path)
         before = self._place.listed(self.path)
@@ -49,9 +51,7 @@ class RemoteFolder:
         finally:
             if not self._published and not keep:
                 self._place.fresh(self.path)
-                now = {name for name in self._place.names(self.path) if name not in before}
-                workers = {name for name in now if name.endswith(".safetensors")}
-                for name in self._made | workers:
+                for name in self._made | {*others} - {*before}:
                     with suppress(OSError):
                         self.remove(name)
 
