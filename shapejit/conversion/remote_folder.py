@@ -24,8 +24,10 @@ class RemoteFolder:
     """A folder at a URL (a `Destination`).
 
     Nothing can be renamed there, so each file appears in its place when all of it has been
-    sent, and who reads the folder finds no checkpoint before its index. A checkpoint that is
-    there is not replaced. Nobody locks it: two conversions must not write to it at a time.
+    sent, and who reads the folder finds no checkpoint before its index; one of a single file
+    has no index, and is found when that file has been sent. A checkpoint that is there is not
+    replaced, nor is anything written where a listing fails. Nobody locks it: two conversions
+    must not write to it at a time.
     """
 
     whole = True

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
@@ -51,6 +52,7 @@ _KINDS = (
 _PRECONDITION_FAILED = 412
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _files = WeakSet["RemoteFile"]()
+_RANGE = re.compile(r"bytes[ =](\d+-\d+)")
 _CHANGED = "it was changed while it was read"
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
 
@@ -149,6 +151,15 @@ def _reconnect() -> None:
 
 
 os.register_at_fork(after_in_child=_reconnect)
+
+
+async def _check_range(url: str, response: Any) -> None:
+    """FileFormatError where a web server says that it sends another range than was asked for."""
+    came = _RANGE.match(response.headers.get("Content-Range", ""))
+    asked = _RANGE.match(response.request_info.headers.get("Range", ""))
+    if came and asked and came[1] != asked[1]:
+        reason = f"of bytes {asked[1]} its server sent others: {came[1]}"
+        raise FileFormatError(url, None, reason)
 
 
 class RemoteFile:
@@ -252,14 +263,18 @@ class RemoteFile:
         return data
 
     def _conditions(self) -> dict[str, Any]:
-        """What a web server is told with each range: the version, and not to compress it."""
+        """What a web server is told with each range: the version, and not to compress it.
+
+        aiohttp has each response checked before its bytes are read.
+        """
         headers = {"Accept-Encoding": "identity"}
         tag, time = (self._info.get(key) for key in ("ETag", "Last-Modified"))
         if tag and not tag.startswith("W/"):
             headers["If-Match"] = tag
         elif time:
             headers["If-Unmodified-Since"] = time
-        return {"size": self.size, "headers": headers}
+        check = partial(_check_range, self.path)  # not a method: handles must not hold their file
+        return {"size": self.size, "headers": headers, "raise_for_status": check}
 
     def _check_version(self, info: Mapping[str, Any]) -> None:
         if _version(info) != self.version:
