@@ -14,7 +14,8 @@ from numpy import exceptions
 _LONGEST = 600  # characters of a line of a message
 _MOST_LINES = 100  # of a message; the rest is one line
 _USER = re.compile(r"://[^\s/?#]*@")
-_QUERY = re.compile(r"(://[^\s?'\"]*)\?[^\s'\",]*[^\s'\",:]")
+_QUERY = re.compile(r"(://[^\s?#]*[?#])\S*[^\s'\",:;)]")
+_END = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:
@@ -51,14 +52,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def redacted(text: str) -> str:
-    """The text without what URLs in it may hold of credentials: user, password, query.
+    """The text without what URLs in it may hold of credentials: user, password, query, fragment.
+
+    Where they end in a text is guessed: at white space.
 
     >>> redacted("ftp://me:secret@host/a, https://host/a?signature=x: no such file")
     'ftp://***@host/a, https://host/a?***: no such file'
     """
     if "://" not in text:
         return text
-    return _QUERY.sub(r"\1?***", _USER.sub("://***@", text))
+    return _QUERY.sub(r"\1***", _USER.sub("://***@", text))
+
+
+def redacted_url(name: str) -> str:
+    """A name, without its credentials if it is a URL, whatever characters they have.
+
+    >>> redacted_url("https://me:secret@host/a b?signature=x y#z"), redacted_url("a b?c")
+    ('https://***@host/a b?***', 'a b?c')
+    """
+    return _END.sub(r"\1***", _USER.sub("://***@", name))
 
 
 def shown(text: str) -> str:
@@ -69,7 +81,7 @@ def shown(text: str) -> str:
     >>> print(shown("model.safetensors"), shown("line\\nbreak"))
     model.safetensors 'line\\nbreak'
     """
-    text = shortened(redacted(text))
+    text = shortened(redacted_url(text))
     return text if text and text.isprintable() else repr(text)
 
 

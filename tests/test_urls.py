@@ -1,11 +1,13 @@
 """Files and folders by URL: in memory, over HTTP with ranges, and in S3."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
@@ -35,6 +37,10 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
+    def handle(self):
+        with suppress(ConnectionResetError):  # by who does not want the rest
+            super().handle()
+
     def do_HEAD(self):
         self.answer(False)
 
@@ -58,10 +64,13 @@ class Handler(BaseHTTPRequestHandler):
             return
         part = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         if part and "no ranges" not in server.faults:
-            data, status = data[int(part[1]) : int(part[2]) + 1], 206
+            first, last = (int(k) + ("shift" in server.faults) for k in part.groups())
+            data, status = data[first : last + 1], 206
             if "short" in server.faults:
                 data = data[: len(data) // 2]
         self.send_response(status)
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{path.stat().st_size}")
         self.send_header("Content-Length", str(len(data)))
         self.send_header("ETag", tag)
         self.end_headers()
@@ -183,6 +192,7 @@ def test_an_onnx_model_and_its_data_by_url(memory, tmp_path):
 FAULTS = {
     "no ranges": "does not serve ranges",
     "short": "bytes from byte .* on .* came",
+    "shift": "of bytes .* its server sent others",
 }
 
 
@@ -209,6 +219,26 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error(served, memory, tmp
     sj.save_file(TENSORS, "memory://m.safetensors")
     with pytest.raises(sj.FileFormatError, match="tensor 'a': it was changed while it was read"):
         found["a"]
+
+
+@pytest.mark.parametrize("where", ["web", "memory"])
+def test_a_forked_child_reads_what_its_parent_has_open(where, served, memory, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    put(memory, tmp_path, "/in")
+    url = f"{served.url if where == 'web' else 'memory://in'}/m.safetensors"
+    found = sj.load_file(url)
+    same(found, TENSORS)
+    child = os.fork()
+    if not child:
+        try:
+            signal.alarm(30)  # ends the child where it waits for ever
+            same(found, TENSORS)
+            same(sj.load_file(url), TENSORS)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    same(found, TENSORS)
 
 
 def test_what_cannot_be_opened_is_told_with_its_url(served, memory, tmp_path, monkeypatch):
@@ -257,6 +287,20 @@ def test_no_message_shows_credentials(served, capsys, tmp_path):
             text = "".join(capsys.readouterr())
             assert text
             assert "secret" not in text
+
+
+ENDS = ["?x=1,sig=secret", "?sig='secret'&a=secret", '?a="secret"', "#t=secret", "?a=b c secret"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_no_message_shows_the_end_of_a_url_whatever_it_is(end, served, capsys):
+    for words in (["inspect", "--json"], ["inspect"]):
+        main([*words, f"{served.url}/none.npz{end}"])
+        text = "".join(capsys.readouterr())
+        assert "none.npz" in text
+        assert "secret" not in text
+    said = str(sj.FileFormatError(f"https://host/a{end}", None, "its dtype is unknown"))
+    assert said == f"https://host/a{end[0]}***: its dtype is unknown"
 
 
 LEADING_OUT = ["../m.npz", "/m.npz", "memory://m.npz", "x::a", "", "a/../.."]
@@ -345,6 +389,39 @@ def test_the_commands_take_urls(memory, tmp_path, capsys):
     assert got(memory, "/out") == contents(tmp_path / "out")
 
 
+@pytest.mark.parametrize("executor", [None, "threads:2"])
+def test_a_stopped_run_removes_nothing_of_others(executor, memory, tmp_path):
+    big_folder(tmp_path / "in")
+
+    def stop(nbytes):
+        memory.pipe_file("/out/theirs.safetensors", b"theirs")
+        raise InterruptedError("stop")
+
+    with pytest.raises(InterruptedError, match="stop"):
+        sj.files.convert(
+            tmp_path / "in", "memory://out", **SETTINGS, executor=executor, progress=stop
+        )
+    assert got(memory, "/out") == {Path("theirs.safetensors"): b"theirs"}
+
+
+@pytest.mark.parametrize("fault", [PermissionError("refused"), OSError(5, "reset")])
+def test_a_destination_that_cannot_be_listed_is_not_written_to(fault, memory, monkeypatch):
+    sj.save_file(TENSORS, "memory://in/model.safetensors")
+    memory.pipe_file("/out/model.safetensors", b"old")
+    ls = type(memory).ls
+
+    def refused(self, path, *args, **settings):
+        if "out" in path:
+            raise fault
+        return ls(self, path, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "ls", refused)
+        with pytest.raises(OSError, match="memory://out"):
+            sj.files.convert("memory://in", "memory://out", [("cast", "a=f16")])
+    assert got(memory, "/out") == {Path("model.safetensors"): b"old"}
+
+
 def test_what_a_stopped_run_sent_is_removed_or_kept(memory, tmp_path):
     put(memory, big_folder(tmp_path / "in"), "/source")
     memory.pipe_file("/stopped/README.md", b"mine")
@@ -389,6 +466,20 @@ def test_reads_in_any_order_by_several_threads_get_their_bytes():
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(read, range(4))] == [None] * 4
     assert sum(len(c.data.result()) for file in files for c in file.held) <= 64 << 20
+
+
+def test_files_are_opened_while_others_are_read():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            opened = pool.submit(lambda: [ahead.Ahead(1) for _ in range(3000)])
+            for _ in range(200):
+                file, memory = ahead.Ahead(10), bytearray(10)
+                file.read(lambda begin, end: bytes(end - begin), memoryview(memory), 0)
+            assert len(opened.result()) == 3000
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_who_reads_in_order_asks_seldom_and_who_does_not_gets_little_more():

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..conversion import Report
-from ..errors import redacted, shown
+from ..errors import redacted_url, shown
 from . import progress
 from .command import DONE, Command
 from .output import Columns, print_json, print_table
@@ -157,7 +157,7 @@ def _run(args: Namespace) -> int:
         tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
         report = conversion.written(job, plan, settings, args.executor, tell)
     if args.json:
-        paths = {"source": redacted(args.source), "destination": redacted(args.destination)}
+        paths = {"source": redacted_url(args.source), "destination": redacted_url(args.destination)}
         print_json({**paths, **report_json(report)})
     elif not args.quiet:
         print(f"{shown(args.destination)}: {report_text(report)}")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..errors import escaped, redacted, shown
+from ..errors import escaped, redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
@@ -107,7 +107,7 @@ def _run(args: Namespace) -> int:
     groups = _groups(rows)
     nodes = NODES.get(found.format, lambda _: [])(found)
     if args.json:
-        head = {"file": redacted(args.file), "format": found.format, "nbytes": found.nbytes}
+        head = {"file": redacted_url(args.file), "format": found.format, "nbytes": found.nbytes}
         for group in groups:
             del group["offsets"]
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import conversion
 from ..comparing import Weights, differences
-from ..errors import escaped, redacted
+from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.stored import release
@@ -64,7 +64,12 @@ def _run(args: Namespace) -> int:
             print(each)
     warnings, count = {"a": a.warnings, "b": b.warnings}, len(a.keys() | b.keys())
     if args.json:
-        head = {"a": redacted(args.a), "b": redacted(args.b), "equal": not found, "weights": count}
+        head = {
+            "a": redacted_url(args.a),
+            "b": redacted_url(args.b),
+            "equal": not found,
+            "weights": count,
+        }
         print_json({**head, "differences": found, "warnings": warnings})
         return FAILED if found else DONE
     for side, texts in warnings.items():

@@ -65,7 +65,8 @@ def convert(
     `concurrent.futures.Executor`, a client of dask's, or a name, as `--executor` takes it.
 
     `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
-    as a whole, and the index last; a checkpoint that is there is not replaced.
+    as a whole, and the index last (a checkpoint of a single file has none: it can be read
+    before the commit); a checkpoint that is there is not replaced.
 
     Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
     for files and receipts, OSError where the disk refuses; `dst` is left as it was.

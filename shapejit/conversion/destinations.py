@@ -27,11 +27,14 @@ class Destination(Protocol):
     hidden: str  # what holds it until it is published, for errors
     whole: bool  # a file is written by one process as a whole: an item is a file
 
-    def taken(self, alone: bool, keep: bool, needed: int) -> AbstractContextManager[None]:
+    def taken(
+        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
+    ) -> AbstractContextManager[None]:
         """Begin to write, or go on: what other processes have written so far is there.
 
         Others may take part at the same time unless this process is `alone`; FileFormatError
-        where that cannot be. `needed` bytes must be free. Without a call of `publish` the old
+        where that cannot be. `needed` bytes must be free, `others` are the names of files that
+        other processes write for this one. Without a call of `publish` the old
         folder stays as it is; what has been written is removed at the end unless it is to
         be kept.
         """

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from ..errors import FileFormatError, redacted
+from ..errors import FileFormatError, redacted_url
 from ..files.pieces import PIECE
 from ..files.places import places
 from ..files.sharded import SINGLE, SUFFIX
@@ -24,22 +24,26 @@ class RemoteFolder:
     """A folder at a URL (a `Destination`).
 
     Nothing can be renamed there, so each file appears in its place when all of it has been
-    sent, and who reads the folder finds no checkpoint before its index. A checkpoint that is
-    there is not replaced. Nobody locks it: two conversions must not write to it at a time.
+    sent, and who reads the folder finds no checkpoint before its index; one of a single file
+    has no index, and is found when that file has been sent. A checkpoint that is there is not
+    replaced, nor is anything written where a listing fails. Nobody locks it: two conversions
+    must not write to it at a time.
     """
 
     whole = True
 
     def __init__(self, path: str) -> None:
         self.path, self._place = path, places(path)
-        self.hidden = f"{_OWN}* of {redacted(path)}"
+        self.hidden = f"{_OWN}* of {redacted_url(path)}"
         self._made, self._files, self._published = set[str](), dict[str, File](), False
 
     @contextmanager
-    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
+    def taken(
+        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
+    ) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where a checkpoint is there."""
         self._place.fresh(self.path)
-        before = self._place.names(self.path)
+        before = self._place.listed(self.path)
         whole = SINGLE in before and not any(name.startswith(_OWN) for name in before)
         if whole or any(name.endswith(SUFFIX) for name in before):
             reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
@@ -49,9 +53,7 @@ class RemoteFolder:
         finally:
             if not self._published and not keep:
                 self._place.fresh(self.path)
-                now = {name for name in self._place.names(self.path) if name not in before}
-                workers = {name for name in now if name.endswith(".safetensors")}
-                for name in self._made | workers:
+                for name in self._made | {*others} - {*before}:
                     with suppress(OSError):
                         self.remove(name)
 
@@ -77,7 +79,7 @@ class RemoteFolder:
 
     def names(self) -> list[str]:
         """The receipts: other files may be anybody's."""
-        return [name for name in self._place.names(self.path) if name.startswith(_OWN)]
+        return [name for name in self._place.listed(self.path) if name.startswith(_OWN)]
 
     def text(self, name: str) -> str | None:
         """A small file, if it is there."""

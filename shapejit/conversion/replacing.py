@@ -47,7 +47,9 @@ class LocalFolder:
         self._published = False
 
     @contextmanager
-    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
+    def taken(
+        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
+    ) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where folders cannot be exchanged here."""
         name, work, target = self.path, self.hidden, self._target
         with ExitStack() as stack:

@@ -76,7 +76,8 @@ def write_folder(
 def _whole(
     folder: Folder, where: Destination, settings: Settings, progress: Progress | None, most: int
 ) -> None:
-    with where.taken(alone=True, keep=settings.resume, needed=folder.nbytes):
+    others = () if settings.submit is None else [file.name for file in folder.files]
+    with where.taken(True, settings.resume, folder.nbytes, others):
         receipts, done = Receipts(where, folder.facts), set[int]()
         if settings.resume:
             receipts.check("it cannot be resumed (without --resume it is removed)")

@@ -68,7 +68,8 @@ class Ahead:
         self._size, self.held = size, list[_Chunk]()
         # By the end of a read: where it began, and the bytes read in order until there.
         self._orders: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        _files.add(self)
+        with _lock:  # who makes room goes through them
+            _files.add(self)
 
     def read(self, fetch: Fetch, memory: memoryview, at: int) -> None:
         """Fill `memory` from byte `at`; what follows may be read, too."""

@@ -61,11 +61,18 @@ class _Elsewhere:
 
     def names(self, folder: str) -> list[str]:
         """What a listing has, if there is one."""
+        try:
+            return self.listed(folder)
+        except OSError:
+            return []
+
+    def listed(self, folder: str) -> list[str]:
+        """What a listing has; nothing where there is no folder."""
         system, place = resolved(folder)
         try:
             with told(folder):
                 found = system.ls(place, detail=False)
-        except OSError:
+        except FileNotFoundError:
             return []
         return [name.rstrip("/").rpartition("/")[2] for name in found]
 

@@ -57,6 +57,9 @@ class Places(Protocol):
     def names(self, folder: str) -> list[str]:
         """The files and folders in a folder; none where nobody tells."""
 
+    def listed(self, folder: str) -> list[str]:
+        """The files and folders in a folder, if it exists; OSError where nobody tells."""
+
     def files(self, folder: str) -> dict[str, str]:
         """The files in a folder and its folders, by their names in it, but those of hidden ones.
 
@@ -90,7 +93,7 @@ class _Here:
     is_folder = staticmethod(os.path.isdir)
     exists = staticmethod(os.path.exists)
     is_named = staticmethod(os.path.lexists)
-    names = staticmethod(os.listdir)
+    names = listed = staticmethod(os.listdir)
     inside = staticmethod(paths.inside)
 
     def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:

@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 
@@ -26,7 +28,7 @@ except ImportError as missing:
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
     ) from missing
 
-from ..errors import FileFormatError, ShapeJitError, redacted, shortened
+from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
@@ -49,6 +51,8 @@ _KINDS = (
 )
 _PRECONDITION_FAILED = 412
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
+_files = WeakSet["RemoteFile"]()
+_RANGE = re.compile(r"bytes[ =](\d+-\d+)")
 _CHANGED = "it was changed while it was read"
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
 
@@ -74,10 +78,10 @@ def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
-        return OSError(number, os.strerror(number), redacted(url))
+        return OSError(number, os.strerror(number), redacted_url(url))
     number = getattr(cause, "errno", None) or errno.EIO
-    said = shortened(redacted(str(cause)), 300)
-    return OSError(number, f"{type(cause).__name__}: {said}", redacted(url))
+    said = shortened(redacted(str(cause).replace(url, redacted_url(url))), 300)
+    return OSError(number, f"{type(cause).__name__}: {said}", redacted_url(url))
 
 
 def resolved(url: str) -> tuple[Any, str]:
@@ -91,10 +95,12 @@ def resolved(url: str) -> tuple[Any, str]:
             try:
                 found, path = fsspec.core.url_to_fs(url)
             except ValueError as fault:
-                raise FileFormatError(url, None, redacted(str(fault))) from None
+                raise FileFormatError(
+                    url, None, redacted(str(fault).replace(url, redacted_url(url)))
+                ) from None
     except ImportError as missing:
         more = f" (pip install {_PACKAGES[scheme]})" if scheme in _PACKAGES else ""
-        raise ImportError(f"{redacted(url)}: {missing}{more}", name=missing.name) from None
+        raise ImportError(f"{redacted_url(url)}: {missing}{more}", name=missing.name) from None
     return found, path
 
 
@@ -123,6 +129,39 @@ def _version(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')} bytes{said}"
 
 
+@dataclass(frozen=True, eq=False)
+class _Connection:
+    """A file system, the path of a file in it, and its handles that are not in use."""
+
+    system: Any
+    place: str
+    handles: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    lock: Lock = field(default_factory=Lock)
+
+
+_parents: list[_Connection | None] = []  # kept: closing them would disturb the parent's
+
+
+def _reconnect() -> None:
+    """The thread of a file system does not outlive a fork: a child connects anew."""
+    _open.clear()
+    for file in [*_files]:
+        _parents.append(file.connection)
+        file.connection = None
+
+
+os.register_at_fork(after_in_child=_reconnect)
+
+
+async def _check_range(url: str, response: Any) -> None:
+    """FileFormatError where a web server says that it sends another range than was asked for."""
+    came = _RANGE.match(response.headers.get("Content-Range", ""))
+    asked = _RANGE.match(response.request_info.headers.get("Range", ""))
+    if came and asked and came[1] != asked[1]:
+        reason = f"of bytes {asked[1]} its server sent others: {came[1]}"
+        raise FileFormatError(url, None, reason)
+
+
 class RemoteFile:
     """A file of a file system, of which ranges are read; `size` is its size when opened.
 
@@ -135,9 +174,10 @@ class RemoteFile:
 
     def __init__(self, url: str) -> None:
         self.path = url
-        self._system, self._place = resolved(url)
+        made = _Connection(*resolved(url))
+        self.connection: _Connection | None = made
         with told(url):
-            info = self._system.info(self._place)
+            info = made.system.info(made.place)
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
@@ -147,9 +187,8 @@ class RemoteFile:
         self.size: int = info["size"]
         self.version = _version(info)
         self._info = info
-        self._handles = SimpleQueue[Any]()
-        self._lock = Lock()
         self._ahead = Ahead(self.size)
+        _files.add(self)
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
@@ -187,27 +226,30 @@ class RemoteFile:
     def _fetch(self, begin: int, end: int) -> Raw:
         """The bytes [begin, end), exactly."""
         data: Raw
+        to = self.connection
+        if to is None:
+            to = self.connection = _Connection(*resolved(self.path))
         with told(self.path):
             # Those of async file systems may be used by several threads at a time.
-            if isinstance(self._system, AsyncFileSystem):
-                data = self._ranged(begin, end)
+            if isinstance(to.system, AsyncFileSystem):
+                data = self._ranged(to, begin, end)
             else:
-                with self._lock:
-                    self._check_version(self._system.info(self._place))
-                    data = self._system.cat_file(self._place, begin, end, cache_type="none")
+                with to.lock:
+                    self._check_version(to.system.info(to.place))
+                    data = to.system.cat_file(to.place, begin, end, cache_type="none")
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)
         return data
 
-    def _ranged(self, begin: int, end: int) -> Any:
+    def _ranged(self, to: _Connection, begin: int, end: int) -> Any:
         """Bytes by a handle of this thread's own, which tells if the server ignores ranges."""
         try:
-            handle = self._handles.get_nowait()
+            handle = to.handles.get_nowait()
         except Empty:
-            web = "https" in self._system.protocol
+            web = "https" in to.system.protocol
             more = self._conditions() if web else {}
-            handle = self._system.open(self._place, "rb", cache_type="none", **more)
+            handle = to.system.open(to.place, "rb", cache_type="none", **more)
             if not web:
                 self._check_version(handle.details)
         handle.seek(begin)
@@ -217,18 +259,22 @@ class RemoteFile:
             if "range" in str(fault):
                 raise FileFormatError(self.path, None, _NO_RANGES) from None
             raise
-        self._handles.put(handle)
+        to.handles.put(handle)
         return data
 
     def _conditions(self) -> dict[str, Any]:
-        """What a web server is told with each range: the version, and not to compress it."""
+        """What a web server is told with each range: the version, and not to compress it.
+
+        aiohttp has each response checked before its bytes are read.
+        """
         headers = {"Accept-Encoding": "identity"}
         tag, time = (self._info.get(key) for key in ("ETag", "Last-Modified"))
         if tag and not tag.startswith("W/"):
             headers["If-Match"] = tag
         elif time:
             headers["If-Unmodified-Since"] = time
-        return {"size": self.size, "headers": headers}
+        check = partial(_check_range, self.path)  # not a method: handles must not hold their file
+        return {"size": self.size, "headers": headers, "raise_for_status": check}
 
     def _check_version(self, info: Mapping[str, Any]) -> None:
         if _version(info) != self.version:
