@@ -112,6 +112,19 @@ def test_parts_in_any_order_make_the_folder_of_one_run(source, wanted, tmp_path)
     check_alone(target, wanted)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_empty_tensor_at_the_end_belongs_to_a_part(count, tmp_path):
+    tensors = {"a": np.ones((1, 100), np.float32), "b": np.ones((0, 4), np.float32)}
+    (tmp_path / "in").mkdir()
+    sj.save_file(tensors, tmp_path / "in" / "model.safetensors")
+    options = {"proof": False, "item_size": 64}
+    for part in range(1, count + 1):
+        sj.files.convert(tmp_path / "in", tmp_path / "out", part=(part, count), **options)
+    sj.files.convert(tmp_path / "in", tmp_path / "out", commit=count, **options)
+    found = sj.load_file(tmp_path / "out" / "model.safetensors")
+    assert {name: x.shape for name, x in found.items()} == {"a": (1, 100), "b": (0, 4)}
+
+
 KILLED = """
 import os, random, shutil, signal, sys
 from pathlib import Path
