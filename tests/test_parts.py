@@ -275,6 +275,20 @@ def test_a_part_and_a_whole_conversion_at_the_same_time(source, tmp_path):
     convert(source, tmp_path / "out", commit=2)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"part": p} for p in [(0, 3), (4, 3), (-1, 3), (1, 0), (1.5, 3), ("1", "3"), 3, "1/3"]),
+        *({"commit": n} for n in [0, -1, 1.5, "2"]),
+        {"part": (1, 2), "commit": 2},
+    ],
+)
+def test_numbers_of_parts_that_cannot_be_are_refused(given, source, tmp_path):
+    with pytest.raises(sj.FormatError, match=r"^(part|commit) .* is not |not both"):
+        sj.files.convert(source, tmp_path / "out", proof=False, **given)
+    assert not os.listdir(tmp_path)
+
+
 def test_parts_are_folders(source, tmp_path):
     for given in ({"part": (1, 2)}, {"commit": 2}, {"executor": "threads"}):
         with pytest.raises(sj.FileFormatError, match="write folders of shards"):
@@ -292,6 +306,9 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
     for word in ("0/2", "3/2", "2", "a/b"):
         assert main([*words, "--part", word]) == 2
         assert "is not I/N with I from 1 to N" in capsys.readouterr().err
+    for word in ("0", "-1"):
+        assert main([*words, f"--commit={word}"]) == 2
+        assert "is not a number of parts" in capsys.readouterr().err
     for more in (["--part", "2/2"], ["--part", "1/2"], ["--commit", "2"]):
         assert main([*words, *more]) == 0
     check_alone(tmp_path / "out", wanted)
