@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scheme_fixtures
 
 import shapejit as sj
+from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.conversion import executors
 from shapejit.files import checksums
@@ -398,6 +400,23 @@ def test_a_worker_that_sees_another_source_refuses(client, source, tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_conversions_at_the_same_time_are_planned_once_each(source, wanted, tmp_path, monkeypatch):
+    def another(_):
+        if not told:
+            told.append(1)
+            convert(source, tmp_path / "b" / "out", executor=pool)
+
+    plans, plan, told = [], conversion.Job.plan, []
+    monkeypatch.setattr(conversion.Job, "plan", lambda job: plans.append(job) or plan(job))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        convert(source, tmp_path / "a" / "out", executor=pool, progress=another)
+    assert len(plans) == 2
+    check_alone(tmp_path / "a" / "out", wanted)
+    check_alone(tmp_path / "b" / "out", wanted)
+
+
 class Failing(Executor):
     """One whose items end in an error."""
 
@@ -424,6 +443,46 @@ def test_errors_of_items_name_a_tensor_and_leave_no_trace(fault, text, source, t
     refused("model-00001-of-00003.safetensors: tensor '0.", source, tmp_path / "out",
             executor=failing)  # fmt: skip
     assert failing.count < 200
+    assert not os.listdir(tmp_path)
+
+
+class Waiting(Executor):
+    """One that never begins."""
+
+    def submit(self, *_):
+        return Future()
+
+
+class Client:
+    """What a client of dask's has to be, with workers as given."""
+
+    def __init__(self, executor, workers):
+        self.get_executor, self.nthreads = lambda **_: executor, lambda: workers
+
+
+def test_an_item_that_kills_its_workers_is_not_tried_again(source, tmp_path):
+    """The scheduler has tried it often enough by then."""
+    failing = Failing(distributed.scheduler.KilledWorker("item", SimpleNamespace(address="a"), 3))
+    refused("KilledWorker: ", source, tmp_path / "out", executor=Client(failing, {"a": 1}))
+    assert failing.count <= executors.AHEAD
+
+
+def test_arguments_of_an_executor_of_dask_are_kept(client, source, wanted, tmp_path):
+    (first, *_) = client.scheduler_info()["workers"]
+    sent = client.get_executor(workers=[first])
+    with pytest.MonkeyPatch.context() as patch:
+        where, submit = [], client.submit
+        patch.setattr(client, "submit", lambda *given, **options: where.append(
+            options.get("workers")) or submit(*given, **options))  # fmt: skip
+        convert(source, tmp_path / "out", executor=sent)
+    assert where
+    assert all(workers == [first] for workers in where)
+    check_alone(tmp_path / "out", wanted)
+
+
+def test_a_run_without_workers_ends(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "IDLE", 0.01)
+    refused("no workers", source, tmp_path / "out", executor=Client(Waiting(), {}))
     assert not os.listdir(tmp_path)
 
 
