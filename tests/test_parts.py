@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scheme_fixtures
 
 import shapejit as sj
+from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.conversion import executors
 from shapejit.files import checksums
@@ -110,6 +112,19 @@ def test_parts_in_any_order_make_the_folder_of_one_run(source, wanted, tmp_path)
     committed = convert(source, target, commit=4)
     assert (committed.bytes_read, committed.bytes_written) == (count, 0)
     check_alone(target, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_empty_tensor_at_the_end_belongs_to_a_part(count, tmp_path):
+    tensors = {"a": np.ones((1, 100), np.float32), "b": np.ones((0, 4), np.float32)}
+    (tmp_path / "in").mkdir()
+    sj.save_file(tensors, tmp_path / "in" / "model.safetensors")
+    options = {"proof": False, "item_size": 64}
+    for part in range(1, count + 1):
+        sj.files.convert(tmp_path / "in", tmp_path / "out", part=(part, count), **options)
+    sj.files.convert(tmp_path / "in", tmp_path / "out", commit=count, **options)
+    found = sj.load_file(tmp_path / "out" / "model.safetensors")
+    assert {name: x.shape for name, x in found.items()} == {"a": (1, 100), "b": (0, 4)}
 
 
 KILLED = """
@@ -262,6 +277,20 @@ def test_a_part_and_a_whole_conversion_at_the_same_time(source, tmp_path):
     convert(source, tmp_path / "out", commit=2)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"part": p} for p in [(0, 3), (4, 3), (-1, 3), (1, 0), (1.5, 3), ("1", "3"), 3, "1/3"]),
+        *({"commit": n} for n in [0, -1, 1.5, "2"]),
+        {"part": (1, 2), "commit": 2},
+    ],
+)
+def test_numbers_of_parts_that_cannot_be_are_refused(given, source, tmp_path):
+    with pytest.raises(sj.FormatError, match=r"^(part|commit) .* is not |not both"):
+        sj.files.convert(source, tmp_path / "out", proof=False, **given)
+    assert not os.listdir(tmp_path)
+
+
 def test_parts_are_folders(source, tmp_path):
     for given in ({"part": (1, 2)}, {"commit": 2}, {"executor": "threads"}):
         with pytest.raises(sj.FileFormatError, match="write folders of shards"):
@@ -279,6 +308,9 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
     for word in ("0/2", "3/2", "2", "a/b"):
         assert main([*words, "--part", word]) == 2
         assert "is not I/N with I from 1 to N" in capsys.readouterr().err
+    for word in ("0", "-1"):
+        assert main([*words, f"--commit={word}"]) == 2
+        assert "is not a number of parts" in capsys.readouterr().err
     for more in (["--part", "2/2"], ["--part", "1/2"], ["--commit", "2"]):
         assert main([*words, *more]) == 0
     check_alone(tmp_path / "out", wanted)
@@ -368,6 +400,23 @@ def test_a_worker_that_sees_another_source_refuses(client, source, tmp_path):
     assert os.listdir(tmp_path) == ["in"]
 
 
+def test_conversions_at_the_same_time_are_planned_once_each(source, wanted, tmp_path, monkeypatch):
+    def another(_):
+        if not told:
+            told.append(1)
+            convert(source, tmp_path / "b" / "out", executor=pool)
+
+    plans, plan, told = [], conversion.Job.plan, []
+    monkeypatch.setattr(conversion.Job, "plan", lambda job: plans.append(job) or plan(job))
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    with ThreadPoolExecutor(2) as pool:
+        convert(source, tmp_path / "a" / "out", executor=pool, progress=another)
+    assert len(plans) == 2
+    check_alone(tmp_path / "a" / "out", wanted)
+    check_alone(tmp_path / "b" / "out", wanted)
+
+
 class Failing(Executor):
     """One whose items end in an error."""
 
@@ -394,6 +443,46 @@ def test_errors_of_items_name_a_tensor_and_leave_no_trace(fault, text, source, t
     refused("model-00001-of-00003.safetensors: tensor '0.", source, tmp_path / "out",
             executor=failing)  # fmt: skip
     assert failing.count < 200
+    assert not os.listdir(tmp_path)
+
+
+class Waiting(Executor):
+    """One that never begins."""
+
+    def submit(self, *_):
+        return Future()
+
+
+class Client:
+    """What a client of dask's has to be, with workers as given."""
+
+    def __init__(self, executor, workers):
+        self.get_executor, self.nthreads = lambda **_: executor, lambda: workers
+
+
+def test_an_item_that_kills_its_workers_is_not_tried_again(source, tmp_path):
+    """The scheduler has tried it often enough by then."""
+    failing = Failing(distributed.scheduler.KilledWorker("item", SimpleNamespace(address="a"), 3))
+    refused("KilledWorker: ", source, tmp_path / "out", executor=Client(failing, {"a": 1}))
+    assert failing.count <= executors.AHEAD
+
+
+def test_arguments_of_an_executor_of_dask_are_kept(client, source, wanted, tmp_path):
+    (first, *_) = client.scheduler_info()["workers"]
+    sent = client.get_executor(workers=[first])
+    with pytest.MonkeyPatch.context() as patch:
+        where, submit = [], client.submit
+        patch.setattr(client, "submit", lambda *given, **options: where.append(
+            options.get("workers")) or submit(*given, **options))  # fmt: skip
+        convert(source, tmp_path / "out", executor=sent)
+    assert where
+    assert all(workers == [first] for workers in where)
+    check_alone(tmp_path / "out", wanted)
+
+
+def test_a_run_without_workers_ends(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "IDLE", 0.01)
+    refused("no workers", source, tmp_path / "out", executor=Client(Waiting(), {}))
     assert not os.listdir(tmp_path)
 
 

@@ -111,9 +111,10 @@ def _options(parser: ArgumentParser) -> None:
 def _part(text: str) -> tuple[int, int]:
     """`I/N` as two numbers."""
     i, _, n = text.partition("/")
-    if not (i.isdecimal() and n.isdecimal() and 0 < int(i) <= int(n)):
-        raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N")
-    return int(i), int(n)
+    try:
+        return int(i), int(n)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not I/N with I from 1 to N") from None
 
 
 def _pair_with(option: str) -> Callable[[str], tuple[str, str]]:

@@ -126,4 +126,4 @@ def workers_of(
         with opened(executor) as pool:
             yield replace(settings, submit=partial(run, pool, work))
     finally:
-        forget()
+        forget(work)

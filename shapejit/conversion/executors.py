@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -33,6 +33,7 @@ __all__ = ["EXECUTORS", "opened", "run"]
 AHEAD = 3  # items per worker that are in flight: one is done, the others wait
 LAST = 60  # seconds that an item of a distant worker may take when nobody wants it any more
 TRIES = 3  # how often an item may lose its worker
+IDLE = 20  # seconds between two looks for workers; the third that finds none ends the run
 
 
 @dataclass
@@ -71,7 +72,7 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
             while left and len(flying) < AHEAD * max(1, pool.count()):
                 future = _submitted(pool, work, left[0].number)
                 flying[future] = left.popleft()
-            for future in wait(flying, return_when=FIRST_COMPLETED).done:
+            for future in _landed(pool, flying):
                 item = flying.pop(future)
                 try:
                     number, marks = _result(future, item, pool.lost)
@@ -83,11 +84,21 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
                 else:
                     done(number, marks)
     finally:
+        workers = pool.count()
         for future in flying:
-            if pool.cancels:
+            if pool.cancels or not workers:
                 future.cancel()
         # What is removed must not be written any more; who is gone will not write.
-        wait(flying, None if pool.cancels else LAST)
+        wait(flying, (None if pool.cancels else LAST) if workers else 0)
+
+
+def _landed(pool: Pool, flying: Collection[Future[Any]]) -> Collection[Future[Any]]:
+    """Futures that are done, perhaps none yet; FormatError without workers."""
+    for _ in range(3):
+        done = wait(flying, IDLE, return_when=FIRST_COMPLETED).done
+        if done or pool.count():
+            return done
+    raise FormatError(f"the executor has had no workers for {3 * IDLE} seconds")
 
 
 def _submitted(pool: Pool, work: Work, number: int) -> Future[tuple[int, list[Mark]]]:
@@ -211,12 +222,15 @@ def _distributed() -> Any:
     return distributed
 
 
-def _of_client(client: Any) -> Pool:
-    """The workers of a scheduler, as many as there are at the time; each thread is one."""
-    distributed = _distributed()
-    lost = BrokenExecutor, CancelledError, distributed.scheduler.KilledWorker
-    made = Pool(client.get_executor(pure=False), lambda: sum(client.nthreads().values()))
-    made.threads, made.lost, made.cancels = min(client.nthreads().values(), default=1), lost, False
+def _of_client(client: Any, given: Mapping[str, Any] | None = None) -> Pool:
+    """The workers of a scheduler, as many as there are at the time; each thread is one.
+
+    `given` are the arguments of the executor. The scheduler itself gives the items of lost
+    workers to others, as often as its `allowed-failures` say: its KilledWorker is final.
+    """
+    executor = client.get_executor(**{**(given or {}), "pure": False})
+    made = Pool(executor, lambda: sum(client.nthreads().values()), cancels=False)
+    made.threads = min(client.nthreads().values(), default=1)
     return made
 
 
@@ -245,7 +259,7 @@ def opened(given: Any) -> Iterator[Pool]:
     if hasattr(given, "get_executor"):
         yield _of_client(given)
     elif type(given).__module__.startswith("distributed"):
-        yield _of_client(given._client)
+        yield _of_client(given._client, given._kwargs)
     else:
         count = getattr(given, "_max_workers", None) or os.cpu_count() or 1
         yield Pool(given, lambda: count)

@@ -103,7 +103,7 @@ def _cut(file: File, cutting: Cutting) -> Iterator[list[Span]]:
     spans, size = [Span(0, len(file.header), file.header)], 0
     for group in _together(file, cutting):
         count = sum(span.nbytes for span in group)
-        if size and not cutting.whole and size + count > cutting.size:
+        if size and count and not cutting.whole and size + count > cutting.size:
             yield spans
             spans, size = [], 0
         spans += group
@@ -169,7 +169,8 @@ def part_of(items: Sequence[Item], part: tuple[int, int]) -> list[Item]:
     number, count = part
     total, at, found = sum(item.nbytes for item in items), 0, []
     for item in items:
-        if (2 * at + item.nbytes) * count // (2 * max(1, total)) == number - 1:
+        share = (2 * at + item.nbytes) * count // (2 * max(1, total))
+        if min(share, count - 1) == number - 1:
             found.append(item)
         at += item.nbytes
     return found

@@ -67,18 +67,20 @@ class _Plan(NamedTuple):
 
 
 _lock = Lock()
-_plans: dict[Work, _Plan] = {}  # of the last work only: a plan holds the files of its source
+_plans: dict[Work, _Plan] = {}  # changed under the lock; a plan holds the files of its source
+RECENT = 8  # works of which a process keeps the plans
 
 
 def keep(work: Work, folder: Folder, most: int) -> None:
     """Let this process have the plan of work that it has made already."""
-    _plans.clear()
-    _plans[work] = _Plan(folder, destination(folder.path), most, local())
+    with _lock:
+        _put(work, _Plan(folder, destination(folder.path), most, local()))
 
 
-def forget() -> None:
-    """Close the files of the last work."""
-    _plans.clear()
+def forget(work: Work) -> None:
+    """Close the files of work."""
+    with _lock:
+        _plans.pop(work, None)
 
 
 def run_item(work: Work, number: int) -> tuple[int, list[Mark]]:
@@ -88,9 +90,8 @@ def run_item(work: Work, number: int) -> tuple[int, list[Mark]]:
     be made of it, is not what the one who sent the work has.
     """
     with _lock:
-        if work not in _plans:
-            _plan(work)
-        found = _plans[work]
+        found = _plans.pop(work, None) or _plan(work)
+        _put(work, found)
     if not hasattr(found.memory, "scratch"):
         found.memory.scratch = Scratch(found.most), Scratch(found.most)
     item, marks = found.folder.items[number], list[Mark]()
@@ -99,7 +100,15 @@ def run_item(work: Work, number: int) -> tuple[int, list[Mark]]:
     return number, marks
 
 
-def _plan(work: Work) -> None:
+def _put(work: Work, found: _Plan) -> None:
+    """Keep a plan as the latest; the lock is held."""
+    _plans.pop(work, None)
+    _plans[work] = found
+    while len(_plans) > RECENT:
+        del _plans[next(iter(_plans))]
+
+
+def _plan(work: Work) -> _Plan:
     if work.threads:
         limit(work.threads)
     conversion = work.job.plan()
@@ -108,4 +117,4 @@ def _plan(work: Work) -> None:
         if folder.facts.get(name) != hashed:
             reason = f"a worker on {gethostname()} finds another {name}"
             raise FileFormatError(work.job.source, None, reason)
-    keep(work, folder, conversion.most)
+    return _Plan(folder, destination(folder.path), conversion.most, local())

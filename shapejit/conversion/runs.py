@@ -8,6 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
+from ..errors import FormatError
 from ..files.checksums import Digest
 from ..files.pieces import MOST, Scratch
 from ..files.writing import Progress, Writer
@@ -39,6 +40,7 @@ class Settings:
     those of this one if it is stopped by an error. `part` i of n writes its share of the items
     and leaves a receipt, `commit` n checks those of n parts and publishes the folder. With
     `item` the work is cut into items of about so many bytes, which `submit` has written.
+    Raises FormatError for numbers of parts that cannot be.
     """
 
     max_shard: int = MAX_SHARD
@@ -48,11 +50,29 @@ class Settings:
     item: int | None = None
     submit: Submit | None = None
 
+    def __post_init__(self) -> None:
+        numbers = self.part if self.part is not None else (1, 1)
+        good = isinstance(numbers, tuple) and [*map(type, numbers)] == [int, int]
+        if not good or not 0 < numbers[0] <= numbers[1]:
+            reason = "is not I/N with I from 1 to N (a pair of integers in Python)"
+            raise FormatError(f"part {_slashed(numbers)} {reason}")
+        if self.commit is not None and (type(self.commit) is not int or self.commit < 1):
+            raise FormatError(f"commit {self.commit!r} is not a number of parts from 1 on")
+        if self.part is not None and self.commit is not None:
+            raise FormatError("a call either writes a part or commits: not both")
+
     @property
     def shared(self) -> bool:
         """Whether several processes have a share of the work."""
         ways = self.part, self.commit, self.item, self.submit
         return any(way is not None for way in ways)
+
+
+def _slashed(numbers: object) -> str:
+    """A part as it is written on the command line; what is no pair as Python has it."""
+    if isinstance(numbers, tuple) and len(numbers) == 2:
+        return f"{numbers[0]!r}/{numbers[1]!r}"
+    return repr(numbers)
 
 
 def write_folder(
