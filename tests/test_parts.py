@@ -192,7 +192,8 @@ def refused(text, source, target, *given, **options):
 def test_receipts_that_do_not_fit_are_refused(source, tmp_path):
     own, target = tmp_path / "in", tmp_path / "out"
     shutil.copytree(source, own)
-    refused("of 3 parts there is no whole receipt of part 1", own, target, commit=3)
+    refused("no part has left a receipt", own, target, commit=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
     convert(own, target, part=(2, 3))
     refused("no whole receipt of part 1 (", own, target, commit=3)
     for part in (1, 3):
@@ -218,9 +219,19 @@ def test_bytes_that_are_not_those_of_the_receipt(source, wanted, tmp_path):
     shard = sorted(hidden.glob("*.safetensors"))[-1]
     good = shard.read_bytes()
     shard.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    refused(f"in {shard.name} it is not what its receipt says", source, target, commit=2)
+    refused(
+        f"its bytes in {shard.name} are not those of the receipt: run --part",
+        source,
+        target,
+        commit=2,
+    )
     shard.write_bytes(good[:-1])
-    refused(f"in {shard.name} it is not what its receipt says", source, target, commit=2)
+    refused(
+        f"its bytes in {shard.name} are not those of the receipt: run --part",
+        source,
+        target,
+        commit=2,
+    )
     (receipt,) = hidden.glob(".*2-of-2*")
     for text in ("{", "[]", '{"facts": {}}', receipt.read_text().replace("items", "item")):
         kept = receipt.read_text()
@@ -293,7 +304,7 @@ def test_numbers_of_parts_that_cannot_be_are_refused(given, source, tmp_path):
 
 def test_parts_are_folders(source, tmp_path):
     for given in ({"part": (1, 2)}, {"commit": 2}, {"executor": "threads"}):
-        with pytest.raises(sj.FileFormatError, match="write folders of shards"):
+        with pytest.raises(sj.FileFormatError, match="are for folders of shards"):
             sj.files.convert(source, tmp_path / "out.npz", RULES, **given)
     assert not os.listdir(tmp_path)
 
@@ -304,7 +315,7 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
     sizes = ["--max-shard-size", "150000", "--item-size", "20000", "--no-proof"]
     words = ["convert", str(source), out, *rules, *sizes, "--json"]
     assert main([*words, "--commit", "2"]) == 2
-    assert "no whole receipt of part 1" in capsys.readouterr().err
+    assert "no part has left a receipt" in capsys.readouterr().err
     for word in ("0/2", "3/2", "2", "a/b"):
         assert main([*words, "--part", word]) == 2
         assert "is not I/N with I from 1 to N" in capsys.readouterr().err
@@ -321,6 +332,31 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
 
 
 # Executors
+
+
+def test_what_is_no_executor_and_what_has_none(source, tmp_path):
+    for given, text in {
+        3: "has a method submit",
+        "dask://": "unknown",
+        "dask://a": "unknown",
+    }.items():
+        refused(text, source, tmp_path / "out", executor=given)
+    one = source / "model-00001-of-00004.safetensors"
+    with pytest.raises(sj.FileFormatError, match="are for folders of shards"):
+        sj.files.convert(one, tmp_path / "out.safetensors", executor="threads")
+    assert not os.listdir(tmp_path)
+
+
+def test_a_damaged_receipt_counts_as_none(source, tmp_path):
+    target, hidden = tmp_path / "out", tmp_path / ".out.shapejit"
+    for part in (1, 2):
+        convert(source, target, part=(part, 2))
+    (receipt,) = hidden.glob(".*2-of-2*")
+    found = json.loads(receipt.read_text())
+    for marks in found["items"].values():
+        marks[0].pop()
+    receipt.write_text(json.dumps(found))
+    refused("no whole receipt of part 2", source, target, commit=2)
 
 
 @pytest.mark.parametrize("executor", ["threads:3", ThreadPoolExecutor(2)])

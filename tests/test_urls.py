@@ -626,7 +626,7 @@ def test_a_part_is_written_again_where_its_bytes_are_others(memory, tmp_path):
     name = "/out/model-00002-of-00003.safetensors"
     good = memory.cat_file(name)
     memory.pipe_file(name, good[:-1] + b"\0")
-    with pytest.raises(sj.FileFormatError, match="it is not what its receipt says"):
+    with pytest.raises(sj.FileFormatError, match="are not those of the receipt: run --part"):
         convert(commit=2)
     for k in (1, 2):
         convert(part=(k, 2), resume=True)

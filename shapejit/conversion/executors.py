@@ -187,6 +187,8 @@ def _dask(text: str) -> Iterator[Pool]:
     distributed = _distributed()
     name, _, count = text.partition(":")
     if name != "local":
+        if not name or not count.isdecimal():
+            raise _unknown(f"dask://{text}")
         with distributed.Client(f"tcp://{text}") as client:
             yield _of_client(client)
         return
@@ -241,6 +243,11 @@ EXECUTORS = {
 }
 
 
+def _unknown(text: str) -> FormatError:
+    known = ", ".join(kind.form for kind in EXECUTORS.values())
+    return FormatError(f"unknown executor {quoted(text)}; known are {known}")
+
+
 @contextmanager
 def opened(given: Any) -> Iterator[Pool]:
     """The pool of an executor: a text as `EXECUTORS` have it, or an object.
@@ -254,12 +261,13 @@ def opened(given: Any) -> Iterator[Pool]:
                 with kind.opens(rest.removeprefix(":")) as pool:
                     yield pool
                 return
-        known = ", ".join(kind.form for kind in EXECUTORS.values())
-        raise FormatError(f"unknown executor {quoted(given)}; known are {known}")
+        raise _unknown(given)
     if hasattr(given, "get_executor"):
         yield _of_client(given)
     elif type(given).__module__.startswith("distributed"):
         yield _of_client(given._client, given._kwargs)
+    elif not hasattr(given, "submit"):
+        raise FormatError(f"an executor has a method submit, {quoted(repr(given))} has none")
     else:
         count = getattr(given, "_max_workers", None) or os.cpu_count() or 1
         yield Pool(given, lambda: count)

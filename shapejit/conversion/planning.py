@@ -92,8 +92,7 @@ class Conversion:
         if folder_of(self.checkpoint) is not None and _is_folder(path):
             items = write_folder(self.folder(path, settings), settings, progress, self.most)
         elif settings.shared:
-            reason = "parts and executors write folders of shards, from folders of shards"
-            raise FileFormatError(path, None, reason)
+            raise _unshared(path)
         else:
             self._write_file(path, progress)
         self.tensors.latest.clear()
@@ -117,10 +116,12 @@ class Conversion:
         )
 
     def folder(self, path: Path, settings: Settings) -> Folder:
-        """The folder that is made of a folder."""
+        """The folder that is made of a folder; FileFormatError where one of both is a file."""
+        source = folder_of(self.checkpoint)
+        if source is None or not _is_folder(path):
+            raise _unshared(path)
         told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         cutting = Cutting(settings.item or ITEM, destination(path).whole, settings.shared)
-        source = folder_of(self.checkpoint) or ""
         return folder(self.tensors, source, path, settings.max_shard, cutting, told)
 
     def _write_file(self, path: Path, progress: Progress | None) -> None:
@@ -131,6 +132,11 @@ class Conversion:
         types = file_types(self.tensors) if "types" in row.more else None
         given = announced(self.changes, self.most)
         file_formats.write(path, given, metadata, progress, source=kept, types=types)
+
+
+def _unshared(path: Path) -> FileFormatError:
+    reason = "parts, executors and sizes of items are for folders of shards, on both sides"
+    return FileFormatError(path, None, reason)
 
 
 def _is_folder(path: Path) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -23,6 +23,7 @@ Facts = Mapping[str, str]  # what makes it the same conversion: the hash of each
 Part = tuple[int, int]  # number i of n, from 1 on
 
 _NAME = re.compile(r"\.shapejit-receipt-([0-9]+)-of-([0-9]+)\.json")
+_FIELDS = 4  # of a mark: a tensor, where its bytes begin and end, their checksum
 _SHARE = 20  # a receipt is written when its last writing is that many times as long ago as it took
 
 
@@ -85,7 +86,7 @@ class Receipts:
         """The receipts that are there."""
         return sorted(filter(_NAME.fullmatch, self._where.names()))
 
-    def missing(self, items: Sequence[Item], shares: Iterable[Sequence[Item]]) -> None:
+    def missing(self, items: Sequence[Item], shares: Sequence[Sequence[Item]]) -> None:
         """FileFormatError unless the receipts of n parts have all items, and their bytes are so.
 
         `shares` are the items of each part.
@@ -103,13 +104,16 @@ class Receipts:
         if texts:
             count = len(lacking)
             reason = f"of {count} parts there is no whole receipt of part {', '.join(texts)}"
-            raise FileFormatError(path, None, f"{reason}: run it with --part i/{count}")
+            first = next(k for k, items in lacking.items() if items)
+            hint = f"run --part {first}/{count}" + (" and the others" if len(texts) > 1 else "")
+            raise FileFormatError(path, None, f"{reason}: {hint}")
         good = _whole(self._where, items, known)
         wrong = [item for item in items if item.number not in good]
         if wrong:
             name = next((s.name for s in wrong[0].spans if s.name), "")
-            reason = f"in {wrong[0].file} it is not what its receipt says: run its part again"
-            raise FileFormatError(path, name, reason)
+            part = next(k for k, share in enumerate(shares, 1) if wrong[0] in share)
+            reason = f"its bytes in {wrong[0].file} are not those of the receipt"
+            raise FileFormatError(path, name, f"{reason}: run --part {part}/{len(shares)} again")
 
     def _found(self) -> dict[int, tuple[str, Sequence[Mark]]]:
         """The checksums of each item of which a receipt of these facts tells."""
@@ -127,7 +131,9 @@ class Receipts:
             found = json.loads(text or "")
             found["part"] = i, n = tuple(found["part"])
             found["items"] = {int(k): [*map(tuple, m)] for k, m in found["items"].items()}
-            whole = isinstance(found["facts"], dict) and isinstance(found["checksum"], str)
+            marks = [mark for given in found["items"].values() for mark in given]
+            whole = all(len(mark) == _FIELDS for mark in marks)
+            whole &= isinstance(found["facts"], dict) and isinstance(found["checksum"], str)
             return found if whole and isinstance(i + n, int) else {}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return {}

@@ -106,7 +106,9 @@ class LocalFolder:
 
     def names(self) -> list[str]:
         """The files in it so far."""
-        return os.listdir(self.hidden)
+        with suppress(FileNotFoundError):
+            return os.listdir(self.hidden)
+        return []
 
     def text(self, name: str) -> str | None:
         """A small file, if it is there."""

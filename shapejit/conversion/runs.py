@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from ..errors import FormatError
+from ..errors import FileFormatError, FormatError
 from ..files.checksums import Digest
 from ..files.pieces import MOST, Scratch
 from ..files.writing import Progress, Writer
@@ -142,8 +142,11 @@ def _part(
 
 
 def _commit(folder: Folder, where: Destination, count: int) -> None:
-    with where.taken(alone=True, keep=True, needed=0):
-        receipts = Receipts(where, folder.facts)
+    receipts = Receipts(where, folder.facts)
+    with where.taken(alone=True, keep=bool(receipts.names()), needed=0):
+        if not receipts.names():
+            reason = "no part has left a receipt, or all were committed before"
+            raise FileFormatError(where.path, None, reason)
         receipts.check("nothing is published")
         shares = [part_of(folder.items, (k, count)) for k in range(1, count + 1)]
         receipts.missing(folder.items, shares)
