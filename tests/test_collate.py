@@ -15,9 +15,9 @@ from shapejit import patience
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info  # noqa: E402  # behind importorskip
 
-from shapejit.adapters.torch import Collate, collate_fn  # noqa: E402
+from shapejit.adapters.torch import Collate, collate_fn  # noqa: E402  # behind importorskip
 
 Sample = namedtuple("Sample", ["image", "label"])
 

@@ -46,6 +46,21 @@ CASES = {
 }  # fmt: skip
 
 
+def sparse_fp8(folder, count, rows):
+    """A folder with so many FP8 weights of 4096 columns, of which the file is a hole."""
+    folder.mkdir()
+    entries, at = {}, 0
+    for k in range(count):
+        for part, kind, shape in (("", "F8_E4M3", [rows, 4096]), ("_scale", "F32", [rows, 1])):
+            ends = [at, at + rows * (4 if part else 4096)]
+            entries[f"{k}.weight{part}"] = {"dtype": kind, "shape": shape, "data_offsets": ends}
+            at = ends[1]
+    header = json.dumps(entries).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + at)
+
+
 def converted(source, target, rules, **options):
     sj.files.convert(source, target, rules, **options)
     return target.read_bytes()
@@ -187,17 +202,7 @@ def test_memory_does_not_grow_with_the_weights(tmp_path):
     one, and two are joined and permuted in about two.
     """
     for name, rows in (("small", 256), ("large", 2**14)):
-        (tmp_path / name).mkdir()
-        entries, at = {}, 0
-        for k in range(3):
-            for part, kind, shape in (("", "F8_E4M3", [rows, 4096]), ("_scale", "F32", [rows, 1])):
-                ends = [at, at + rows * (4 if part else 4096)]
-                entries[f"{k}.weight{part}"] = {"dtype": kind, "shape": shape, "data_offsets": ends}
-                at = ends[1]
-        header = json.dumps(entries).encode()
-        with open(tmp_path / name / "model.safetensors", "wb") as file:
-            file.write(len(header).to_bytes(8, "little") + header)
-            file.truncate(8 + len(header) + at)
+        sparse_fp8(tmp_path / name, 3, rows)
     command = [sys.executable, "-c", MEMORY, *(tmp_path / n for n in ("small", "large", "out"))]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = done.stdout.split()[0], *done.stderr.split()

@@ -13,9 +13,9 @@ from shapejit import patience
 
 da = pytest.importorskip("dask.array")
 
-import dask  # noqa: E402
+import dask  # noqa: E402  # behind importorskip
 
-from shapejit.adapters import dask as sd  # noqa: E402
+from shapejit.adapters import dask as sd  # noqa: E402  # behind importorskip
 
 MOST = 96  # bytes of a chunk in most of these tests
 

@@ -15,7 +15,7 @@ einops_tests.collect_test_backends = lambda symbolic, layers: (
     [] if symbolic or layers else [backend.ShapejitBackend()]
 )
 
-from einops.tests import test_ops as ops  # noqa: E402
+from einops.tests import test_ops as ops  # noqa: E402  # behind importorskip
 from einops.tests.test_ops import (  # noqa: E402, F401
     test_concatenations_and_stacking,
     test_repeat_imperatives,

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scheme_fixtures
+from test_convert_memory import sparse_fp8
 
 import shapejit as sj
 from shapejit import conversion
@@ -543,17 +544,7 @@ def test_few_items_are_in_flight(source, tmp_path):
 
 def test_workers_take_little_memory(client, tmp_path):
     """Two weights of 64 MiB, of which the file is a hole: less than two items and 64 MiB each."""
-    (tmp_path / "in").mkdir()
-    entries, at, rows = {}, 0, 2**13
-    for k in range(2):
-        for part, kind, shape in (("", "F8_E4M3", [rows, 4096]), ("_scale", "F32", [rows, 1])):
-            ends = [at, at + rows * (4 if part else 4096)]
-            entries[f"{k}.weight{part}"] = {"dtype": kind, "shape": shape, "data_offsets": ends}
-            at = ends[1]
-    header = json.dumps(entries).encode()
-    with open(tmp_path / "in" / "model.safetensors", "wb") as file:
-        file.write(len(header).to_bytes(8, "little") + header)
-        file.truncate(8 + len(header) + at)
+    sparse_fp8(tmp_path / "in", 2, 2**13)
 
     def most():
         import resource
@@ -567,7 +558,7 @@ def test_workers_take_little_memory(client, tmp_path):
     sj.files.convert(tmp_path / "in", target, rules, executor=client, item_size="16MiB")
     for worker, now in client.run(most).items():
         assert now - before[worker] < (2 * 16 + 64) << 20
-    assert (target / "model.safetensors").stat().st_size > 2 * 2 * rows * 4096
+    assert (target / "model.safetensors").stat().st_size > 2 * 2 * 2**13 * 4096
 
 
 def test_a_large_tensor_is_cut_by_rows_and_what_is_shared_is_not(source, tmp_path):
