@@ -142,10 +142,12 @@ def _part(
 
 
 def _commit(folder: Folder, where: Destination, count: int) -> None:
-    receipts = Receipts(where, folder.facts)
-    with where.taken(alone=True, keep=bool(receipts.names()), needed=0):
+    reason = "no part has left a receipt, or all were committed before"
+    if not where.names():  # nor is there a folder for them, which would be left behind
+        raise FileFormatError(where.path, None, reason)
+    with where.taken(alone=True, keep=True, needed=0):
+        receipts = Receipts(where, folder.facts)
         if not receipts.names():
-            reason = "no part has left a receipt, or all were committed before"
             raise FileFormatError(where.path, None, reason)
         receipts.check("nothing is published")
         shares = [part_of(folder.items, (k, count)) for k in range(1, count + 1)]
