@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import FileFormatError, redacted_url
 from ..files.pieces import PIECE
-from ..files.places import places
+from ..files.places import places, send
 from ..files.sharded import SINGLE, SUFFIX
 from ..files.stored import File
 from ..files.writing import write_all
@@ -101,9 +101,8 @@ class RemoteFolder:
 
     def copy(self, found: str, name: str) -> None:
         """Send a file of the source."""
-        source = places(found)
-        with self.open(name, source.size(found)) as descriptor:
-            source.send(found, descriptor)
+        with self.open(name, places(found).size(found)) as descriptor:
+            send(found, descriptor)
 
     def sync(self, name: str) -> None:
         """What has been sent lasts."""

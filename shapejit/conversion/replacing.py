@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import FileFormatError
 from ..files import sharded
 from ..files.paths import files_in, open_regular
-from ..files.places import places
+from ..files.places import places, send
 from ..files.temporary import sync_folder
 from ..files.urls import is_url
 from ..tensor import Bytes
@@ -138,7 +138,7 @@ class LocalFolder:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if is_url(found):
             with self.open(name, places(found).size(found)) as descriptor:
-                places(found).send(found, descriptor)
+                send(found, descriptor)
         else:
             shutil.copy2(found, path)
 

@@ -6,11 +6,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from . import urls
-from .pieces import PIECE
 from .remote import resolved, shared, told
 from .uploads import uploading
 from .urls import Url
-from .writing import write_all
 
 __all__ = ["ELSEWHERE"]
 
@@ -119,12 +117,6 @@ class _Elsewhere:
             system, place = resolved(name)
             with told(name):
                 system.rm_file(place)
-
-    def send(self, name: str, descriptor: int) -> None:
-        """Write the bytes of a file to a descriptor."""
-        file = shared(name)
-        for at in range(0, file.size, PIECE):
-            write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
     def _info(self, name: str) -> dict[str, Any]:
         """What is said of a file or a folder; empty where there is none.

@@ -19,7 +19,7 @@ from .stored import File, OpenFile
 from .urls import is_url
 from .writing import write_all
 
-__all__ = ["Places", "opened", "places", "replacing"]
+__all__ = ["Places", "opened", "places", "replacing", "send"]
 
 
 class Places(Protocol):
@@ -35,9 +35,6 @@ class Places(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-
-    def send(self, name: str, descriptor: int) -> None:
-        """Write the bytes of a file to a descriptor."""
 
     def fresh(self, name: str) -> None:
         """From now on the files are as others have written them until now."""
@@ -108,12 +105,6 @@ class _Here:
         with suppress(FileNotFoundError):
             os.unlink(name)
 
-    def send(self, name: str, descriptor: int) -> None:
-        """Write the bytes of a file to a descriptor."""
-        file = OpenFile(name)
-        for at in range(0, file.size, PIECE):
-            write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
-
     def size(self, name: str) -> int:
         """The bytes of a file."""
         return os.path.getsize(name)
@@ -167,6 +158,13 @@ def places(name: Path) -> Places:
 def opened(name: str) -> File:
     """A file, to be read."""
     return places(name).open(name)
+
+
+def send(name: str, descriptor: int) -> None:
+    """Write the bytes of a file to a descriptor."""
+    file = opened(name)
+    for at in range(0, file.size, PIECE):
+        write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
 
 def replacing(path: Path, size: int | None = None) -> AbstractContextManager[int]:
