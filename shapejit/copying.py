@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, patience
+from . import engine
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
 from .launches import address_of
-from .patience import by_kernels
+from .patience import by_kernels, forced
 from .places import headers, layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
@@ -90,7 +90,7 @@ def _copy_whole(nbytes: int) -> Copy | None:
 
 def _copy_once(nbytes: int) -> Copy | None:
     """The same for the first array of a kind: never compiled only because kernels do all work."""
-    return _whole or (None if patience.forced() else _copy_whole(nbytes))
+    return _whole or (None if forced() else _copy_whole(nbytes))
 
 
 def remember(x: NDArray[Any], out: NDArray[Any]) -> None:

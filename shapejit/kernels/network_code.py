@@ -39,14 +39,14 @@ def write_network(function: Any, network: Network | Mixed) -> None:
         for i in range(writes):
             at = place(into, reads + i)
             llvm.ask(builder, builder.add(at, target_ahead), True)
-            for far, part in _halves(network.written):
+            for far, part in _powers(network.written):
                 llvm.store(
                     builder, written(i * network.written + far, part), llvm.at(builder, at, far)
                 )
     builder.ret_void()
 
 
-def _halves(nbytes: int) -> list[tuple[int, int]]:
+def _powers(nbytes: int) -> list[tuple[int, int]]:
     """Powers of two that come to `nbytes`, the largest first, none beyond a vector: (at, bytes)."""
     found, at = [], 0
     while at < nbytes:
@@ -60,7 +60,7 @@ def _parts(builder: Builder, at: Value, nbytes: int) -> list[Any]:
     """A piece of the source, in vectors."""
     return [
         llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
-        for far, part in _halves(nbytes)
+        for far, part in _powers(nbytes)
     ]
 
 
@@ -124,26 +124,15 @@ class _Mixing:
     def _chosen(self, wanted: list[tuple[int, int, int]]) -> Any:
         """A vector of bytes of the block, each with one of its elements at another place."""
         places = [((byte // LINE, slot - old), byte % LINE) for byte, old, slot in wanted]
-        sources = list(dict.fromkeys(source for source, _ in places))
-        made = None
-        for k, source in enumerate(sources):
-            mine = [place if own == source else None for own, place in places]
-            first = self._moved(*source)
-            if made is None:
-                order = [i if place is None else place for i, place in enumerate(mine)]
-                order += range(len(order), LINE)
-                made, pending = first, order
-            elif k == 1:
-                order = [
-                    p if own is None else LINE + own for p, own in zip(pending, mine, strict=False)
-                ]
-                made = llvm.shuffle(self.builder, made, first, order + pending[len(order) :])
-                pending = None
-            else:
-                order = [i if own is None else LINE + own for i, own in enumerate(mine)]
-                made = llvm.shuffle(self.builder, made, first, [*order, *range(len(order), LINE)])
-        if pending is not None:
-            made = llvm.shuffle(self.builder, made, made, pending)
+        first, *more = dict.fromkeys(source for source, _ in places)
+        made, rest, moved = self._moved(*first), [*range(len(places), LINE)], False
+        for source in more or [first]:
+            order = [
+                LINE + byte if own == source else byte if own == first and not moved else i
+                for i, (own, byte) in enumerate(places)
+            ]
+            made = llvm.shuffle(self.builder, made, self._moved(*source), order + rest)
+            moved = True  # what the first vector has is where it should be
         return made
 
     def _moved(self, vector: int, slots: int) -> Any:

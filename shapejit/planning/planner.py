@@ -124,8 +124,8 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         shuffled = _shuffled(layout, target, normal, total)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
-    if layout.bits == unit == 8 and tile.strategy in BY_MIXED_BLOCKS:
-        mixed = _mixed(layout, target, normal, total)
+    if layout.bits == unit == 8 and tile.strategy in BY_MIXED_BLOCKS and total >= SHUFFLES_FROM:
+        mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         if mixed is not None and mixed.width >= PIECE:
             return mixed
     row = tile.strategy.row
@@ -158,13 +158,8 @@ def _shuffled(
     if total < SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
-    return found or (None if bias else _mixed(layout, target, loops, total))
-
-
-def _mixed(layout: Layout, target: Layout, loops: list[Loop], total: int) -> Plan | None:
-    """A Plan for blocks of sizes that are no powers of two, if their pieces are long enough."""
-    if total < SHUFFLES_FROM:
-        return None
+    if found or bias:
+        return found
     return _in_blocks(layout, target, mixed_of(loops, layout.bits), total)
 
 
