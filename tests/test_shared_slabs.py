@@ -1,6 +1,10 @@
 """Memory that one process fills again and again, and others read in place."""
 
+import subprocess
+import sys
+
 import numpy as np
+import pytest
 
 from shapejit.adapters.shared_slabs import LINE, Slabs, received
 
@@ -17,7 +21,7 @@ def test_a_slab_is_filled_again_once_nobody_uses_it():
     assert not slab.free
     del part
     assert not slab.free  # on its way, twice
-    first, second = (received(*each) for each in sent)
+    first, second = (received(each) for each in sent)
     assert np.array_equal(first[:100], np.full(100, 7, np.uint8))
     first[0] = 9
     assert second[0] == 9
@@ -43,7 +47,18 @@ def test_more_receivers_than_there_is_room_for():
     memory = slab.memory(10)
     sent = [slab.sent() for _ in range(LINE + 1)]
     assert [each is None for each in sent] == [False] * LINE + [True]
-    mapped = [received(*each) for each in sent[:-1]]
+    mapped = [received(each) for each in sent[:-1]]
     assert all(np.array_equal(each[:10], memory) for each in mapped)
     del mapped
     assert slab.sent() is not None
+
+
+def test_a_slab_whose_process_has_ended():
+    slab = Slabs().take(10)
+    sent = slab.sent()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with pytest.raises(OSError, match="No such file"):
+        received(sent._replace(process=ended.pid))
+    with pytest.raises(OSError, match="the process that sent this has ended"):
+        received(sent._replace(inode=sent.inode + 1))

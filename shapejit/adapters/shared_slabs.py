@@ -1,16 +1,18 @@
 """Memory that a process fills again and again, and another one reads in place (Linux).
 
-A slab has no name: it is gone with the last process that maps it, however that ends. Its first
-line tells which of the receivers still use it, one byte each, which only the receiver clears.
+A slab has no name: it is gone with the last process that maps it, however that ends. Others
+of the same user open it by the descriptor of the one who made it, which `/proc` shows (see
+proc_pid_fd(5)). Its first line tells which of them still use it, one byte each, which only the
+receiver clears.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import weakref
-from multiprocessing import reduction
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +20,16 @@ from ..buffers import Bytes
 
 LINE = 64  # bytes in front, one per receiver
 KEPT = 4  # slabs that are kept while nobody uses them
+
+
+class Sent(NamedTuple):
+    """What another process needs to use a slab: where it is, and its own byte in front."""
+
+    process: int
+    descriptor: int
+    inode: int
+    nbytes: int
+    receiver: int
 
 
 class Slab:
@@ -42,27 +54,32 @@ class Slab:
         self._lent = weakref.ref(made)
         return made
 
-    def sent(self) -> tuple[Any, int, int] | None:
+    def sent(self) -> Sent | None:
         """What `received` takes in one other process; None if there are too many of them.
 
-        From now on the slab is in use until that process has dropped the memory.
+        From now on the slab is in use until that process has dropped the memory. This one
+        has to live until the other one has received it.
         """
         receiver = bytes(self._map[:LINE]).find(0)
         if receiver < 0:
             return None
         self._map[receiver] = 1
-        return reduction.DupFd(self._file), LINE + self.nbytes, receiver
+        inode = os.fstat(self._file).st_ino
+        return Sent(os.getpid(), self._file, inode, LINE + self.nbytes, receiver)
 
 
-def received(file: Any, nbytes: int, receiver: int) -> Bytes:
-    """The memory of a slab that another process has sent."""
-    opened = file.detach()
+def received(sent: Sent) -> Bytes:
+    """The memory of a slab that another process has sent; OSError if that has ended since."""
+    path = f"/proc/{sent.process}/fd/{sent.descriptor}"
+    opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        mapped = mmap.mmap(opened, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        if os.fstat(opened).st_ino != sent.inode:  # of a process that has the same number now
+            raise FileNotFoundError(errno.ENOENT, "the process that sent this has ended", path)
+        mapped = mmap.mmap(opened, sent.nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     finally:
         os.close(opened)
-    made = np.frombuffer(mapped, np.uint8, nbytes - LINE, LINE)
-    weakref.finalize(made, mapped.__setitem__, receiver, 0).atexit = False
+    made = np.frombuffer(mapped, np.uint8, sent.nbytes - LINE, LINE)
+    weakref.finalize(made, mapped.__setitem__, sent.receiver, 0).atexit = False
     return made
 
 

@@ -34,7 +34,7 @@ from ..programs.columns import MapsBatches
 from ..programs.ops import COPY
 from ..programs.planned import FreeProgram
 from ..programs.program import Program
-from .shared_slabs import Slabs, received
+from .shared_slabs import Sent, Slabs, received
 
 try:
     import torch
@@ -146,11 +146,11 @@ def _reduced(batch: Any) -> Any:
     sent = batch.slab.sent()
     if sent is None:
         return reduce_tensor(plain_tensor)
-    return _received, (*sent, tuple(batch.shape), batch.dtype)
+    return _received, (sent, tuple(batch.shape), batch.dtype)
 
 
-def _received(file: Any, nbytes: int, receiver: int, shape: tuple[int, ...], kind: Any) -> Any:
-    memory = received(file, nbytes, receiver)
+def _received(sent: Sent, shape: tuple[int, ...], kind: Any) -> Any:
+    memory = received(sent)
     return torch.from_numpy(memory[: prod(shape) * kind.itemsize]).view(kind).view(shape)
 
 
