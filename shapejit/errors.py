@@ -14,6 +14,8 @@ from numpy import exceptions
 _LONGEST = 600  # characters of a line of a message
 _MOST_LINES = 100  # of a message; the rest is one line
 _USER = re.compile(r"://[^\s/?#]*@")
+_NO_PORT = r"://[^\s/?#@:\[\]]*:(?!\d*(?:[\s/?#'\",:;.)\]]|$))"
+_MALFORMED, _MALFORMED_URL = re.compile(_NO_PORT + r"\S*"), re.compile(_NO_PORT + ".*", re.DOTALL)
 _QUERY = re.compile(r"(://[^\s?#]*[?#])\S*[^\s'\",:;)]")
 _END = re.compile(r"(://[^?#]*[?#]).+", re.DOTALL)
 
@@ -54,14 +56,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def redacted(text: str) -> str:
     """The text without what URLs in it may hold of credentials: user, password, query, fragment.
 
-    Where they end in a text is guessed: at white space.
+    Where they end in a text is guessed: at white space. One whose port is no number is hidden
+    as a whole: it may hold a password with a character that ends the name of a host.
 
     >>> redacted("ftp://me:secret@host/a, https://host/a?signature=x: no such file")
     'ftp://***@host/a, https://host/a?***: no such file'
+    >>> redacted("ftp://me:sec/ret@host/a: no such host")
+    'ftp://*** no such host'
     """
     if "://" not in text:
         return text
-    return _QUERY.sub(r"\1***", _USER.sub("://***@", text))
+    return _QUERY.sub(r"\1***", _MALFORMED.sub("://***", _USER.sub("://***@", text)))
 
 
 def redacted_url(name: str) -> str:
@@ -69,8 +74,10 @@ def redacted_url(name: str) -> str:
 
     >>> redacted_url("https://me:secret@host/a b?signature=x y#z"), redacted_url("a b?c")
     ('https://***@host/a b?***', 'a b?c')
+    >>> redacted_url("https://me:sec?ret@host/a")
+    'https://***'
     """
-    return _END.sub(r"\1***", _USER.sub("://***@", name))
+    return _END.sub(r"\1***", _MALFORMED_URL.sub("://***", _USER.sub("://***@", name)))
 
 
 def shown(text: str) -> str:
