@@ -43,10 +43,10 @@ class Reshapes(OverNumpy):
                 "numpy": lambda: [x.reshape(-1) for x in tensors],
             }
         outs = [np.ones(x.size, x.dtype) for x in tensors]
-        theirs = [np.ones(x.shape, x.dtype) for x in tensors]
+        targets = [to.reshape(x.shape) for to, x in zip(outs, tensors, strict=True)]
 
         def loop():
-            for to, x in zip(theirs, tensors, strict=True):
+            for to, x in zip(targets, tensors, strict=True):
                 np.copyto(to, x)
 
         return {OURS: lambda: sj.reshape_batch(tensors, (-1,), out=outs), "numpy": loop}

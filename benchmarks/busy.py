@@ -35,21 +35,21 @@ class Busy(Ratios):
         sj = installed("ascontiguous", "concat", "reshape_batch")
         what, _, size = case.partition("-")
         if what == "transposed":
-            (view, out), (_, theirs) = transposed(SIZES[size]), transposed(SIZES[size])
+            view, out = transposed(SIZES[size])
             ours = partial(sj.ascontiguous, view, out=out)
-            numpys = partial(np.copyto, theirs, view)
+            numpys = partial(np.copyto, out, view)
         elif what == "concat":
             arrays = [transposed(2**22)[0].T for _ in range(8)]
-            out, theirs = np.concatenate(arrays), np.concatenate(arrays)
+            out = np.concatenate(arrays)
             ours = partial(sj.concat, arrays, out=out)
-            numpys = partial(np.concatenate, arrays, out=theirs)
+            numpys = partial(np.concatenate, arrays, out=out)
         else:
-            views, theirs = zip(*(transposed(2**18) for _ in range(64)), strict=True)
-            outs = [np.ones(view.size, view.dtype) for view in views]
+            views, targets = zip(*(transposed(2**18) for _ in range(64)), strict=True)
+            outs = [to.reshape(-1) for to in targets]  # of both: others would lie differently
             ours = partial(sj.reshape_batch, list(views), (-1,), out=outs)
 
             def numpys():
-                for to, view in zip(theirs, views, strict=True):
+                for to, view in zip(targets, views, strict=True):
                     np.copyto(to, view)
 
         return {OURS: ours, "one thread": partial(alone, ours), "numpy": numpys}

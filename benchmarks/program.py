@@ -61,7 +61,8 @@ class Maps(OverMemcpy, OverNumpy):
         slab = sj.concat([slab], axis=0)  # of its own, and touched
         # NumPy has a byte for each packed element.
         theirs = [t.unpack().view(np.uint8) if kind.packed else plain(t) for t in tensors]
-        rows = np.ones((count, *program.shape), theirs[0].dtype)
+        shape = count, *program.shape
+        rows = np.ones(shape, np.uint8) if kind.packed else plain(slab).reshape(shape)
 
         def loop():
             for row, x in zip(rows, theirs, strict=True):
@@ -93,8 +94,9 @@ class Calls(OverNumpy):
             (x,), axes = tensors_of(sj, case, 1), TENSORS[case][1]
             program = sj.plan(x.shape, x.dtype, lambda t: t.permute_dims(axes))
             seen = plain(x).transpose(axes)
-        out, theirs = np.ones(program.shape, x.dtype), np.ones(seen.shape, seen.dtype)
-        return {OURS: lambda: program(x, out=out), "numpy": lambda: np.copyto(theirs, seen)}
+        out = np.ones(program.shape, x.dtype)
+        target = plain(out).reshape(seen.shape)
+        return {OURS: lambda: program(x, out=out), "numpy": lambda: np.copyto(target, seen)}
 
 
 class IteratorMemory:
