@@ -1,5 +1,6 @@
 """Folders that several processes convert: parts and receipts, executors, lost workers."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -7,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +22,8 @@ import shapejit as sj
 from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.conversion import executors
+from shapejit.conversion.open_files import OpenFiles
+from shapejit.conversion.replacing import LocalFolder
 from shapejit.files import checksums
 
 distributed = pytest.importorskip("distributed")
@@ -366,6 +371,77 @@ def test_threads_make_the_same_folder(executor, source, wanted, tmp_path):
     report = convert(source, tmp_path / "out", executor=executor, progress=told.append)
     check_alone(tmp_path / "out", wanted)
     assert sum(told) == report.bytes_written
+
+
+def put_half(files, k, data, both, fault=None):
+    """Every second MiB from the k-th one on, while another thread puts the others."""
+    with files.writer("a", data.size) as writer:
+        both.wait()
+        for at in range(k << 20, data.size, 2 << 20):
+            writer.put(at, data[at : at + (1 << 20)])
+        if fault is not None:
+            raise fault
+
+
+def test_threads_that_write_to_one_file_share_its_writer(tmp_path):
+    place, opened = LocalFolder(str(tmp_path / "out")), []
+    os.mkdir(place.hidden)
+    where = SimpleNamespace(open=lambda *given: opened.append(given) or place.open(*given))
+    files, both = OpenFiles(where), threading.Barrier(2)
+    data = np.arange(4 << 20, dtype=np.uint32).view(np.uint8)
+    with ThreadPoolExecutor(2) as pool:
+        for fault in (None, KeyError("a")):  # what one raises does not reach the other's bytes
+            one = pool.submit(put_half, files, 0, data, both, fault)
+            put_half(files, 1, data, both)
+            assert one.exception() is fault
+            written = (tmp_path / ".out.shapejit" / "a").read_bytes()
+            assert written == data.tobytes() if fault is None else len(written) == data.size
+            rows = np.frombuffer(written, np.uint8).reshape(-1, 2, 1 << 20)
+            assert np.array_equal(rows[:, 1], data.reshape(-1, 2, 1 << 20)[:, 1])
+            os.unlink(tmp_path / ".out.shapejit" / "a")
+    assert [name for name, _ in opened] == ["a", "a"]
+
+
+def test_a_full_disk_ends_all_who_write_to_a_file(tmp_path):
+    @contextmanager
+    def full(*_):
+        descriptor = os.open("/dev/full", os.O_WRONLY)
+        yield descriptor
+        os.close(descriptor)
+
+    files, both = OpenFiles(SimpleNamespace(open=full)), threading.Barrier(5)
+    data = np.zeros(64 << 20, np.uint8)
+    with ThreadPoolExecutor(5) as pool:
+        futures = [pool.submit(put_half, files, 0, data, both) for _ in range(5)]
+        assert [f.exception(20).errno for f in futures] == [errno.ENOSPC] * 5
+
+
+def test_a_file_that_has_another_name_is_not_written(source, tmp_path):
+    target, hidden = tmp_path / "out", tmp_path / ".out.shapejit"
+    (tmp_path / "precious").write_text("mine")
+    hidden.mkdir()
+    name = "model-00001-of-00003.safetensors"
+    os.link(tmp_path / "precious", hidden / name)
+    with pytest.raises(sj.FileFormatError, match=f"{name} in .* has other names, too"):
+        convert(source, target, part=(1, 2))
+    assert (tmp_path / "precious").read_text() == "mine"
+    for other in ("config.json", "notes"):  # copied files take the place of what is there
+        os.link(tmp_path / "precious", hidden / other)
+    (hidden / name).unlink()
+    for part in (1, 2):
+        convert(source, target, part=(part, 2))
+    convert(source, target, commit=2)
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert json.loads((target / "config.json").read_text())["torch_dtype"] == "float32"
+
+
+def test_processes_of_a_script_that_starts_them_at_its_import(source, tmp_path):
+    script = tmp_path / "script.py"
+    call = f"files.convert({str(source)!r}, {str(tmp_path / 'out')!r}, executor='processes:1')"
+    script.write_text(f"from shapejit import files\n{call}\n")
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert run.stderr.endswith("under if __name__ == '__main__'\n")
+    assert os.listdir(tmp_path) == ["script.py"]
 
 
 def test_processes_of_which_one_is_killed_in_the_middle(source, wanted, tmp_path):

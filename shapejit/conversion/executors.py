@@ -42,6 +42,7 @@ class Pool:
 
     `lost` are the errors that say that a worker is gone, `renewed` makes new workers then.
     Futures of the pool can be cancelled (`cancels`) if that leaves alone what has begun.
+    `advice` is added to the error for an item that loses worker after worker.
     """
 
     executor: Executor
@@ -50,6 +51,7 @@ class Pool:
     lost: tuple[type[BaseException], ...] = (BrokenExecutor, CancelledError)
     renewed: Callable[[], Executor] | None = None
     cancels: bool = True
+    advice: str = ""
 
 
 class Kind(NamedTuple):
@@ -79,7 +81,8 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
                 except pool.lost as fault:
                     tries[item.number] += 1
                     if tries[item.number] >= TRIES:
-                        raise FormatError(f"{_named(item)}: {TRIES} workers were lost") from fault
+                        reason = f"{TRIES} workers were lost{pool.advice}"
+                        raise FormatError(f"{_named(item)}: {reason}") from fault
                     left.appendleft(item)
                 else:
                     done(number, marks)
@@ -162,7 +165,11 @@ def _processes(text: str) -> Iterator[Pool]:
         return opened[-1]
 
     try:
-        yield Pool(renewed(), lambda: count, max(1, threads() // count), renewed=renewed)
+        made = Pool(renewed(), lambda: count, max(1, threads() // count), renewed=renewed)
+        made.advice = (
+            "; a script that starts processes has to do so under if __name__ == '__main__'"
+        )
+        yield made
     finally:
         for executor in opened:
             executor.shutdown(cancel_futures=True)

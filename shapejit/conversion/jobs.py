@@ -11,9 +11,10 @@ from ..errors import FileFormatError
 from ..files import file_formats
 from ..files.pieces import Scratch
 from ..workers import limit
-from .destinations import Destination, destination
+from .destinations import destination
 from .folders import Folder
 from .items import Mark
+from .open_files import OpenFiles
 from .planning import Conversion, plan
 from .rules import rule
 from .runs import Checks, Settings, write_items
@@ -61,7 +62,7 @@ class _Plan(NamedTuple):
     """What a process has planned for work; `memory` is that of each thread."""
 
     folder: Folder
-    where: Destination
+    files: OpenFiles
     most: int
     memory: local
 
@@ -74,7 +75,7 @@ RECENT = 8  # works of which a process keeps the plans
 def keep(work: Work, folder: Folder, most: int) -> None:
     """Let this process have the plan of work that it has made already."""
     with _lock:
-        _put(work, _Plan(folder, destination(folder.path), most, local()))
+        _put(work, _Plan(folder, OpenFiles(destination(folder.path)), most, local()))
 
 
 def forget(work: Work) -> None:
@@ -96,7 +97,7 @@ def run_item(work: Work, number: int) -> tuple[int, list[Mark]]:
         found.memory.scratch = Scratch(found.most), Scratch(found.most)
     item, marks = found.folder.items[number], list[Mark]()
     checks = Checks(work.algorithm, (item.file,), lambda _, made: marks.extend(made))
-    write_items(found.where, [item], found.memory.scratch, checks, None)
+    write_items(found.files, [item], found.memory.scratch, checks, None)
     return number, marks
 
 
@@ -117,4 +118,4 @@ def _plan(work: Work) -> _Plan:
         if folder.facts.get(name) != hashed:
             reason = f"a worker on {gethostname()} finds another {name}"
             raise FileFormatError(work.job.source, None, reason)
-    return _Plan(folder, destination(folder.path), conversion.most, local())
+    return _Plan(folder, OpenFiles(destination(folder.path)), conversion.most, local())

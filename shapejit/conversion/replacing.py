@@ -80,7 +80,11 @@ class LocalFolder:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(os.path.join(self.hidden, name), flags, 0o666)
         try:
-            if os.fstat(descriptor).st_size != size:
+            found = os.fstat(descriptor)
+            if found.st_nlink > 1:
+                reason = f"{name} in {self.hidden} has other names, too, and is not written"
+                raise FileFormatError(self.path, None, reason)
+            if found.st_size != size:
                 os.ftruncate(descriptor, size)
             yield descriptor
         finally:
@@ -135,6 +139,7 @@ class LocalFolder:
     def copy(self, found: str, name: str) -> None:
         """Copy a file."""
         path = os.path.join(self.hidden, name)
+        self.remove(name)  # what is there may be another name of a file elsewhere
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if is_url(found):
             with self.open(name, places(found).size(found)) as descriptor:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from ..errors import FileFormatError, FormatError
 from ..files.checksums import Digest
 from ..files.pieces import MOST, Scratch
-from ..files.writing import Progress, Writer
+from ..files.writing import Progress
 from .destinations import Destination, destination
 from .folders import Folder
 from .items import Item, Mark, Span, part_of, write_item
+from .open_files import OpenFiles
 from .receipts import Part, Receipts
 from .shards import MAX_SHARD
 
@@ -98,6 +99,7 @@ def _whole(
 ) -> None:
     others = () if settings.submit is None else [file.name for file in folder.files]
     with where.taken(True, settings.resume, folder.nbytes, others):
+        files, memory = OpenFiles(where), (Scratch(most), Scratch(most))
         receipts, done = Receipts(where, folder.facts), set[int]()
         if settings.resume:
             receipts.check("it cannot be resumed (without --resume it is removed)")
@@ -112,7 +114,7 @@ def _whole(
                 last = None if settings.resume else folder.files[-1].name
                 wanted = {file.name for file in folder.files} - {last}
                 checks = Checks(receipts.algorithm, wanted, receipts.add)
-                write_items(where, left, (Scratch(most), Scratch(most)), checks, progress)
+                write_items(files, left, memory, checks, progress)
         finally:
             if settings.resume:
                 receipts.close()
@@ -134,7 +136,7 @@ def _part(
         done = receipts.resumed(items) if settings.resume else set()
         names = {item.file for item in items}
         checks, left = Checks(receipts.algorithm, names, receipts.add), _left(items, done, progress)
-        write_items(where, left, (Scratch(most), Scratch(most)), checks, progress)
+        write_items(OpenFiles(where), left, (Scratch(most), Scratch(most)), checks, progress)
         for name in sorted(names):
             where.sync(name)
         receipts.close()
@@ -201,7 +203,7 @@ def _told(add: Add, items: Sequence[Item], progress: Progress | None) -> Add:
 
 
 def write_items(
-    where: Destination,
+    files: OpenFiles,
     items: Iterable[Item],
     memory: tuple[Scratch, Scratch],
     checks: Checks,
@@ -209,14 +211,10 @@ def write_items(
 ) -> None:
     """Convert and write items, one after the other."""
     for (name, size), group in groupby(items, lambda item: (item.file, item.size)):
-        own = [*group]
         algorithm = checks.algorithm if name in checks.files else None
-        with (
-            where.open(name, size) as descriptor,
-            Writer(descriptor, sum(item.nbytes for item in own)) as writer,
-        ):
-            for item in own:
-                found = write_item(item, where.path, writer, memory, algorithm, progress)
+        with files.writer(name, size) as writer:
+            for item in group:
+                found = write_item(item, files.where.path, writer, memory, algorithm, progress)
                 if algorithm is not None:
                     writer.then(partial(_add, checks, item.number, found))
 

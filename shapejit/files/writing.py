@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
 from queue import SimpleQueue
-from threading import Semaphore, Thread
+from threading import Event, Semaphore, Thread
 from typing import NamedTuple
 
 from ..dtypes import DType
@@ -27,7 +27,7 @@ Progress = Callable[[int], object]
 _AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
-_READ = 1 << 20  # bytes that are checked at a time: they are in the cache then
+_READ = 1 << 20  # bytes that are read back at a time: they are in the cache then
 _ZEROS = 1 << 20  # bytes between tensors that are written to a pipe at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
@@ -89,31 +89,33 @@ def write_all(descriptor: int, data: memoryview) -> None:
 class Writer:
     """Writes pieces at their places in a file, in a thread of its own where that pays.
 
-    Meanwhile the caller reads and converts the next ones. Pieces must not change until they
-    are written. `close` waits for the last one and raises the first error. With a digest
-    the bytes are added to it in their order, which takes no time of the caller's.
+    Meanwhile callers, in any thread, read and convert the next ones. Pieces must not change
+    until they are written. `flush` waits for all so far, and raises the first error. `total`
+    are the bytes that will be written, if that is known.
 
     256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
     waits for the other; through a memory map 340 ms, with two threads 300: page faults.
     """
 
-    def __init__(self, descriptor: int, total: int) -> None:
+    def __init__(self, descriptor: int, total: int = _THREADED) -> None:
         self.descriptor, self._at = descriptor, 0
         self._pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[Callable[[], object], bool] | None] = SimpleQueue()
         self._free = Semaphore(_AHEAD)
         self._fault: BaseException | None = None
         self._thread = Thread(target=self._run, daemon=True) if total >= _THREADED else None
         if self._thread is not None:
             self._thread.start()
 
-    def put(self, at: int, piece: Bytes, digest: Digest | None = None) -> None:
+    def put(self, at: int, piece: Bytes) -> None:
         """Write a piece from byte `at` of the file on, now or soon."""
         if self._thread is not None:
             self._free.acquire()
-        self.then(partial(self._write, at, piece, digest))
-        if self._thread is not None:
-            self.then(self._free.release)
+            self._queue.put((partial(self._write, at, piece), False))
+            self._queue.put((self._free.release, True))
+            self._check()
+        else:
+            self._write(at, piece)
 
     def read_back(self, at: int, count: int, digest: Digest) -> None:
         """Add bytes that are in the file already to a digest."""
@@ -124,53 +126,52 @@ class Writer:
         self.then(partial(self._extend, size))
 
     def then(self, call: Callable[[], object]) -> None:
-        """Call it when all pieces so far are written."""
+        """Call it when all pieces so far are written; raises the first error, if there was one."""
         if self._thread is None:
             call()
         else:
-            self._queue.put(call)
-            if self._fault is not None:
-                self.close()
+            self._queue.put((call, False))
+            self._check()
 
-    def close(self) -> None:
-        """Wait for the last piece; raise the error that a piece met with."""
+    def flush(self) -> None:
+        """Wait until all pieces so far are written."""
         if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-        if self._fault is not None:
-            raise self._fault
+            done = Event()
+            self._queue.put((done.set, True))
+            done.wait()
+        self._check()
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.close()
-        elif self._thread is not None:
+        if kind is not None:
             # Nobody wants the file any more: what waits is not written.
             self._fault = self._fault or InterruptedError()
+        if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
+        if kind is None:
+            self._check()
+
+    def _check(self) -> None:
+        if self._fault is not None:
+            raise self._fault
 
     def _run(self) -> None:
         while (given := self._queue.get()) is not None:
-            if self._fault is None or given == self._free.release:
+            call, always = given
+            if always or self._fault is None:
                 try:
-                    given()
+                    call()
                 except BaseException as fault:
                     self._fault = fault
-            del given
+            del given, call
 
-    def _write(self, at: int, piece: Bytes, digest: Digest | None) -> None:
+    def _write(self, at: int, piece: Bytes) -> None:
         if at != self._at:
             self._seek(at)
-        step = max(1, piece.size) if digest is None else _READ
-        for begin in range(0, piece.size, step):
-            part = piece[begin : begin + step]
-            write_all(self.descriptor, part.data)
-            if digest is not None:
-                digest.update(part)
+        write_all(self.descriptor, piece.data)
         self._at = at + piece.size
 
     def _seek(self, at: int) -> None:
@@ -219,7 +220,9 @@ def written(
     if done or not tensor.nbytes:
         return
     for piece in announced(path, tensor):
-        writer.put(at + done, piece, digest)
+        if digest is not None:
+            digest.update(piece)  # while it is in a cache, and the writer is behind
+        writer.put(at + done, piece)
         done += piece.size
         yield piece.size
 
