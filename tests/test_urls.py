@@ -611,6 +611,11 @@ def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
     assert got(s3, "bucket/parts") == wanted
     sj.files.convert(tmp_path / "in", "memory://workers", RULES, **SETTINGS, executor="threads:2")
     assert got(memory, "/workers") == wanted
+    put(s3, tmp_path / "in", "bucket/source")
+    where = "s3://bucket/source", "s3://bucket/workers"
+    sj.files.convert(*where, RULES, **SETTINGS, executor="processes:2")
+    s3.invalidate_cache()  # other processes have written
+    assert got(s3, "bucket/workers") == wanted
 
 
 def test_a_part_is_written_again_where_its_bytes_are_others(memory, tmp_path):
