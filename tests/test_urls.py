@@ -613,7 +613,7 @@ def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
     assert got(memory, "/workers") == wanted
     put(s3, tmp_path / "in", "bucket/source")
     where = "s3://bucket/source", "s3://bucket/workers"
-    sj.files.convert(*where, RULES, **SETTINGS, executor="processes:2")
+    sj.files.convert(*where, RULES, **SETTINGS, executor="processes:1")
     s3.invalidate_cache()  # other processes have written
     assert got(s3, "bucket/workers") == wanted
 
