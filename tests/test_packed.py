@@ -218,7 +218,7 @@ def views_of_every_strategy(width):
             yield View((n, m), SWAP)
         yield View((2 * block + 3, 2 * least + 1), SWAP, (BACK, BACK))
         yield View((12, 5 * BIT_COLUMNS + 1), SWAP)  # many short rows in one piece
-        yield View((3, 10, 5, 16, 34), (3, 0, 4, 2, 1))  # the same in groups
+        yield View((2, 10, 5, 31, 34), (3, 0, 4, 2, 1))  # the same in groups
         yield View((5 * block // 4 + 1, least), SWAP)
     # Several dims on either side.
     shape = (7, 40, 3, 50) if COMPILED else (3, 10, 2, 9)

@@ -159,8 +159,8 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
 
 
 def _even(count: int, most: int, step: int) -> int:
-    """The size of blocks of about `most`, as large as one another, in whole steps."""
-    blocks = -(-4 * count // (5 * most))
+    """The size of blocks as large as one another, in whole steps; a little more is one block."""
+    blocks = -(-count // most) if 4 * count > 5 * most else 1
     return min(count, -(-count // (blocks * step)) * step)
 
 
