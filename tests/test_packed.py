@@ -203,7 +203,7 @@ def by(step):
 
 def views_of_every_strategy(width):
     """Views with rows and columns around every size of block."""
-    least, block = 16 * per_byte(width), BIT_ROW // width
+    least, block = 16 * per_byte(width), BIT_ROW * per_byte(width)
     rows = (8, 9, 63, 65, 130) if COMPILED else (8, 13)
     columns = (least, least + 1, BIT_COLUMNS - 1, BIT_COLUMNS + 1) if COMPILED else (least + 1,)
     for n, m in product(rows, columns):
@@ -218,6 +218,8 @@ def views_of_every_strategy(width):
             yield View((n, m), SWAP)
         yield View((2 * block + 3, 2 * least + 1), SWAP, (BACK, BACK))
         yield View((12, 5 * BIT_COLUMNS + 1), SWAP)  # many short rows in one piece
+        yield View((2, 10, 5, 31, 34), (3, 0, 4, 2, 1))  # the same in groups
+        yield View((5 * block // 4 + 1, least), SWAP)
     # Several dims on either side.
     shape = (7, 40, 3, 50) if COMPILED else (3, 10, 2, 9)
     yield from (View(shape, axes) for axes in permutations(range(4)))
@@ -417,7 +419,7 @@ def test_threads_walk_side_by_side(width, kernels):
 
     Were a byte not changed at once, some of these copies would be wrong.
     """
-    block = BIT_ROW // width if COMPILED else 40
+    block = BIT_ROW * per_byte(width) if COMPILED else 40
     view = View((2 * block - 1, 601 if COMPILED else 30), SWAP, (INNER, BACK))
     check_repeated(width, [view], 300 if COMPILED else 1)
 

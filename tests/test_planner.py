@@ -63,6 +63,13 @@ def test_strategy(layout, strategy, width):
     assert (made.strategy, made.width) == (strategy, width)
 
 
+def test_blocks_are_smaller_where_boxes_of_them_leave_in_longer_rows():
+    """All 101 steps between the dim of 64 and the next one, of 32 bytes each."""
+    made = plan(view((97, 64, 101, 256), 4, ("permute", (3, 0, 2, 1))), 4)
+    assert made.strategy is Strategy.SHUFFLE_BOXES
+    assert made.shuffle.row == 101 * 32
+
+
 def test_unpacking_is_a_plan_of_codes():
     made = plan(view((8, 8), 4), 8)
     assert (made.strategy, made.width, made.unit, made.nbytes) == (Strategy.CODES, 4, 8, 64)

@@ -22,6 +22,7 @@ from .constants import (
     COUNT,
     DENSE,
     DENSE_PIECES,
+    GROUP,
     HIGH,
     LINE,
     LOW,
@@ -33,6 +34,7 @@ from .constants import (
     SPAN,
     STAGE,
     STAGED,
+    START,
     STREAMED,
     TENSOR,
     WIDTHS,
@@ -107,6 +109,7 @@ def read_rows(
         if count == BIT_COLUMNS:
             for line in range(0, BIT_COLUMNS * width // 8, LINE):
                 prefetch((near >> 3) + line)
+            prefetch((near >> 3) + BIT_COLUMNS * width // 8 - 1)
             read_block(into, row, bits)
         else:
             last = count * width >> 3
@@ -198,13 +201,23 @@ def drain_bits(
     streamed: bool,
     bits: Any,
 ) -> None:
-    """Move `count` columns of a tile, whose offsets stand at `columns`, to the target."""
+    """Move `count` columns of a tile, whose offsets stand at `columns`, to the target.
+
+    Whole rows leave together with those that follow them.
+    """
     width, pitch, limit = len(bits), tile[STAGED, PITCH], tile[ROWS, COUNT]
-    if tile[STAGED, DENSE] == DENSE_PIECES:
-        move_bits(dst + offsets[columns], 8 * stage, count * limit * width, streamed)
-    elif tile[STAGED, DENSE] != 0:
-        packed = stage + tile[STAGED, MADE_AT]
-        drain_dense(dst + offsets[columns], stage, packed, pitch, count, limit, streamed, bits)
+    if tile[STAGED, DENSE] != 0:
+        packed, group = stage + tile[STAGED, MADE_AT], tile[STAGED, GROUP]
+        first = columns - tile[COLUMNS, START]
+        q = 0
+        while q < count:
+            some = min(count - q, group - (first + q) % group)
+            place, begin = dst + offsets[columns + q], stage + q * pitch
+            if tile[STAGED, DENSE] == DENSE_PIECES:
+                move_bits(place, 8 * begin, some * limit * width, streamed)
+            else:
+                drain_dense(place, begin, packed, pitch, some, limit, streamed, bits)
+            q += some
     else:
         end = min(own + tile[ROWS, BLOCK], limit)
         for q in range(count):

@@ -68,6 +68,7 @@ UNIT = STEP  # of ROWS: the bytes of an element in the target
 # lie behind the stage.
 DENSE, _, PITCH, BOUNCED, BUFFER_AT, MADE_AT = range(6)
 DENSE_PIECES = 2  # as DENSE: and rows are whole pieces
+GROUP = START  # of STAGED, in tiles of bits: how many columns follow one another, if DENSE
 
 # The table of a box: (COUNT, START) of the offsets of its rows and columns in the source,
 # columns on the stage, first rows of blocks, pieces of columns in the source, elements of

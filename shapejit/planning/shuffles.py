@@ -20,6 +20,7 @@ PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
 BOX_BYTES = 896 * 1024  # in an L2 cache, of the target
+ROW = 128  # bytes of a row of a box that are worth larger blocks
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 LEAST_MIXED = 8  # and of its pieces
 MOST_BLOCKS = 512  # that one call of a network's function permutes
@@ -86,6 +87,7 @@ def shuffle_of(
         for at, loop in enumerate(loops)
         for k in range((loop.size & -loop.size).bit_length() - 1)
     ]
+    best: Shuffle | None = None
     there = _side_by_side(bits, [bit.target for bit in bits], width)
     here = _side_by_side(bits, [abs(bit.source) for bit in bits], width)
     for read, written in product(PIECES, PIECES):
@@ -101,10 +103,15 @@ def shuffle_of(
             sizes = nbytes, read, written
             made = _shuffle(loops, width, bias, sizes, block, here[:near], there[:far])
             made = _boxed(made) if made and boxes else made
-            if made is None or not made.boxes or written <= read:
+            if made is None or not made.boxes:
+                return best or made
+            if written > read:
+                continue  # larger blocks have so many short pieces that they leave the caches
+            if made.row >= ROW:
                 return made
-            # Pieces read are short: larger blocks have so many that they fall out of the caches.
-    return None
+            if best is None or made.row > best.row:
+                best = made
+    return best
 
 
 def _side_by_side(bits: Sequence[_Bit], strides: Sequence[int], width: int) -> list[_Bit]:

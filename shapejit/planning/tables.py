@@ -33,8 +33,9 @@ INTERLEAVED_BYTES = 2048  # of interleaved columns, up to four of which are a bl
 BLOCK_ELEMENTS = 4096  # at most; each has an offset in a table
 CONVERTED = 256, 256  # elements along target and source of a tile that is converted
 
-# The same for elements of bits: bits along the target (BIT_COLUMNS elements along the source).
-BIT_ROW = 8 * 1024
+# The same for elements of bits: bytes of a row on the stage (BIT_COLUMNS elements along the
+# source). Elements that have a byte each there fill the cache with fewer: uint3 19 -> 16 x memcpy.
+BIT_ROW = 1024
 
 STREAMS = 64  # places that are read in turn and still prefetched: heads merge 8.9 -> 6.2 ms
 SCATTERED = 16 * 1024  # bytes of runs that go to one place before others go elsewhere
@@ -135,21 +136,32 @@ def bit_sides(rows: Dims, columns: Dims, width: int) -> Sides:
     factor = per_byte(width)
     over = -(-8 * LINE // width)
     margin = over + factor * LINE + MOST_AHEAD
-    by_row = _side([(n, s) for n, s, _ in rows], BIT_ROW // width, margin)
+    count = length_of(rows, 1)
+    row_block = _even(count, BIT_ROW * factor, factor * LINE)
+    by_row = _side([(n, s) for n, s, _ in rows], row_block, margin)
     by_column = _side([(n, t) for n, _, t in columns], BIT_COLUMNS, margin)
     # What a block of rows leaves on the stage, in whole vectors, and a line between columns.
     steps = -(-min(by_row.block + over, by_row.size) // (factor * LINE))
     pitch = steps * LINE + LINE
-    dense = int(_dense(columns, by_row, width))
-    if dense and factor > 1 and by_row.size * width % (8 * PIECE) == 0:
+    # Where rows are whole, the columns of the last dim may follow one another in the target.
+    row = by_row.size * width
+    dense = int(by_row.block == by_row.size and columns[-1].target == row)
+    if dense and factor > 1 and row % (8 * PIECE) == 0:
         # Whole pieces: the rows follow one another on the stage already.
-        dense, pitch = DENSE_PIECES, by_row.size * width // 8
+        dense, pitch = DENSE_PIECES, row // 8
     buffer = -(-pitch * by_column.block // PAGE) * PAGE
     # A block of rows passes through a buffer of as many bytes as it has elements of codes.
     packed = buffer + LINE * BIT_COLUMNS
-    tile = _tile(by_row, by_column, (0, 0), (dense, 0, pitch, 1, buffer, packed))
+    staged = dense, columns[-1].size, pitch, 1, buffer, packed
+    tile = _tile(by_row, by_column, (0, 0), staged)
     offsets = np.concatenate([by_row.offsets, by_column.offsets])
     return Sides(tile, offsets, packed + 8 * PAGE)
+
+
+def _even(count: int, most: int, step: int) -> int:
+    """The size of blocks as large as one another, in whole steps; a little more is one block."""
+    blocks = -(-count // most) if 4 * count > 5 * most else 1
+    return min(count, -(-count // (blocks * step)) * step)
 
 
 class _Side(NamedTuple):

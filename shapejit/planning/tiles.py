@@ -101,7 +101,7 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         return Tile(Strategy.BIT_ROWS, run, tuple(loops))
     chain = by_source(loops[:-1])
     if chain and loops[-1].target == unit == width == abs(chain[0].source):
-        limits = BIT_ROW, BIT_COLUMNS * width
+        limits = BIT_ROW * per_byte(width) * width, BIT_COLUMNS * width
         tile = _transposed(Strategy.BIT_TILES, loops, chain, width, limits)
         rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
         if rows >= BIT_ROWS_LEAST and columns >= PIECE * per_byte(width):
