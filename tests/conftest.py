@@ -1,12 +1,14 @@
 """Which loops the tests run: every size through compiled kernels, serial or parallel."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import guarded
 import loops
 import pytest
 from hypothesis import settings
+
+from shapejit import cpu_caches
 
 # They make the fixtures, in an environment of their own.
 collect_ignore_glob = ["fixtures/*"]
@@ -26,3 +28,18 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """No size is small enough for NumPy's copy, and every copy is serial or parallel."""
     with loops.used(request.param):
         yield request.param
+
+
+@pytest.fixture
+def l2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Plans are made for the default size of a cache, or from a call on for so many bytes."""
+
+    def set_size(nbytes: int) -> None:
+        monkeypatch.setattr(cpu_caches, "data_caches", lambda: [(2, nbytes)])
+        cpu_caches.l2.cache_clear()
+        loops.forget_plans()
+
+    set_size(cpu_caches.DEFAULT)
+    yield set_size
+    cpu_caches.l2.cache_clear()
+    loops.forget_plans()

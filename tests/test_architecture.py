@@ -13,7 +13,7 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors", "arithmetic", "control_group"],
+    ["errors", "arithmetic", "control_group", "cpu_caches"],
     ["arrays", "dtype_names", "float_formats"],
     ["dtypes"],
     ["promotion"],

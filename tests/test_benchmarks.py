@@ -313,12 +313,7 @@ def test_machines_are_named_by_what_matters(tmp_path, monkeypatch):
     facts += "model name : AMD EPYC\nflags : sse2 avx2{}\n"
     machines, info = record.machines, tmp_path / "cpuinfo"
     monkeypatch.setattr(machines, "CPUINFO", info)
-    monkeypatch.setattr(machines, "CACHES", tmp_path)
-    caches = "1 Data 32K", "1 Instruction 32K", "2 Unified 1024K", "3 Unified 32768K"
-    for k, cache in enumerate(caches):
-        (tmp_path / f"index{k}").mkdir()
-        for name, value in zip(("level", "type", "size"), cache.split(), strict=True):
-            (tmp_path / f"index{k}" / name).write_text(f"{value}\n")
+    monkeypatch.setattr(machines, "data_caches", lambda: [(1, 1 << 15), (2, 1 << 20), (3, 1 << 25)])
     names = []
     for family, mhz, more in ((25, 2445.4, ""), (25, 2445.9, ""), (26, 2445.4, " avx512f")):
         info.write_text(facts.format(family, mhz, more))

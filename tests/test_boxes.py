@@ -92,6 +92,7 @@ for kind in (np.uint8, np.uint16, "V3"):
     )
 
 
+@pytest.mark.usefixtures("l2")
 @pytest.mark.parametrize(
     ("shape", "axes", "dtype", "strategy"),
     [

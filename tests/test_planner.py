@@ -9,6 +9,8 @@ from shapejit.planning.strategies import Strategy
 
 BIG = 1 << 10
 
+pytestmark = pytest.mark.usefixtures("l2")
+
 
 def view(shape, bits, *views):
     layout = Layout.row_major(shape, bits)

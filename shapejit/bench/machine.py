@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..cpu_caches import data_caches
+
 # What numba is told to compile for processors of lesser vectors: their name and features.
 VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
 
@@ -23,7 +25,7 @@ _FACTS = {
 }
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "0x41": "arm", "0xc0": "ampere"}
 _WIDEST = {"avx512f": "avx512", "avx2": "avx2", "sve": "sve"}  # the first that it has
-CPUINFO, CACHES = Path("/proc/cpuinfo"), Path("/sys/devices/system/cpu/cpu0/cache")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def _fact(name: str) -> str:
@@ -62,14 +64,7 @@ def name() -> str:
 
 def _caches() -> list[str]:
     """Level and size of the caches for data, from the second level on."""
-    found = []
-    for folder in sorted(CACHES.glob("index*")):
-        level, use, size = (
-            (folder / name).read_text().strip() for name in ("level", "type", "size")
-        )
-        if use != "Instruction" and int(level) > 1:
-            found.append(f"l{level} {size}")
-    return found
+    return [f"l{level} {size >> 10}K" for level, size in data_caches() if level > 1]
 
 
 def use_vectors(name: str | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ..cpu_caches import l2
 from ..kernels.constants import LINE, PIECE
 from .box_tables import MOST_LANES, box_at, firsts, windows
 from .loops import Loop, by_source, length_of, streams
@@ -18,9 +19,10 @@ from .strategies import Strategy
 from .tables import STREAMS
 from .tiles import STEPS, Tile
 
-# Bytes of a box, of the target; with its source and the next box's in an L2 cache. Runs of
-# so many bytes are worth a place of their own: their first and last lines are shared.
-BOX_BYTES = 256 * 1024
+# Bytes of a box, of the target, at most, and the part of an L2 cache, which also holds its
+# source and the next box's. Runs of so many bytes are worth a place of their own: their first
+# and last lines are shared.
+BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
 
@@ -128,13 +130,14 @@ def parts_of(loops: Sequence[Loop], width: int) -> list[int]:
     )
     strides = [loop.target for loop in loops], [abs(loop.source) for loop in loops]
     goals = TARGET_RUN, SOURCE_RUN
+    most = min(BOX_BYTES, l2() // BOX_PART)
     while True:
         options = []
         for order, apart, goal in zip((by_target, by_source), strides, goals, strict=True):
             run, following = _run_of(loops, taken, order, apart, width)
             if following is not None and run < goal:
                 options.append((run / goal, following, -(-goal // apart[following])))
-        room = BOX_BYTES // (width * prod(taken))
+        room = most // (width * prod(taken))
         if not options or room < 2:
             return taken
         _, following, wanted = min(options)

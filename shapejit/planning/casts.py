@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 
+from ..cpu_caches import l2
 from ..dims import merged
 from ..kernels.constants import LINE, per_byte
 from ..layout import Layout
@@ -28,7 +29,7 @@ SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
-TILES_FROM = BOXES_FROM  # bytes of source and result; a box of fewer stays in a cache
+TILES_FROM = BOXES_FROM  # of an L2 cache, source and result; a box of fewer stays there
 
 
 def cast_plan(
@@ -89,7 +90,7 @@ def _made(
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= TILES_FROM
+        if scales is None and total >= TILES_FROM * l2()
         else None,
     )
 

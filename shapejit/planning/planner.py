@@ -11,6 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
+from ..cpu_caches import l2
 from ..kernels.constants import LINE, PAGE, PIECE
 from ..layout import Layout
 from ..recent import Recent
@@ -36,7 +37,7 @@ STREAM_FROM = 8 * 1024 * 1024
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
 SHUFFLES_FROM = 256 * 1024  # a network takes 0.1 s to compile in each process
-BOXES_FROM = 1024 * 1024  # what is smaller stays in a cache, whose lines may be met again
+BOXES_FROM = 1 / 2  # of an L2 cache: what is smaller stays there, and its lines are met again
 
 REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
 
@@ -192,7 +193,7 @@ def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: b
     if loops and itemsize and total < numpys_below(width):
         return by_numpy
     tile = tile_of(loops, width)
-    if total >= BOXES_FROM and pays(tile, loops, width):
+    if total >= BOXES_FROM * l2() and pays(tile, loops, width):
         return box_of(loops, width)
     # Single elements that go one by one into gaps: NumPy takes 0.3 ns for each, we 3.
     if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cpu_caches import l2
 from ..dims import merged
 from ..kernels.constants import LINE
 from ..kernels.networks import Mixed, Network
@@ -19,7 +20,7 @@ VECTOR = 64  # bytes
 PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
-BOX_BYTES = 896 * 1024  # in an L2 cache, of the target
+BOX_PART = 7 / 16  # of an L2 cache: a box of the target
 ROW = 128  # bytes of a row of a box that are worth larger blocks
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 LEAST_MIXED = 8  # and of its pieces
@@ -164,11 +165,11 @@ def _boxed(made: Shuffle) -> Shuffle:
 def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loop]:
     """The loops over boxes, then those within one."""
     last = loops.pop()
-    wanted = SIDE_BY_SIDE // abs(near.source)
+    wanted, most = SIDE_BY_SIDE // abs(near.source), int(l2() * BOX_PART)
     along = _split(near, wanted)
-    if 4 * along[1].size <= wanted and near.size * pieces * written <= BOX_BYTES:
+    if 4 * along[1].size <= wanted and near.size * pieces * written <= most:
         along = _split(near, near.size)  # a prime number of steps, say
-    rows = _split(last, BOX_BYTES // (along[1].size * pieces * written))
+    rows = _split(last, most // (along[1].size * pieces * written))
     loops[loops.index(near)] = along[0]
     return [*loops, rows[0], rows[1], along[1]]
 

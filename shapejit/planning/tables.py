@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cpu_caches import l2
 from ..kernels.constants import (
     BIT_COLUMNS,
     BLOCK,
@@ -24,8 +25,8 @@ from .loops import Loop, length_of
 
 # Bytes of a tile along the target (rows) and along the source (columns), by the width of
 # what moves whole: several lines of each, so that DRAM pages and the hardware prefetchers
-# are used well, and with the stage no more than a core's L2 cache. Columns of narrow
-# elements are many; runs (0) are cheap to stage.
+# are used well, and with the stage no more than a core's L2 cache: see `tile_bytes`. Columns
+# of narrow elements are many; runs (0) are cheap to stage.
 ROW_BYTES = {0: 1024, 1: 1024, 2: 1024, 4: 512, 8: 512, 16: 512}
 COLUMN_BYTES = {0: 2048, 1: 512, 2: 1024, 4: 2048, 8: 2048, 16: 2048}
 BLOCK_BYTES = 8192  # of a block of rows alone; it must fit on a stage beside what is there
@@ -69,12 +70,16 @@ def kind_of(width: int) -> int:
     return width if width in (1, 2, 4, 8, 16) else 0
 
 
+def tile_bytes(width: int) -> tuple[int, int]:
+    """The bytes of a tile along target and source; a small L2 cache has room for fewer columns."""
+    kind = kind_of(width)
+    room = l2() // 2 // ROW_BYTES[kind] * kind
+    return ROW_BYTES[kind], min(COLUMN_BYTES[kind], room or COLUMN_BYTES[kind])
+
+
 def byte_sides(rows: Dims, columns: Dims, width: int, unit: int = 0) -> Sides:
     """The tables of a tile of whole bytes, converted if an element takes `unit` in the target."""
-    kind = kind_of(width)
-    limits = ROW_BYTES[kind], COLUMN_BYTES[kind]
-    if unit:
-        limits = CONVERTED[0] * width, CONVERTED[1] * width
+    limits = (CONVERTED[0] * width, CONVERTED[1] * width) if unit else tile_bytes(width)
     return _sides(rows, columns, width, limits, unit)
 
 

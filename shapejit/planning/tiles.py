@@ -10,13 +10,12 @@ from .strategies import Strategy
 from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
-    COLUMN_BYTES,
     INTERLEAVED_BYTES,
-    ROW_BYTES,
     RUN,
     STREAMS,
     Dims,
     kind_of,
+    tile_bytes,
 )
 
 BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
@@ -51,8 +50,7 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
     if not kind_of(width):
         return _tile_of_runs(loops, chain, width)
     if chain and abs(chain[0].source) == width:
-        limits = ROW_BYTES[width], COLUMN_BYTES[width]
-        tile = _transposed(Strategy.TILES, loops, chain, width, limits)
+        tile = _transposed(Strategy.TILES, loops, chain, width, tile_bytes(width))
         if min(length_of(tile.rows, width), length_of(tile.columns, width)) >= PIECE:
             return tile
         inner = loops[loops.index(chain[0]) + 1 :]
@@ -76,7 +74,7 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     if width >= LINE and whole_rows and chain[0].size <= STREAMS:
         outer = tuple(loop for loop in loops if loop not in (last, chain[0]))
         return Tile(Strategy.SCATTER, width, outer, (last,), (chain[0],))
-    return _transposed(Strategy.RUN_TILES, loops, chain, width, (ROW_BYTES[0], COLUMN_BYTES[0]))
+    return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
 
 
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:

@@ -1,0 +1,68 @@
+"""The size of a core's second-level cache, by which plans cut what they move.
+
+It is read when the first plan asks for it. Kernels do not depend on it: their caches on disk
+may be shared between machines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from pathlib import Path
+
+LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
+MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the fast cores, or of all
+
+# Bytes, where the system says nothing; and the bounds. Larger ones are shared by several cores.
+DEFAULT = 2 * 1024 * 1024
+LEAST, MOST = 256 * 1024, 2 * 1024 * 1024
+
+_UNITS = {"K": 1 << 10, "M": 1 << 20}
+
+
+@cache
+def l2() -> int:
+    """The bytes of a core's second-level cache, from `LEAST` to `MOST`.
+
+    >>> LEAST <= l2() <= MOST
+    True
+    """
+    return min(max(dict(data_caches()).get(2) or DEFAULT, LEAST), MOST)
+
+
+def data_caches() -> list[tuple[int, int]]:
+    """Level and bytes of each cache for data that the system tells of, in its order.
+
+    What is missing, or no number, is left out.
+    """
+    return _macos() if sys.platform == "darwin" else _linux()
+
+
+def _linux() -> list[tuple[int, int]]:
+    """What the files of the first core say."""
+    found = []
+    for folder in sorted(LINUX.glob("index*")):
+        try:
+            level, use, size = (
+                (folder / name).read_text().strip() for name in ("level", "type", "size")
+            )
+            if use != "Instruction":
+                found.append((int(level), int(size.rstrip("KM")) * _UNITS.get(size[-1:], 1)))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def _macos() -> list[tuple[int, int]]:
+    """What the system's parameters say of the second level."""
+    try:
+        ask = ctypes.CDLL(None).sysctlbyname
+    except (OSError, AttributeError):
+        return []
+    value = ctypes.c_uint64()
+    size = ctypes.c_size_t(ctypes.sizeof(value))
+    for name in MACOS:
+        if ask(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0)) == 0:
+            return [(2, value.value)]
+    return []
