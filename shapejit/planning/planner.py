@@ -33,7 +33,7 @@ NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thr
 NUMPYS_RUNS_BELOW = 1536 * 1024
 NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
-STREAM_FROM = 8 * 1024 * 1024
+STREAM_FROM = 3 * 1024 * 1024
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
 SHUFFLES_FROM = 256 * 1024  # a network takes 0.1 s to compile in each process
