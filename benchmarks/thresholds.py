@@ -11,6 +11,7 @@ figures to benchmarks/measured/thresholds/MACHINE.json.
 
 import argparse
 import json
+import os
 import re
 import sys
 from functools import partial
@@ -316,7 +317,7 @@ def main(argv=None):
     chosen = [each for each in THRESHOLDS if re.search(args.only, each.name)]
     if not chosen:
         raise MeasureError(f"no threshold is named {args.only}")
-    facts = machine(args.machine)
+    facts, load = machine(args.machine), os.getloadavg()[0]
     print(facts["machine"])
     figures = {}
     for each in chosen:
@@ -327,7 +328,8 @@ def main(argv=None):
     if args.record:
         MEASURED.mkdir(parents=True, exist_ok=True)
         path = MEASURED / f"{facts['machine']}.json"
-        made = {"machine": facts, "commit": git("rev-parse", "HEAD"), "thresholds": figures}
+        made = {"machine": facts, "commit": git("rev-parse", "HEAD"), "load_average": load}
+        made["thresholds"] = figures
         path.write_text(json.dumps(made, indent=1) + "\n")
     worst = max(row["cost"] for each in figures.values() for row in each["rows"])
     return WORSE if worst > 1 + LEAST else SAME
