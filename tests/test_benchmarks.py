@@ -41,6 +41,7 @@ from benchmarks import (
     statements,
     steps,
     tensor,
+    thresholds,
     trials,
     vectors,
     worker,
@@ -51,7 +52,17 @@ CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
-COMMANDS = (compare, confirm, demonstration, figures, machine_code, readme, record, report)
+COMMANDS = (
+    compare,
+    confirm,
+    demonstration,
+    figures,
+    machine_code,
+    readme,
+    record,
+    report,
+    thresholds,
+)
 
 
 # Every class
@@ -1144,3 +1155,42 @@ def test_figures_are_kept_suite_by_suite(tmp_path, monkeypatch):
     assert list(found["suites"]) == ["small", "tiny-dims"]
     assert found["suites"]["small"]["rows"][0]["seconds"]["numpy"] > 0
     assert "(part of the cases)" in readme.table(found)
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Thresholds at a part of their sizes, one turn each, with files of their own."""
+    monkeypatch.setattr(thresholds, "SCALES", (1 / 16,))
+    monkeypatch.setattr(thresholds, "TURNS", 1)
+    monkeypatch.setattr(thresholds, "SECONDS", 0)
+    monkeypatch.setattr(thresholds, "MEASURED", tmp_path)
+    return tmp_path / "m.json"
+
+
+def test_every_threshold_is_measured(tiny, capsys):
+    before = [each.value for each in thresholds.THRESHOLDS]
+    assert thresholds.main(["--record", "--machine", "m"]) in (0, 1)
+    assert [each.value for each in thresholds.THRESHOLDS] == before
+    recorded = json.loads(tiny.read_text())["thresholds"]
+    shown = capsys.readouterr().out
+    for each in thresholds.THRESHOLDS:
+        assert f"{each.module}.{each.name} = " in shown
+        rows = recorded[each.name]["rows"]
+        assert len({row["case"] for row in rows}) == len(each.cases)
+        assert all(isfinite(row["cost"]) and min(row["seconds"].values()) > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code"), [((1.3, 1, 1.3), 1), ((1, 1, 1.3), 0), ((1.05, 1.05, 1), 0)]
+)
+def test_a_threshold_costs_what_the_better_side_saves(seconds, code, tiny, monkeypatch):
+    sides = dict(zip(("taken", "below", "above"), seconds, strict=True))
+    monkeypatch.setattr(thresholds, "SCALES", (1,))
+    monkeypatch.setattr(thresholds, "seconds", lambda way, _: sides)
+    assert thresholds.main(["--only", "^FEW_ELEMENTS$", "--machine", "m"]) == code
+
+
+def test_thresholds_that_cannot_be_measured(tiny):
+    assert thresholds.main(["--only", "none of them", "--machine", "m"]) == 2
+    assert thresholds.main(["--only", "FEW", "--record", "--machine", "m"]) == 2
+    assert not tiny.exists()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 
-from ..cpu_caches import l2
 from ..dims import merged
 from ..kernels.constants import LINE, per_byte
 from ..layout import Layout
@@ -19,7 +18,7 @@ from ..recent import Recent
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop
-from .planner import BOXES_FROM, PARALLEL_FROM, REMEMBERED, STREAM_FROM
+from .planner import PARALLEL_FROM, REMEMBERED, STREAM_FROM
 from .plans import Plan
 from .strategies import Strategy
 from .tiles import tile_of
@@ -29,7 +28,7 @@ SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
-TILES_FROM = BOXES_FROM  # of an L2 cache, source and result; a box of fewer stays there
+TILES_FROM = 64 * 1024  # bytes of source and result; from there on boxes take 1.3 x as long
 
 
 def cast_plan(
@@ -90,7 +89,7 @@ def _made(
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= TILES_FROM * l2()
+        if scales is None and total >= TILES_FROM
         else None,
     )
 

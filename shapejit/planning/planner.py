@@ -22,18 +22,18 @@ from .shuffles import Shuffle, mixed_of, shuffle_of
 from .strategies import Strategy
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Measured on 2-core x86 machines; bytes of the result. A compiled call costs about
-# 4 us beyond NumPy's, a parallel launch 2-10 us; streaming past the caches pays once
-# the result is too large to be found there again.
-NUMPY_BELOW = 17 * 1024  # elements, or 16-byte pieces of runs
+# Measured on 2-core x86 machines (benchmarks/thresholds.py); bytes of the result. A launch
+# costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
+# streaming past the caches pays once the result is too large to be found there again.
+NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
 SMALL_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
 FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
 NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
 NUMPYS_RUNS_BELOW = 1536 * 1024
-NUMPYS_OWN_BELOW = 512  # bytes that NumPy copies in less time than a kernel is called
+NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
-STREAM_FROM = 8 * 1024 * 1024
+STREAM_FROM = 3 * 1024 * 1024
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
 SHUFFLES_FROM = 256 * 1024  # a network takes 0.1 s to compile in each process
