@@ -17,7 +17,7 @@ from .catalogue import items
 from .compare import Found, compare
 from .exits import MeasureError, ending
 from .history import benchmarks, runs
-from .record import RESULTS, ROOT
+from .record import RESULTS, ROOT, machine
 from .trials import Left
 
 NOT_MEASURED = "not measured"
@@ -30,25 +30,25 @@ def judged(step, found):
         if verdict.benchmark == name:
             same = verdict.slower if step.change > 0 else verdict.faster
             facts = {"change": round(verdict.change, 3), "noise": round(verdict.noise, 3)}
-            return {"verdict": "confirmed" if same else "refuted", **facts}
+            said = "confirmed" if same else "refuted"
+            return {"verdict": said, **facts, "machine": machine()["machine"]}
     reason = next((one.reason for one in found.left if one.benchmark == name), "no such case")
     return {"verdict": NOT_MEASURED, "reason": reason}
 
 
 def confirm(chosen, repository=ROOT, tell=print):
-    """The verdicts of steps by their keys; those between the same commits in one comparison."""
+    """Yield the verdicts of steps by their keys, those of two commits from one comparison."""
     known = {str(item): item for item in items(everything=True)}
-    made = {}
     pairs = sorted(chosen, key=lambda step: (step.first, step.second))
     for (first, second), group in groupby(pairs, key=lambda step: (step.first, step.second)):
         own = list(group)
         names = [f"{step.benchmark.rsplit('.', 1)[0]}({step.case})" for step in own]
         wanted = [known[name] for name in dict.fromkeys(names) if name in known]
         found = _compared(repository, first, second, wanted)
+        made = {step.key: judged(step, found) for step in own}
         for step in own:
-            made[step.key] = judged(step, found)
             tell(f"{made[step.key]['verdict']}: {step.key}: {step.change:+.0%}")
-    return made
+        yield made
 
 
 def _compared(repository, first, second, wanted):
@@ -78,8 +78,10 @@ def main(argv=None):
     found = steps.found(runs(args.results), names)
     settled = {key for key, one in said.items() if one["verdict"] != NOT_MEASURED}
     open_ = [step for step in found if args.again or step.key not in settled]
-    made = confirm(open_[: args.most])
-    steps.save({**said, **made}, args.verdicts)
+    made = {}
+    for more in confirm(open_[: args.most]):
+        made |= more
+        steps.save({**said, **made}, args.verdicts)  # what is measured stays, whatever follows
     if made and all(one["verdict"] == NOT_MEASURED for one in made.values()):
         raise MeasureError("nothing could be measured")
     slower = {step.key for step in open_ if step.change > 0}

@@ -125,13 +125,23 @@ def _steps(found, judged, said):
             f"{step.before:.3g}",
             f"{step.after:.3g}",
             f"{step.change:+.0%}",
-            judged.get(step.key, {}).get("verdict", "not measured again"),
+            verdict_text(step, judged.get(step.key)),
         )
         for step in found
     ]
     head = ("case", "machine", "between", "and", "from", "to", "time", "compared in one run")
     note = steps.lopsided(found)
     return (f"<p>{escape(note)}</p>" if note else "") + _table(head, lines, numbers={4, 5, 6})
+
+
+def verdict_text(step, one):
+    """What was found of a step, and where, if not on the machine whose curve has it."""
+    if one is None:
+        return "not measured again"
+    where = one.get("machine")
+    if where is None or step.curve.startswith(f"{where}, "):
+        return one["verdict"]
+    return f"{one['verdict']}, on {where}"
 
 
 def _code(history, said):

@@ -1066,7 +1066,7 @@ def test_steps_are_confirmed_or_refuted(monkeypatch, tmp_path):
             return compare.Found([row], [])
 
         monkeypatch.setattr(confirm, "compare", compared)
-        made = confirm.confirm([step], tell=lambda _: None)
+        (made,) = confirm.confirm([step], tell=lambda _: None)
         assert made[step.key]["verdict"] == verdict
     nothing = compare.Found([], [trials.Left("bench.One(x)", "no such commit", False)])
     assert confirm.judged(step, nothing)["reason"] == "no such commit"
@@ -1080,12 +1080,39 @@ def test_steps_are_confirmed_or_refuted(monkeypatch, tmp_path):
 def test_confirm_ends_with(verdict, code, recorded, monkeypatch, tmp_path):
     _, runs = series([1.0] * 5 + [1.3] * 5)
     monkeypatch.setattr(confirm, "runs", lambda _: runs)
-    monkeypatch.setattr(
-        confirm, "confirm", lambda chosen: {step.key: {"verdict": verdict} for step in chosen}
-    )
+
+    def confirmed(chosen):
+        yield {step.key: {"verdict": verdict} for step in chosen}
+
+    monkeypatch.setattr(confirm, "confirm", confirmed)
     words = ["--results", str(recorded), "--verdicts", str(tmp_path / "v.json")]
     assert confirm.main(words) == code
     assert confirm.main(words) == (2 if code == 2 else 0)  # what was measured is not again
+
+
+def test_an_interrupted_confirmation_keeps_what_was_measured(recorded, monkeypatch, tmp_path):
+    _, runs = series([1.0] * 5 + [1.3] * 5)
+    monkeypatch.setattr(confirm, "runs", lambda _: runs)
+
+    def confirmed(chosen):
+        yield {step.key: {"verdict": "refuted"} for step in chosen}
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(confirm, "confirm", confirmed)
+    kept = tmp_path / "v.json"
+    with pytest.raises(KeyboardInterrupt):
+        confirm.main(["--results", str(recorded), "--verdicts", str(kept)])
+    assert len(steps.verdicts(kept)) > 0
+
+
+def test_the_report_says_on_which_other_machine_a_step_was_measured_again():
+    _, runs = series([1.0] * 5 + [1.3] * 5, "m")
+    (step,) = steps.found(runs, [series([1.0])[0]])
+    assert report.verdict_text(step, None) == "not measured again"
+    own = {"verdict": "confirmed", "machine": "m"}
+    assert report.verdict_text(step, own) == "confirmed"
+    assert report.verdict_text(step, {**own, "machine": "n"}) == "confirmed, on n"
+    assert report.verdict_text(step, {"verdict": "refuted"}) == "refuted"
 
 
 def test_what_readmes_say_of_speed_is_written_from_what_is_recorded():
