@@ -72,6 +72,21 @@ def narrow_last(nbytes, dtype=np.uint8):
     return copy(np.ones((max(2, nbytes // 15 // np.dtype(dtype).itemsize), 15), dtype).T)
 
 
+def reversed_rows(nbytes, dtype=np.uint8):
+    """Rows of 64 elements, backwards."""
+    return copy(np.ones((max(2, nbytes // 64 // np.dtype(dtype).itemsize), 64), dtype)[:, ::-1])
+
+
+def channels_first(nbytes):
+    """Three channels that lie side by side, one behind the other."""
+    return copy(np.ones((max(2, nbytes // 3), 3), np.uint8).T)
+
+
+def matrices(nbytes):
+    """Matrices of 4 x 8, each transposed."""
+    return copy(np.ones((max(2, nbytes // 128), 4, 8), np.float32).mT)
+
+
 def packed(shape, axes, bits):
     """A Tensor of narrow elements, permuted."""
     t = installed("pack").pack(np.zeros(shape, np.uint8), f"uint{bits}").permute_dims(axes)
@@ -196,6 +211,7 @@ THRESHOLDS = (
         reversed_dims,
         partial(narrow_last, dtype=np.uint16),
     ),
+    between("WHOLE_BELOW", "elements without a plan | vectors by a plan", reversed_rows),
     between("FEW_ELEMENTS", "many tensors: by elements | by vectors", many),
     between("ONCE_BELOW", "an array met once: without a plan | with one", first_met),
     between(
@@ -213,13 +229,9 @@ THRESHOLDS = (
         partial(runs, run=2 * KIB),
     ),
     between("SHUFFLES_FROM", "tiles of bits | networks, which take 0.1 s to compile", packed_rows),
-    between(
-        "BOXES_FROM",
-        "elements one by one | boxes",
-        narrow_last,
-        partial(narrow_last, dtype=np.uint16),
-        of="l2",
-    ),
+    between("GATHERED_FROM", "elements one by one | boxes", narrow_last, of="l2"),
+    between("PICKED_FROM", "elements picked | boxes", channels_first, of="l2"),
+    between("BOXES_FROM", "tiles | boxes", matrices, of="l2"),
     between("TILES_FROM", "casts: boxes | tiles", converted, room=CASTS),
     between("LARGE", "taken rows: NumPy | all threads", taken, room="gathering"),
 )

@@ -63,7 +63,7 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
         long = run >= planner.NUMPYS_RUN and nbytes < planner.NUMPYS_RUNS_BELOW
         if nbytes <= planner.SMALL_BELOW and not long:
             whole = _whole or _copy_whole(nbytes)
-            if whole is not None:
+            if whole is not None and (nbytes < planner.WHOLE_BELOW or _best_whole(x)):
                 whole(x, target)
                 return
         # numba is not imported for the sake of small copies.
@@ -88,6 +88,25 @@ def _copy_whole(nbytes: int) -> Copy | None:
     return _whole
 
 
+def _best_whole(x: NDArray[Any]) -> bool:
+    """Whether an array is copied without a Plan: any that is new, others if that is as fast."""
+    made = _plan_of(x, True)
+    return made is None or not engine.slower_whole(made)
+
+
+def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
+    """The Plan for arrays of a kind; None if `later` for the first, which needs none."""
+    key = x.shape, x.strides, x.dtype
+    made = _plans.get(key)
+    if made is None:
+        if later and key not in _once and _copy_once(x.nbytes) is not None:
+            _once.put(key, True)
+            return None
+        made = planner.plan(layout_of(x))
+        _plans.put(key, made)
+    return made
+
+
 def _copy_once(nbytes: int) -> Copy | None:
     """The same for the first array of a kind: never compiled only because kernels do all work."""
     return _whole or (None if forced() else _copy_whole(nbytes))
@@ -105,6 +124,8 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
         return
     kernels = headers(1, "fill")
     if kernels is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
+        if x.nbytes >= planner.WHOLE_BELOW and not _best_whole(x):
+            return
         layout = layout_of(x)
         fast = fast_call(kernels, x, out, engine.small_plan(layout), layout.span)
 
@@ -120,16 +141,11 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     The first array of its kind that is not too large has none: a loader whose images all
     differ does not pay for plans that are of no use again.
     """
-    key = x.shape, x.strides, x.dtype
-    made = _plans.get(key)
+    made = _plan_of(x, x.nbytes <= planner.ONCE_BELOW)
     if made is None:
-        whole = _copy_once(x.nbytes) if x.nbytes <= planner.ONCE_BELOW else None
-        if whole is not None and key not in _once:
-            _once.put(key, True)
-            whole(x, target)
-            return True
-        made = planner.plan(layout_of(x))
-        _plans.put(key, made)
+        assert _whole is not None
+        _whole(x, target)
+        return True
     if made.by_numpy or not by_kernels(engine.kind_of(made), _seconds(x.nbytes)):
         return False
     engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)

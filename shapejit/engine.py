@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from .planning.decode_boxes import BoxPlan, Spread
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 
+PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 
 
@@ -37,7 +38,7 @@ def run(
     still in the caches when the elements come, so that streaming past them would
     cost. Whoever calls keeps the memory alive, and has checked it.
     """
-    if not plan.nbytes:
+    if not plan.nbytes or not len(sources):
         return
     if not by_kernels(kind_of(plan), few.seconds(plan.seen, len(sources))):
         assert plan.seen is not None
@@ -48,14 +49,28 @@ def run(
         _run_small(plan, sources, targets, fresh)
     else:
         launch = _planned(plan)
-        places = np.array([sources, targets], np.int64)
-        places += [[plan.offset], [plan.target_offset]]
-        if not launch.bits:
-            places >>= 3
+        places = _places(plan, sources, targets, launch.bits)
         units = plan.count * places.shape[1]
         shares = plan.nbytes * places.shape[1] // SHARE if plan.parallel else 1
         streamed = plan.streaming and not fresh
         run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
+
+
+def _places(
+    by: Plan | CastPlan,
+    sources: Sequence[int] | Addresses,
+    targets: Sequence[int] | Addresses,
+    bits: bool,
+) -> Addresses:
+    """Where a kernel begins, a column per tensor: bit addresses, or byte addresses."""
+    shift = 0 if bits else 3
+    if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
+        source, target = sources[0] + by.offset, targets[0] + by.target_offset
+        return np.array([[source >> shift], [target >> shift]], np.int64)
+    places = np.array([sources, targets], np.int64)
+    places += [[by.offset], [by.target_offset]]
+    places >>= shift
+    return places
 
 
 def kind_of(plan: Plan) -> Kind:
@@ -91,12 +106,43 @@ def _run_small(
     targets: Sequence[int] | Addresses,
     fresh: bool,
 ) -> None:
-    table = plan.kept.get("small")
-    if table is None:
-        table = plan.kept["small"] = small_plan_of(plan)
-    nbytes = np.array([plan.nbytes])
-    begins = np.asarray(sources) >> 3, np.asarray(targets) >> 3
-    copy_each(*begins, nbytes, table, np.zeros(1, np.int64), fresh)
+    """Copies by small plans; the launch is kept for the next call with as many tensors."""
+    key = len(sources), fresh
+    kept, each = plan.kept.get("small", (None, None))
+    if kept != key:
+        table, nbytes = small_plan_of(plan), np.array([plan.nbytes])
+        each = _each(len(sources), nbytes, table, np.zeros(1, np.int64), fresh)
+        plan.kept["small"] = key, each
+    places = np.array([sources, targets], np.int64)
+    places >>= 3
+    _run_each(each, places)
+
+
+def slower_whole(plan: Plan) -> bool:
+    """Whether a small plan moves one by one elements that the Plan moves faster."""
+    known: bool | None = plan.kept.get("slower whole")
+    if known is None:
+        assert plan.seen is not None
+        table, small = small_plan(plan.seen), load("small")
+        vectors = plan.row.vectors or plan.shuffle is not None
+        plane = int(table[small.ROWS] * table[small.COLUMNS])
+        known = _one_by_one(table) and (vectors or plane < PLANE)
+        plan.kept["slower whole"] = known
+    return known
+
+
+def _one_by_one(table: Addresses) -> bool:
+    """Whether a small plan moves no more than an element at a time: see `kernels.small`."""
+    small = load("small")
+    if not small.ELEMENTS <= table[small.MOVER] < small.BLOCKS:
+        return False
+    width, rows, columns = (int(table[at]) for at in (small.WIDTH, small.ROWS, small.COLUMNS))
+    if width > 4:
+        return True
+    # Three channels go by vectors.
+    if columns > rows:
+        return rows != 3 or int(table[small.COLUMN_STEP]) != width
+    return int(table[small.ROW_STEP]) != 3 * width
 
 
 def small_plan_of(plan: Plan) -> Addresses:
@@ -128,9 +174,26 @@ def copy_each(
     one of each. Places are byte addresses of first elements. As in `run`, nothing is
     checked here.
     """
-    count = len(sources)
-    if count == 0:
-        return
+    if len(sources):
+        made = _each(len(sources), nbytes, plans, starts, fresh)
+        _run_each(made, np.array([sources, targets], np.int64))
+
+
+class _Each(NamedTuple):
+    """A launch of `copy_each` for as many tensors as it was made for."""
+
+    launch: Launch
+    streamed: bool
+    units: int
+
+
+def _run_each(each: _Each, places: Addresses) -> None:
+    units = each.units
+    run_launch(each.launch, each.streamed, places, units, units, units, MAX_RANK + 8)
+
+
+def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fresh: bool) -> _Each:
+    """The tensors divided into units that take about as long as one another."""
     cost = np.cumsum(nbytes + EACH)
     total = int(cost[-1]) if len(nbytes) == count else int(cost[0]) * count
     streamed = total >= planner.STREAM_FROM and not fresh
@@ -141,12 +204,11 @@ def copy_each(
         bounds[-1] = count
     else:
         bounds = count * np.arange(units + 1) // units
-    places = np.array([sources, targets], np.int64)
     small = load("small")
     small.ready(plans, starts)
     arguments = nbytes, plans, starts, bounds, small.movers.ctypes.data
     launch = launch_of("batches.copy_each", arguments, load("batches").STAGE_BYTES)
-    run_launch(launch, streamed, places, units, units, units, MAX_RANK + 8)
+    return _Each(launch, streamed, units)
 
 
 def run_cast(
@@ -159,13 +221,14 @@ def run_cast(
 ) -> None:
     """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
     by = plan.tiles or plan
-    places = np.array([sources, targets], np.int64)
-    places += [[by.offset], [by.target_offset]]
     streamed = plan.streaming and not fresh
-    entry = load("conversions").entry(conversion, plan.streams if streamed else 0)
-    launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
-    if not launch.bits:
-        places >>= 3
+    key = conversion, streamed, operands
+    kept, launch = plan.kept.get("launch", (None, None))
+    if kept != key:
+        entry = load("conversions").entry(conversion, plan.streams if streamed else 0)
+        launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
+        plan.kept["launch"] = key, launch
+    places = _places(by, sources, targets, launch.bits)
     units = by.count * places.shape[1]
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     shares = moved * places.shape[1] // SHARE if plan.parallel else 1

@@ -28,7 +28,7 @@ from .tensor import Array, Tensor
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
 SHORT = 1024  # bytes of a run
 SHORT_PACKED = 128  # elements narrower than a byte
-LARGE = 4 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
+LARGE = 10 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
 CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 

@@ -8,15 +8,16 @@ from shapejit.recent import Recent
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
-NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "BOXES_FROM", "SHUFFLES_FROM")
+BY_BOXES = dict.fromkeys(("BOXES_FROM", "GATHERED_FROM", "PICKED_FROM"), 0)
+NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "SHUFFLES_FROM", *BY_BOXES)
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
 LIMITS = {
     "by size": AS_THEY_ARE,
-    "small": PLANNED | {"SMALL_BELOW": NEVER, "ONCE_BELOW": NEVER},
+    "small": PLANNED | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "ONCE_BELOW"), NEVER),
     "serial": PLANNED,
-    "boxes": PLANNED | {"BOXES_FROM": 0},
+    "boxes": PLANNED | BY_BOXES,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},
     "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
@@ -24,8 +25,8 @@ LIMITS = {
     "streamed by one thread": PLANNED | {"STREAM_FROM": 0},
 }
 
-# Bytes of a box, and of its runs.
-SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
+# Bytes of a box, and of its runs; matrices of any number.
+SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150, "MATRIX_PART": 1}
 BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 
 # Casts of transposed sources go by tiles, or in boxes.
@@ -67,7 +68,7 @@ def take_dirty(kept, nbytes):
 
 def use_boxes():
     """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
-    vars(planner).update(BOXES_FROM=0)
+    vars(planner).update(BY_BOXES)
     vars(boxes).update(SMALL_BOXES)
     forget_plans()
 

@@ -169,7 +169,7 @@ def test_every_strategy(width, kernels):
 def test_every_strategy_is_met():
     views = [*views_of_every_strategy(np.uint16), np.zeros(10**6, np.uint8), np.zeros((0, 2)).T]
     views += [
-        np.zeros((2000, 300), np.float32)[:, 1:],
+        np.zeros((4000, 300), np.float32)[:, 1:],
         np.zeros((9, 9)).T,
         np.zeros((400, 300, 5)).transpose(1, 0, 2),
         np.zeros((400, 30, 50)).transpose(1, 0, 2),

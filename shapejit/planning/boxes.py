@@ -31,6 +31,9 @@ SOURCE_RUN = 1024
 LEAST_ROWS = 256
 LEAST_DENSE = 128  # where the rows of neighbouring columns follow one another
 LEAST_COLUMNS = 32
+# Matrices that lie one behind the other on both sides: bytes of one from which on a tile is
+# as fast, at most, and of so many in all the part that one takes where that is less.
+MATRIX, MATRIX_PART = 2048, 8192
 WIDE = 8  # bytes of elements that are gathered fast where the source is read in few places
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
@@ -42,8 +45,8 @@ PICKED = 4.0
 ALONE = 2.0
 
 
-def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
-    """Whether a box is faster than what `tile_of` found."""
+def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
+    """Whether a box is faster than what `tile_of` found for `total` bytes."""
     match tile.strategy:
         case Strategy.GATHER | Strategy.PICK:
             moving = [loop for loop in loops if loop.source]
@@ -52,8 +55,11 @@ def pays(tile: Tile, loops: Sequence[Loop], width: int) -> bool:
             return width < WIDE or streams(loops, by_source(loops)[0]) > STREAMS
         case Strategy.TILES:
             rows, columns = length_of(tile.rows, width), length_of(tile.columns, width)
-            dense = len(tile.columns) == 1 and tile.columns[0].target == rows
-            return rows < (LEAST_DENSE if dense else LEAST_ROWS) or columns < LEAST_COLUMNS
+            if len(tile.columns) != 1 or tile.columns[0].target != rows:
+                return rows < LEAST_ROWS or columns < LEAST_COLUMNS
+            if len(tile.rows) == 1 and abs(tile.rows[0].source) == columns:
+                return rows * columns // width <= min(MATRIX - 1, total // MATRIX_PART)
+            return rows < LEAST_DENSE and columns < LEAST_DENSE
         case Strategy.RUN_TILES:
             return length_of(tile.rows, width) < LEAST_ROWS
     return False

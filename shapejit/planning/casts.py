@@ -28,7 +28,7 @@ SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
-TILES_FROM = 64 * 1024  # bytes of source and result; from there on boxes take 1.3 x as long
+TILES_FROM = 16 * 1024  # bytes of source and result; from there on boxes take 1.4 x as long
 
 
 def cast_plan(

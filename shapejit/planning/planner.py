@@ -26,18 +26,23 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 # costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
 # streaming past the caches pays once the result is too large to be found there again.
 NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
-SMALL_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+SMALL_BELOW = 256 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+WHOLE_BELOW = 16 * 1024  # bytes that it moves, even by elements, in less time than a plan is run
 FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
 NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
-NUMPYS_RUNS_BELOW = 1536 * 1024
+NUMPYS_RUNS_BELOW = 4 * 1024 * 1024
 NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
 STREAM_FROM = 3 * 1024 * 1024
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
-SHUFFLES_FROM = 256 * 1024  # a network takes 0.1 s to compile in each process
-BOXES_FROM = 1 / 2  # of an L2 cache: what is smaller stays there, and its lines are met again
+SHUFFLES_FROM = 64 * 1024  # a network takes 0.1 s to compile in each process
+# From which parts of an L2 cache on boxes take less time than tiles, than elements that go
+# one by one, and than those that are picked: what is smaller stays there, its lines met again.
+BOXES_FROM = 1 / 2
+GATHERED_FROM = 1 / 8
+PICKED_FROM = 2
 
 REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
 
@@ -187,13 +192,19 @@ def numpys_below(width: int) -> int:
     return NUMPYS_RUNS_BELOW if width >= NUMPYS_RUN else NUMPY_BELOW * min(width, PIECE)
 
 
+def _boxes_from(strategy: Strategy) -> float:
+    """The part of an L2 cache from which on boxes do what another strategy would."""
+    others = {Strategy.GATHER: GATHERED_FROM, Strategy.PICK: PICKED_FROM}
+    return others.get(strategy, BOXES_FROM)
+
+
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
     """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
     by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
     if loops and itemsize and total < numpys_below(width):
         return by_numpy
     tile = tile_of(loops, width)
-    if total >= BOXES_FROM * l2() and pays(tile, loops, width):
+    if total >= _boxes_from(tile.strategy) * l2() and pays(tile, loops, width, total):
         return box_of(loops, width)
     # Single elements that go one by one into gaps: NumPy takes 0.3 ns for each, we 3.
     if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:
