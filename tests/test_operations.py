@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
+from shapejit import engine
+from shapejit.kernels.jit import COMPILED
 from shapejit.places import layout_of
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
@@ -563,3 +565,41 @@ def test_repeated_small_copies_are_checked_like_the_first_one():
     for wrong in (locked, np.empty((4, 6), np.int32), np.empty((6, 4), np.uint32)):
         with pytest.raises((sj.ReshapeError, sj.DTypeError)):
             sj.ascontiguous(x.T, out=wrong)
+
+
+@pytest.mark.parametrize(
+    ("view", "slower"),
+    [
+        (np.zeros((2048, 64), np.uint8)[:, ::-1], True),
+        (np.zeros((1024, 32), np.float32)[:, ::-1], True),
+        (np.zeros((32768, 4), np.uint8)[:, ::-1], True),
+        (np.zeros((16384, 4, 2), np.uint8).mT, True),  # planes of eight elements
+        (np.zeros((256, 128), np.float32).T, False),
+        (np.zeros((3, 40000), np.uint8).T, False),  # three channels
+        (np.zeros((40000, 3), np.uint8).T, False),
+        (np.zeros((1000, 128), np.uint8)[:, :48], False),  # runs
+        (np.zeros((9000, 15), np.uint8).T, False),  # the plan has no vectors either
+    ],
+)
+def test_a_small_plan_is_not_used_for_elements_that_vectors_move(view, slower):
+    made = planner.plan(layout_of(view))
+    assert engine.slower_whole(made) is slower
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many elements")
+@pytest.mark.parametrize("nbytes", [planner.WHOLE_BELOW, 100_000, planner.SMALL_BELOW])
+def test_copies_of_one_kind_again_and_again(nbytes):
+    """The first one has no Plan, later ones have, or are fast calls: all are the same."""
+    source = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)
+    views = [
+        source[: nbytes // 64 * 64].reshape(-1, 64)[:, ::-1],
+        source[: nbytes // 64 * 64].reshape(-1, 64).T,
+        source[: nbytes // 3 * 3].reshape(-1, 3)[:, ::-1],
+        source[: nbytes // 4 * 4].view(np.float32).reshape(-1, 2).T,
+        source[: nbytes // 8 * 8].reshape(-1, 4, 2).mT,
+    ]
+    for view in views:
+        for _ in range(4):
+            out = np.zeros(view.shape, view.dtype)
+            sj.ascontiguous(view, out=out)
+            assert out.tobytes() == view.tobytes()
