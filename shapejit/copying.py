@@ -27,6 +27,7 @@ Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
+LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
 CALL, EACH = 1e-6, 2e-9  # seconds of NumPy's for a copy, and a byte of it: 0.1 to 5 ns
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
@@ -115,7 +116,8 @@ def _copy_once(nbytes: int) -> Copy | None:
 def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Make the next call with arrays like these, which were just copied, a fast one."""
     global fast, _latest
-    if not 0 < x.nbytes <= planner.SMALL_BELOW:
+    long = _run(x) >= LONG
+    if not 0 < x.nbytes <= (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
         return
     # A second time: whoever copies arrays that all differ makes no keys.
     kind = x.shape, x.strides, x.dtype, type(out)
@@ -124,7 +126,7 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
         return
     kernels = headers(1, "fill")
     if kernels is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
-        if x.nbytes >= planner.WHOLE_BELOW and not _best_whole(x):
+        if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
             return
         layout = layout_of(x)
         fast = fast_call(kernels, x, out, engine.small_plan(layout), layout.span)

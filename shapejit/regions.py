@@ -57,4 +57,5 @@ def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
     if region.shape[-1] * itemsize < SHORT or x.size == 1:
         return True
     dense = x.strides[-1:] == (itemsize,)
-    return nbytes < planner.numpys_below(x.shape[-1] * itemsize if dense else itemsize)
+    run = x.shape[-1] * itemsize if dense else itemsize
+    return nbytes < planner.numpys_below(run, gaps=True)

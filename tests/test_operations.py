@@ -597,6 +597,7 @@ def test_copies_of_one_kind_again_and_again(nbytes):
         source[: nbytes // 3 * 3].reshape(-1, 3)[:, ::-1],
         source[: nbytes // 4 * 4].view(np.float32).reshape(-1, 2).T,
         source[: nbytes // 8 * 8].reshape(-1, 4, 2).mT,
+        np.resize(source, (8 * nbytes // 2048, 2048))[:, 24:-24],  # long runs
     ]
     for view in views:
         for _ in range(4):

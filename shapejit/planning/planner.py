@@ -32,6 +32,7 @@ FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
 NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
 NUMPYS_RUNS_BELOW = 4 * 1024 * 1024
+NUMPYS_GAPS_BELOW = 1536 * 1024  # the same into parts of a larger array, which is rarely in a cache
 NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies in less time than a kernel is called
 PARALLEL_FROM = 1536 * 1024
 STREAM_FROM = 3 * 1024 * 1024
@@ -187,9 +188,14 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
     )
 
 
-def numpys_below(width: int) -> int:
-    """The bytes below which NumPy copies runs of `width` bytes as fast as a compiled call."""
-    return NUMPYS_RUNS_BELOW if width >= NUMPYS_RUN else NUMPY_BELOW * min(width, PIECE)
+def numpys_below(width: int, gaps: bool = False) -> int:
+    """The bytes below which NumPy copies runs of `width` bytes as fast as a compiled call.
+
+    `gaps`: the target is a part of a larger array.
+    """
+    if width < NUMPYS_RUN:
+        return NUMPY_BELOW * min(width, PIECE)
+    return NUMPYS_GAPS_BELOW if gaps else NUMPYS_RUNS_BELOW
 
 
 def _boxes_from(strategy: Strategy) -> float:
@@ -201,7 +207,7 @@ def _boxes_from(strategy: Strategy) -> float:
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
     """What moves runs of `width` bytes, `total` bytes in all; `itemsize` is 0 if NumPy must not."""
     by_numpy = Tile(Strategy.NUMPY, width, tuple(loops))
-    if loops and itemsize and total < numpys_below(width):
+    if loops and itemsize and total < numpys_below(width, gaps):
         return by_numpy
     tile = tile_of(loops, width)
     if total >= _boxes_from(tile.strategy) * l2() and pays(tile, loops, width, total):
