@@ -26,7 +26,7 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 # costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
 # streaming past the caches pays once the result is too large to be found there again.
 NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
-SMALL_BELOW = 256 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+SMALL_BELOW = 512 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
 WHOLE_BELOW = 16 * 1024  # bytes that it moves, even by elements, in less time than a plan is run
 FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
@@ -194,7 +194,7 @@ def numpys_below(width: int, gaps: bool = False) -> int:
     `gaps`: the target is a part of a larger array.
     """
     if width < NUMPYS_RUN:
-        return NUMPY_BELOW * min(width, PIECE)
+        return (2 if gaps else 1) * NUMPY_BELOW * min(width, PIECE)
     return NUMPYS_GAPS_BELOW if gaps else NUMPYS_RUNS_BELOW
 
 
