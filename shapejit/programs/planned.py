@@ -46,15 +46,15 @@ def plan(
 
     >>> print(plan((8, 128, 4, 64), "bfloat16", lambda t: t.permute_dims((0, 2, 1, 3))))
     (8, 128, 4, 64) -> (8, 4, 128, 64) bfloat16: a view, nothing is moved
-    >>> heads = plan((32, 128, 256), "bfloat16", lambda t:
-    ...     t.reshape((32, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((128, 128, 64)))
+    >>> heads = plan((128, 128, 256), "bfloat16", lambda t:
+    ...     t.reshape((128, 128, 4, 64)).permute_dims((0, 2, 1, 3)).reshape((512, 128, 64)))
     >>> print(heads)
-    (32, 128, 256) -> (128, 128, 64) bfloat16: 1 copy, 2097152 bytes read, 2097152 written
-    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 2097152 bytes
-      loop 32: source +65536, target +65536 bytes
+    (128, 128, 256) -> (512, 128, 64) bfloat16: 1 copy, 8388608 bytes read, 8388608 written
+    1. scatter: runs in the source's order, to a few places; 128 bytes at a time, 8388608 bytes
+      loop 128: source +65536, target +65536 bytes
       column 4: source +128, target +16384 bytes
       row 128: source +512, target +128 bytes
-      split over the threads
+      split over the threads, whole lines streamed past the caches
     """
     kind = fixed_width(dtype)
     if is_sequence(shape) and next(iter(shape), 0) is None:
