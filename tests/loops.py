@@ -15,7 +15,8 @@ PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 # The planner's thresholds, in bytes.
 LIMITS = {
     "by size": AS_THEY_ARE,
-    "small": PLANNED | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "ONCE_BELOW"), NEVER),
+    "small": PLANNED
+    | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "MANY_BELOW", "ONCE_BELOW"), NEVER),
     "serial": PLANNED,
     "boxes": PLANNED | BY_BOXES,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},

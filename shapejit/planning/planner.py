@@ -26,7 +26,8 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 # costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
 # streaming past the caches pays once the result is too large to be found there again.
 NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
-SMALL_BELOW = 512 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
+SMALL_BELOW = 512 * 1024  # bytes of an array that one thread copies faster without a plan
+MANY_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
 WHOLE_BELOW = 16 * 1024  # bytes that it moves, even by elements, in less time than a plan is run
 FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
 ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
@@ -103,7 +104,7 @@ def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
     few = made.nbytes <= FEW_ELEMENTS or not made.row.vectors
-    if copies > 1 and whole and few and 0 < made.nbytes <= SMALL_BELOW:
+    if copies > 1 and whole and few and 0 < made.nbytes <= MANY_BELOW:
         return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
     return made
 
