@@ -72,9 +72,9 @@ def narrow_last(nbytes, dtype=np.uint8):
     return copy(np.ones((max(2, nbytes // 15 // np.dtype(dtype).itemsize), 15), dtype).T)
 
 
-def reversed_rows(nbytes, dtype=np.uint8):
-    """Rows of 64 elements, backwards."""
-    return copy(np.ones((max(2, nbytes // 64 // np.dtype(dtype).itemsize), 64), dtype)[:, ::-1])
+def reversed_rows(nbytes):
+    """Rows of 64 bytes, backwards."""
+    return copy(np.ones((max(2, nbytes // 64), 64), np.uint8)[:, ::-1])
 
 
 def channels_first(nbytes):
