@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from shapejit.adapters.shared_slabs import LINE, Slabs, received
+from shapejit.adapters.shared_slabs import LINE, Sent, Slabs, received
 
 
 def test_a_slab_is_filled_again_once_nobody_uses_it():
@@ -62,3 +62,27 @@ def test_a_slab_whose_process_has_ended():
         received(sent._replace(process=ended.pid))
     with pytest.raises(OSError, match="the process that sent this has ended"):
         received(sent._replace(inode=sent.inode + 1))
+
+
+ENDING = """
+import os, sys, time
+from shapejit.adapters.shared_slabs import Slabs
+slab = Slabs().take(10)
+sent = slab.sent()
+os.close(sent.descriptor)  # as the end of a process does, a while before it has ended
+print(*sent, flush=True)
+sys.stdin.read()
+time.sleep(0.2)
+os._exit(0)
+"""
+
+
+def test_a_slab_whose_process_is_ending():
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as ending:
+        sent = Sent(*map(int, ending.stdout.readline().split()))
+        ending.stdin.close()
+        with pytest.raises(FileNotFoundError):
+            received(sent)
+        assert ending.poll() is not None

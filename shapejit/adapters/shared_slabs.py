@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import select
 import weakref
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from ..buffers import Bytes
 
 LINE = 64  # bytes in front, one per receiver
 KEPT = 4  # slabs that are kept while nobody uses them
+ENDING = 5.0  # seconds that a process may take to end once its files are closed
 
 
 class Sent(NamedTuple):
@@ -71,7 +73,11 @@ class Slab:
 def received(sent: Sent) -> Bytes:
     """The memory of a slab that another process has sent; OSError if that has ended since."""
     path = f"/proc/{sent.process}/fd/{sent.descriptor}"
-    opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        _await_end(sent.process)
+        raise
     try:
         if os.fstat(opened).st_ino != sent.inode:  # of a process that has the same number now
             raise FileNotFoundError(errno.ENOENT, "the process that sent this has ended", path)
@@ -81,6 +87,24 @@ def received(sent: Sent) -> Bytes:
     made = np.frombuffer(mapped, np.uint8, sent.nbytes - LINE, LINE)
     weakref.finalize(made, mapped.__setitem__, sent.receiver, 0).atexit = False
     return made
+
+
+def _await_end(process: int) -> None:
+    """Return when a process has ended.
+
+    One that is killed closes its files first. Whoever asks in between whether it lives, as
+    torch's loader does to tell a dead worker from any other error, hears that it does.
+    """
+    try:
+        ends = os.pidfd_open(process)
+    except OSError:  # it has ended
+        return
+    try:
+        poll = select.poll()
+        poll.register(ends, select.POLLIN)
+        poll.poll(1000 * ENDING)
+    finally:
+        os.close(ends)
 
 
 class Slabs:
