@@ -8,9 +8,11 @@ next job for a moment before they sleep: jobs often come in a row.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
@@ -25,7 +27,7 @@ from .control_group import limits
 from .kernels.constants import LINE
 
 IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
-LOOKS = 1000  # at the count of jobs, before a worker sleeps; about 50 us
+LOOKING = 200e-6  # seconds before a worker sleeps; to wake it again takes 50 to 400 us
 
 
 # Called by workers that have no job; each returns whether it wants to be called again.
@@ -39,6 +41,31 @@ class Job(NamedTuple):
     wanted: list[None]  # one entry per worker that is still to be woken
 
 
+class _Worker:
+    """A worker thread: what it is woken for, and the cores that it may run on."""
+
+    def __init__(self) -> None:
+        self.jobs: SimpleQueue[Job] = SimpleQueue()
+        self.cores: set[int] = set()
+        self.thread = threading.get_native_id()
+
+    def wake(self, job: Job, core: int | None) -> None:
+        """Let the thread, which sleeps, join in a job that is run on a core."""
+        if core is not None:
+            others = os.sched_getaffinity(0) - {core}
+            if others and others != self.cores:
+                with suppress(OSError):  # a system that does not let it choose
+                    os.sched_setaffinity(self.thread, others)
+                    self.cores = others
+        self.jobs.put(job)
+
+    def next_job(self) -> Job:
+        """The next job to join in; what is `when_idle` is called while there is none."""
+        while True:
+            with suppress(Empty):
+                return self.jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
+
+
 class Workers:
     """The worker threads of a process.
 
@@ -49,8 +76,7 @@ class Workers:
         self._memory = np.zeros(16, np.int64)
         # A cache line of its own: stores to its neighbours would slow those who look.
         self.signal = -(-int(self._memory.ctypes.data) // LINE) * LINE
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
-        self._asleep: set[int] = set()
+        self._asleep: list[_Worker] = []
         self._count = 0
         self._latest: Job | None = None
 
@@ -70,32 +96,70 @@ class Workers:
 
     def _wake(self, job: Job) -> None:
         """Wake two workers at most; each of them wakes two more."""
-        for _ in range(2):
-            if self._asleep and job.wanted:
-                with suppress(IndexError):  # another thread may have woken the last one
-                    job.wanted.pop()
-                    self._jobs.put(job)
+        if not self._asleep or not job.wanted:
+            return
+        core = current_core()
+        with suppress(IndexError):  # none is left, or another thread woke the last one
+            for _ in range(2):
+                job.wanted.pop()
+                self._asleep.pop().wake(job, core)
+
+    def _is_awake(self, worker: _Worker) -> bool:
+        """Whether nobody has woken a worker that was to sleep; it is awake from now on."""
+        with suppress(ValueError):
+            self._asleep.remove(worker)
+            return True
+        return False
 
     def _work(self) -> None:
         job_after = load("shares").job_after
-        me, seen = threading.get_ident(), 0
+        me, seen, looks = _Worker(), 0, looks_in(LOOKING)
         while True:
-            now = job_after(self.signal, seen, LOOKS)
+            now = job_after(self.signal, seen, looks)
             job = self._latest
             if now == seen or job is None:
-                self._asleep.add(me)
-                job = self._next_job()
-                self._asleep.discard(me)
+                self._asleep.append(me)
+                if self._latest is not job and self._is_awake(me):
+                    continue
+                job = me.next_job()
                 self._wake(job)
                 now = job_after(self.signal, seen, 1)
             seen = now
             job.run(False)
 
-    def _next_job(self) -> Job:
-        """The next job that wants a worker; what is `when_idle` is called while there is none."""
-        while True:
-            with suppress(Empty):
-                return self._jobs.get(timeout=IDLE if sum(call() for call in when_idle) else None)
+
+@cache
+def looks_in(seconds: float) -> int:
+    """How often a worker looks for a job in so many seconds.
+
+    The instruction between two looks takes 3 to 50 ns, as the processor is.
+    """
+    job_after, none, looks = load("shares").job_after, np.zeros(1, np.int64), 1000
+    taken = []
+    for _ in range(4):  # the first may compile
+        start = time.perf_counter()
+        job_after(none.ctypes.data, 0, looks)
+        taken.append(time.perf_counter() - start)
+    return max(1, int(looks * seconds / min(taken)))
+
+
+@cache
+def _getcpu() -> Callable[[], int] | None:
+    """The C library's sched_getcpu(3), if this system lets threads choose their cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    return getattr(ctypes.PyDLL(None), "sched_getcpu", None)
+
+
+def current_core() -> int | None:
+    """The core that this thread runs on.
+
+    A worker is to wake up elsewhere. Systems often put a thread where the one ran that woke
+    it, above all in virtual machines, in which a core that rests seems to be taken.
+    """
+    getcpu = _getcpu()
+    core = -1 if getcpu is None else getcpu()
+    return core if core >= 0 else None
 
 
 _most = sys.maxsize

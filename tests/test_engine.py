@@ -180,6 +180,49 @@ def test_workers_join_in():
     raise AssertionError("nobody but the owner ran a job")
 
 
+def joined(own, during):
+    """What `during` says in a worker that was asleep and has been woken for a job."""
+    said = []
+
+    def run(owner):
+        if not owner:
+            said.append(during())
+
+    for _ in range(500):
+        own.run(run, 2)
+        time.sleep(0.002)  # a worker looks for the next job before it sleeps
+        if said:
+            return said[0]
+    raise AssertionError("nobody but the owner ran a job")
+
+
+@pytest.mark.skipif(workers.threads() < 2, reason="there is one core")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot choose cores")
+def test_a_worker_wakes_up_on_another_core_than_its_waker(monkeypatch):
+    cores = os.sched_getaffinity(0)
+    assert workers.current_core() in cores
+    own = workers.Workers()
+    for core in sorted(cores)[:2] * 2:
+        monkeypatch.setattr(workers, "current_core", lambda core=core: core)
+        assert joined(own, lambda: os.sched_getaffinity(0)) == cores - {core}
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
+def test_workers_join_in_where_threads_cannot_choose_cores(monkeypatch):
+    monkeypatch.setattr(workers, "current_core", lambda: None)
+    assert joined(workers.Workers(), lambda: "joined") == "joined"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="threads cannot choose cores")
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
+def test_workers_join_in_where_choosing_a_core_is_refused(monkeypatch):
+    def refuse(*_):
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    assert joined(workers.Workers(), lambda: "joined") == "joined"
+
+
 def test_without_workers_the_owner_does_it_all(monkeypatch):
     def refuse(*_):
         raise RuntimeError("can't start new thread")
