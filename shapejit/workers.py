@@ -113,18 +113,20 @@ class Workers:
 
     def _work(self) -> None:
         job_after = load("shares").job_after
-        me, seen, looks = _Worker(), 0, looks_in(LOOKING)
+        me, looks = _Worker(), looks_in(LOOKING)
+        seen, known = 0, None
         while True:
             now = job_after(self.signal, seen, looks)
             job = self._latest
             if now == seen or job is None:
                 self._asleep.append(me)
-                if self._latest is not job and self._is_awake(me):
+                if self._latest is not known and self._is_awake(me):
+                    known = self._latest  # given while this thread waited for Python's lock
                     continue
                 job = me.next_job()
                 self._wake(job)
                 now = job_after(self.signal, seen, 1)
-            seen = now
+            seen, known = now, job
             job.run(False)
 
 
