@@ -163,8 +163,9 @@ def given(
     layout, count = Layout.row_major(shape, bits), len(names)
     if is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
-        begins = begin + bits * prod(shape) * np.arange(count)
-        return Places(begins, (layout,), np.zeros(count, np.intp)), out
+        each = bits * prod(shape)
+        begins = np.arange(begin, begin + count * each, each) if each else np.full(count, begin)
+        return Places.alike(begins, layout), out
     if not is_sequence(out) or isinstance(out, str | bytes):
         raise DTypeError(
             f"out= must be one {name} of all results or a sequence of {name}s, "
@@ -180,8 +181,7 @@ def given(
     for i in range(fit, count):
         with about(f"out {names[i]!r}"):
             outs[i] = checked(outs[i], dtype, shape)
-    alike = Places(8 * addresses, (layout,), np.zeros(count, np.intp))
-    places = alike if fit == count else places_of(outs)
+    places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs
 

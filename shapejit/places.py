@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ from .tensor import Tensor
 ASKED = 3e-6  # seconds that Python takes to ask an array what it is
 FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
 
+_ZERO = np.zeros(1, np.intp)
+
 Spans = tuple[Addresses, Addresses]  # of each the first byte, and the byte past the last
 
 
@@ -38,8 +40,16 @@ class Places(NamedTuple):
     layouts: Sequence[Layout]
     which: NDArray[np.intp]
 
+    @classmethod
+    def alike(cls, addresses: Addresses, layout: Layout) -> Places:
+        """The places of tensors of one Layout."""
+        return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
+
     def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
         """The tensors that lie alike: their Layout in the byte they begin in, and their indices."""
+        if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
+            yield self.layouts[0].at(0), _numbers(len(self.which))
+            return
         bits = self.addresses & 7
         kinds = 8 * self.which + bits
         if len(kinds) and not (kinds != kinds[0]).any():
@@ -48,6 +58,10 @@ class Places(NamedTuple):
             return
         for kind in np.unique(kinds).tolist():
             yield self.layouts[kind // 8].at(kind % 8), np.flatnonzero(kinds == kind)
+
+    def begins(self, group: NDArray[np.intp]) -> Addresses:
+        """The addresses of the tensors of a group."""
+        return self.addresses if len(group) == len(self.addresses) else self.addresses[group]
 
     def take(self, indices: NDArray[np.intp]) -> Places:
         """The places of some of the tensors."""
@@ -62,7 +76,32 @@ class Places(NamedTuple):
         else:
             reaches = [layout.span for layout in self.layouts]
             low, high = np.array(reaches, np.int64).reshape(-1, 2)[self.which].T
-        return (self.addresses + low) >> 3, (self.addresses + high + 7) >> 3
+        begins, ends = self.addresses + low, self.addresses + (high + 7)
+        begins >>= 3
+        ends >>= 3
+        return begins, ends
+
+    def reach(self) -> tuple[int, int]:
+        """The first byte that any of the tensors reaches, and the byte past the last."""
+        if not len(self.addresses):
+            return 0, 0
+        low = min(layout.span[0] for layout in self.layouts)
+        high = max(layout.span[1] for layout in self.layouts)
+        first, last = int(self.addresses.min()), int(self.addresses.max())
+        return (first + low) >> 3, (last + high + 7) >> 3
+
+
+@lru_cache(maxsize=1)
+def _numbers(count: int) -> NDArray[np.intp]:
+    """The numbers of so many tensors."""
+    made = np.arange(count)
+    made.flags.writeable = False
+    return made
+
+
+def low_bits(addresses: Addresses) -> int:
+    """Which of the three lowest bits are set in any of the addresses."""
+    return int(np.bitwise_or.reduce(addresses)) & 7
 
 
 def layout_of(x: NDArray[Any]) -> Layout:
@@ -140,7 +179,10 @@ def _alike(items: Sequence[Any]) -> Places | None:
         addresses = addresses_of([x.buffer for x in items])
     if count < len(items):
         return None
-    return Places(8 * addresses + begin, (layout,), np.zeros(count, np.intp))
+    addresses <<= 3
+    if begin:
+        addresses += begin
+    return Places.alike(addresses, layout)
 
 
 def addresses_of(arrays: Sequence[NDArray[Any]]) -> Addresses:
@@ -207,13 +249,14 @@ def overlap(
     asked where: the bytes of a source's own elements count, not the gaps between them.
     At most n log n for n elements that lie near.
     """
-    starts, ends = targets
+    (lows, highs), (starts, ends) = sources, targets
+    if not len(lows) or highs.max() <= starts.min() or lows.min() >= ends.max():
+        return None
     order = np.argsort(starts, kind="stable")
     order = order[ends[order] > starts[order]]
     if not len(order):
         return None
     starts, ends = starts[order], ends[order]
-    lows, highs = sources
     near = np.flatnonzero((lows < ends[-1]) & (highs > starts[0]) & (lows < highs))
     meets = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
         ends, lows[near], "right"

@@ -253,10 +253,11 @@ movers = np.zeros(len(_MOVERS), np.int64)
 def ready(plans: Numbers, starts: Any) -> None:
     """Make callable what moves the planes of the small plans at these indices of `plans`."""
     if not movers.all():
-        for index in np.unique(plans[starts + MOVER]).tolist():
-            if movers[index] == 0:
-                function, *tags = _MOVERS[index]
-                movers[index] = entry(function, 7, *tags)
+        wanted = np.zeros(len(_MOVERS), np.bool_)
+        wanted[plans[starts + MOVER]] = True
+        for index in np.flatnonzero(wanted & (movers == 0)).tolist():
+            function, *tags = _MOVERS[index]
+            movers[index] = entry(function, 7, *tags)
 
 
 @kernel

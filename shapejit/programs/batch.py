@@ -75,11 +75,14 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
     wanted = TargetShapes.of(shapes, keyed, names)
-    given, items = items, _natives(items, names, "tensor")
+    given = items
+    items, kinds = _natives(items, names, "tensor")
     outs = None
     if out is not None:
-        outs = _natives(arranged(out, keyed, names, "out="), names, "out")
+        outs, _ = _natives(arranged(out, keyed, names, "out="), names, "out")
     batch = _Batch(items, names, wanted, copy, outs)
+    if Tensor in kinds:
+        batch.lend()
     batch.resolve_all()
     results = batch.run()
     if out is not None:
@@ -92,19 +95,23 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     return dict(zip(names, results, strict=True)) if keyed else results
 
 
-def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
+def _natives(
+    items: tuple[Any, ...], names: Sequence[Any], what: str
+) -> tuple[tuple[Any, ...], set[type]]:
     """The same with plain ndarrays for those of other classes, which could say what they like.
 
-    Arrays of other libraries become ndarrays or Tensors over their memory.
+    Arrays of other libraries become ndarrays or Tensors over their memory. Returns the
+    classes of all, too.
     """
-    if set(map(type, items)) <= {np.ndarray, Tensor}:
-        return items
+    kinds = set(map(type, items))
+    if kinds <= {np.ndarray, Tensor}:
+        return items, kinds
     made = list(items)
     for i, x in enumerate(items):
         if type(x) not in (np.ndarray, Tensor):
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x) if is_a(x, np.ndarray) else foreign.native(x)
-    return tuple(made)
+    return tuple(made), set(map(type, made))
 
 
 class _Batch:
@@ -121,7 +128,7 @@ class _Batch:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
         self.ranks = shapes.ranks(count)
-        self.lent = self._lend() if Tensor in set(map(type, items)) else []
+        self.lent: list[int] = []
         self.verdicts = np.full(count, APART)
         self.groups = np.empty(count, np.int64)  # of equal dtypes
         self.dtypes: list[np.dtype[Any]] = []  # of each group
@@ -130,8 +137,8 @@ class _Batch:
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
 
-    def _lend(self) -> list[int]:
-        """Take the Tensors of whole bytes as ndarrays over their memory; return which they are."""
+    def lend(self) -> None:
+        """Take the Tensors of whole bytes as ndarrays over their memory."""
         items, outs, ranks = list(self.items), list(self.outs or ()), self.ranks.tolist()
         lent = [
             i
@@ -149,7 +156,7 @@ class _Batch:
                 outs[i] = outs[i].numpy()
             items[i] = items[i].numpy()
         self.items, self.outs = tuple(items), None if self.outs is None else tuple(outs)
-        return lent
+        self.lent = lent
 
     def _check(self, i: int) -> None:
         """Refuse what `reshape` of this one tensor would refuse."""
@@ -178,8 +185,11 @@ class _Batch:
             self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
             self.plans = np.empty(words, np.int64)
             fault = self._resolve_compiled()
-        refused = (APART, REFUSED, COPY) if self.copy is False else (APART, REFUSED)
-        for i in np.flatnonzero(np.isin(self.verdicts[: fault + 1], refused)).tolist():
+        verdicts = self.verdicts[: fault + 1]
+        asked = (verdicts == APART) | (verdicts == REFUSED)
+        if self.copy is False:
+            asked |= verdicts == COPY
+        for i in np.flatnonzero(asked).tolist():
             self._check(i)
         assert fault == count  # or the check raised what the kernel refused
 

@@ -13,6 +13,7 @@ from ..converting import launch
 from ..kernels.numbers import Conversion
 from ..launches import Addresses, address_of
 from ..layout import Layout
+from ..places import low_bits
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
@@ -47,19 +48,22 @@ class Pass(NamedTuple):
 
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
         """From every source (bit addresses) to its target, which may begin within a byte."""
-        bits = targets & 7
-        for bit in np.unique(bits).tolist() if bits.any() else [0]:
+        apart = low_bits(targets)
+        for bit in np.unique(targets & 7).tolist() if apart else [0]:
             src, dst = sources, targets
-            if bits.any():
-                src, dst = sources[bits == bit], targets[bits == bit]
+            if apart:
+                those = targets & 7 == bit
+                src, dst = sources[those], targets[those] & ~7
+            if low_bits(src):
+                src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = planner.compiled(self.layout, into=into, count=len(src))
-                engine.run(made, src & ~7, dst & ~7, fresh)
+                engine.run(made, src, dst, fresh)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]
-                given = self.layout, src & ~7, into, dst & ~7, self.unit, self.conversion
+                given = self.layout, src, into, dst, self.unit, self.conversion
                 launch(*given, self.scales, (sum(at[:1]), sum(at[1:])), fresh)
 
 

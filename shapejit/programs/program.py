@@ -298,18 +298,21 @@ class Program(MapsBatches):
                 groups.append((self._specialized(layout), which))
         if out is not None:
             targets, kept = outputs.given(out, kind, self.shape, names)
-            spans = targets.spans()
-            if is_array(out):
-                spans = spans[0][:1], spans[1][-1:]
-            outputs.check_all_apart(places.spans(), spans, places.take, names)
+            first, last = places.reach()
+            begin, end = targets.reach()
+            if first < end and begin < last:
+                spans = targets.spans()
+                if is_array(out):
+                    spans = spans[0][:1], spans[1][-1:]
+                outputs.check_all_apart(places.spans(), spans, places.take, names)
             for special, which in groups:
-                special.fill(places.addresses[which], targets.addresses[which])
+                special.fill(places.begins(which), targets.begins(which))
             del kept  # alive until here: a sequence may make its arrays when asked
             return out
         results: list[Any] = [None] * len(items)
         for special, which in groups:
             own = (items[i] for i in which.tolist())
-            made = special.results(own, places.addresses[which], kind)
+            made = special.results(own, places.begins(which), kind)
             if len(groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
