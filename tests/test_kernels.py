@@ -81,6 +81,47 @@ def test_tiles_at_every_edge(width, rows, kernels):
             assert sj.ascontiguous(view).tobytes() == view.tobytes()
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("lines", [2, 9, 35] if COMPILED else [2])
+def test_tiles_whose_lines_go_straight_to_the_target(width, lines, kernels):
+    """Targets whose rows are whole lines, and begin anywhere within one."""
+    rows = lines * 64 // width
+    for columns in (16, 17, 130) if COMPILED else (17,):
+        raw = np.random.default_rng(0).integers(0, 256, 2 * 3 * rows * columns * width, np.uint8)
+        x = raw.view(WIDTHS[width]).reshape(2, 3, rows, columns)
+        for view in (x.transpose(1, 0, 3, 2), x.transpose(3, 0, 1, 2), x.transpose(0, 3, 1, 2)):
+            memory = np.full(x.nbytes + 192, 0xAB, np.uint8)
+            begin = -memory.ctypes.data % 64
+            for shift in {0, width, 16, 64 - width, 63, 1}:
+                at = begin + shift
+                out = np.ndarray(view.shape, view.dtype, memory.data, at)
+                sj.ascontiguous(view, out=out)
+                written = memory[at : at + x.nbytes]
+                assert written.tobytes() == view.tobytes()
+                written[...] = 0xAB
+                assert (memory == 0xAB).all()
+
+
+@pytest.mark.skipif(not COMPILED, reason="reads and writes byte by byte")
+@pytest.mark.parametrize("width", [2, 4, 8])
+def test_large_tiles_whose_lines_go_straight_to_the_target(width):
+    """Several blocks of rows and of columns, by several threads, and in batches."""
+    x = np.arange(2 * 1500 * 64 // width * 333, dtype=f"u{max(width, 4)}").astype(WIDTHS[width])
+    views = x.reshape(-1, 333).T, x.reshape(2, -1, 333).transpose(2, 0, 1)
+    with loops.used("streamed"):
+        for view in views:
+            memory = np.empty(x.nbytes + 128, np.uint8)
+            for shift in (0, 16, 64 - width, 3):
+                at = -memory.ctypes.data % 64 + shift
+                out = np.ndarray(view.shape, view.dtype, memory.data, at)
+                sj.ascontiguous(view, out=out)
+                assert np.array_equal(out, view)
+        parts = [np.random.default_rng(i).random((40, 96)).astype(WIDTHS[width]) for i in range(9)]
+        turn = sj.plan((40, 96), parts[0].dtype, lambda t: t.T)
+        slab = np.empty(9 * parts[0].size + 1, parts[0].dtype)[1:].reshape(9, 96, 40)
+        assert all(map(np.array_equal, turn.map(parts, out=slab), [x.T for x in parts]))
+
+
 @pytest.mark.parametrize("width", [1, 2, 8])
 def test_rows_that_vectors_do_not_fill(width, kernels):
     """Rows of a few elements that are picked, take turns, or are turned around in groups."""

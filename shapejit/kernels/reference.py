@@ -102,6 +102,9 @@ def transpose_block(src: int, rows: int, dst: int, columns: int, width: Any, pie
             move(dst + load_word(columns + 8 * k) + i * size, row + k * size, width)
 
 
+transpose_streamed = transpose_block
+
+
 def transpose_even(src: int, pitch: int, dst: int, apart: int, width: Any, pieces: Any) -> None:
     """Transpose one block of evenly spaced rows and columns, element by element."""
     size = size_of(width)

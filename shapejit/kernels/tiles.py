@@ -19,6 +19,7 @@ from .constants import (
     DENSE,
     HIGH,
     LINE,
+    LINED,
     LOW,
     PIECE,
     PITCH,
@@ -37,7 +38,7 @@ from .jit import Numbers, Table, kernel
 from .memory import copy, move_piece, prefetch, size_of, stream_line
 from .odometer import offset_at, seek, step
 from .shares import take
-from .vectors import transpose_block, transpose_interleaved
+from .vectors import transpose_block, transpose_interleaved, transpose_streamed
 
 NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
 
@@ -55,6 +56,22 @@ def block_of(at: Table, tile: Table, loops: Table, over: int, step_p: int, step_
     q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
     q_high = min(q_low + tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT])
     return p_own, p_low, p_high, min(q_low, q_high - step_q), q_high
+
+
+@kernel
+def lines_of(own: int, lead: int, tile: Table, per_line: int) -> tuple[int, int]:
+    """The rows [low, high) whose lines begin in a tile's own rows, which begin at `own`.
+
+    The first line begins at row `lead`; the rows before it are the first tile's, and those
+    behind the last one are the last tile's.
+    """
+    count = tile[ROWS, COUNT]
+    low, high = own, min(own + tile[ROWS, BLOCK], count)
+    if own > 0:
+        low += (lead - own) % per_line
+    if high < count:
+        high = min(high + (lead - high) % per_line, count)
+    return min(low, count - per_line), high
 
 
 @kernel
@@ -162,6 +179,80 @@ def transpose_rows(
 
 
 @kernel
+def transpose_lines(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """`transpose_rows` of as many rows as fill a line of each column, which is streamed."""
+    size, rows = size_of(width), offsets.ctypes.data + 8 * first
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    quarter_line = LINE // size // 4
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        quarter = (j // step_q) & 3
+        line = ahead + (j - quarter * step_q) * size
+        for k in range(quarter_line):
+            prefetch(line + offsets[first_ahead + quarter * quarter_line + k])
+        for h in range(0, LINE // size, step_p):
+            into = dst + h * size
+            transpose_streamed(src + q * size, rows + 8 * h, into, columns + 8 * q, width, pieces)
+
+
+@kernel
+def fill_lines(
+    src: int,
+    rows: int,
+    dst: int,
+    columns: int,
+    count: int,
+    low: int,
+    high: int,
+    lead: int,
+    next_src: int,
+    next_rows: int,
+    offsets: Numbers,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Rows [low, high) by `count` columns, straight to the target: whole lines are streamed.
+
+    The first one begins at row `lead`; what is before it, and behind the last one, is stored
+    with the rows of a line beside it.
+    """
+    size = size_of(width)
+    step_p, per_line = PIECE // size * size_of(pieces), LINE // size
+    p, edge = low, -1
+    if low < lead:
+        p, edge = lead, low
+    elif (low - lead) % per_line != 0:  # no line is whole
+        p, edge = high, low
+    while p < high or edge >= 0:
+        ahead, then = next_src, next_rows
+        if p + 2 * per_line <= high:
+            ahead, then = src, rows + p + per_line - low
+        if edge < 0 and p + per_line > high:
+            edge = high - per_line
+            p = high
+        if edge >= 0:
+            for h in range(0, per_line, step_p):
+                first, to = rows + edge + h - low, dst + (edge + h) * size
+                transpose_rows(src, first, to, columns, count, ahead, offsets, then, width, pieces)
+            edge = -1
+        else:
+            first, to = rows + p - low, dst + p * size
+            transpose_lines(src, first, to, columns, count, ahead, offsets, then, width, pieces)
+            p += per_line
+
+
+@kernel
 def transpose_buffered(
     src: int,
     first: int,
@@ -215,12 +306,17 @@ def tiles(
     over = LINE // tile[ROWS, UNIT] if streamed else 0
     table = offsets.ctypes.data
     buffered = streamed and tile[STAGED, BOUNCED] == 1
+    lined = streamed and tile[STAGED, LINED] == 1 and entry == 0
     buffer = stage + tile[STAGED, BUFFER_AT]
     at = span[SPAN:]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(loops, at, span[LOW])
         p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
+        lead = -(target + t) & (LINE - 1)
+        direct = lined and lead % size == 0
+        if direct:
+            p_low, p_high = lines_of(p_own, lead // size, tile, LINE // size)
         src, rows = offset_at(tile, ROWS, p_low)
         src += source + s + q_low * size
         for _ in range(span[LOW], span[HIGH]):
@@ -228,12 +324,35 @@ def tiles(
             dst, columns = offset_at(tile, COLUMNS, q_low)
             dst += target + t
             place, where = dst + low * size, table + 8 * columns
+            this_lead, by_lines = lead // size, direct
             if stage != 0:
                 place, where = stage, table + 8 * tile[STAGED, START]
             s, t = step(loops, at, s, t)
             p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
+            lead = -(target + t) & (LINE - 1)
+            direct = lined and lead % size == 0
+            if direct:
+                p_low, p_high = lines_of(p_own, lead // size, tile, LINE // size)
             next_src, next_rows = offset_at(tile, ROWS, p_low)
             next_src += source + s + q_low * size
+            if by_lines:
+                fill_lines(
+                    src,
+                    rows,
+                    dst,
+                    table + 8 * columns,
+                    some,
+                    low,
+                    low + count,
+                    this_lead,
+                    next_src,
+                    next_rows,
+                    offsets,
+                    width,
+                    pieces,
+                )
+                src, rows = next_src, next_rows
+                continue
             for i in range(0, count, step_p):
                 p = min(i, count - step_p)
                 to, first = place + p * size, rows + p

@@ -31,6 +31,20 @@ def transpose_block(
 
 
 @emits()
+def transpose_streamed(
+    builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+) -> None:
+    """`transpose_block` past the caches: `dst` + columns[k] are multiples of a vector's bytes."""
+
+    def place(i: int) -> Value:
+        return builder.add(src, llvm.entry(builder, rows, i))
+
+    for k, column in enumerate(_columns(builder, place, width, pieces)):
+        stored = llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+        llvm.once(builder, stored, llvm.size(pieces) * PIECE)
+
+
+@emits()
 def transpose_even(
     builder: Builder, src: Value, pitch: Value, dst: Value, apart: Value, width: Tag, pieces: Tag
 ) -> None:
