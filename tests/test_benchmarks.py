@@ -1115,6 +1115,16 @@ def test_the_report_says_on_which_other_machine_a_step_was_measured_again():
     assert report.verdict_text(step, {"verdict": "refuted"}) == "refuted"
 
 
+@pytest.mark.parametrize(("suites", "chosen"), [(["ttc"], "a"), (["ttc", "views"], "b")])
+def test_figures_are_of_the_last_machine_that_has_all_suites(suites, chosen, monkeypatch, tmp_path):
+    of = {"a": (["ttc", "views"], 1), "b": (suites, 2)}
+    for name, (kept, when) in of.items():
+        figures_of_it = {"recorded": when, "suites": dict.fromkeys(kept), "machine": name}
+        (tmp_path / f"{name}.json").write_text(json.dumps(figures_of_it))
+    monkeypatch.setattr(figures, "FIGURES", tmp_path)
+    assert figures.recorded()["machine"] == chosen
+
+
 def test_what_readmes_say_of_speed_is_written_from_what_is_recorded():
     for name, text in readme.files(figures.recorded()).items():
         assert (ROOT / name).read_text() == text, f"{name}: run python -m benchmarks.readme"
