@@ -39,6 +39,7 @@ class Job(NamedTuple):
 
     run: Callable[[bool], None]
     wanted: list[None]  # one entry per worker that is still to be woken
+    core: int | None  # that its owner runs on
 
 
 class _Worker:
@@ -49,10 +50,10 @@ class _Worker:
         self.cores: set[int] = set()
         self.thread = threading.get_native_id()
 
-    def wake(self, job: Job, core: int | None) -> None:
-        """Let the thread, which sleeps, join in a job that is run on a core."""
-        if core is not None:
-            others = os.sched_getaffinity(0) - {core}
+    def wake(self, job: Job, taken: set[int | None]) -> None:
+        """Let the thread, which sleeps, join in a job, but not on the cores that are taken."""
+        if None not in taken:
+            others = os.sched_getaffinity(0) - taken
             if others and others != self.cores:
                 with suppress(OSError):  # a system that does not let it choose
                     os.sched_setaffinity(self.thread, others)
@@ -83,7 +84,7 @@ class Workers:
     def run(self, run: Callable[[bool], None], threads: int) -> None:
         """Call `run(True)`, which opens a job, and let `threads` - 1 workers join in."""
         self._start(threads - 1)
-        job = self._latest = Job(run, [None] * (threads - 1))
+        job = self._latest = Job(run, [None] * (threads - 1), current_core())
         self._wake(job)
         run(True)
 
@@ -98,11 +99,11 @@ class Workers:
         """Wake two workers at most; each of them wakes two more."""
         if not self._asleep or not job.wanted:
             return
-        core = current_core()
+        taken = {job.core, current_core()}
         with suppress(IndexError):  # none is left, or another thread woke the last one
             for _ in range(2):
                 job.wanted.pop()
-                self._asleep.pop().wake(job, core)
+                self._asleep.pop().wake(job, taken)
 
     def _is_awake(self, worker: _Worker) -> bool:
         """Whether nobody has woken a worker that was to sleep; it is awake from now on."""
