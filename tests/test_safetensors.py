@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors as reference
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import shapejit as sj
@@ -193,6 +193,10 @@ BROKEN = {
     "unfinished": (header(b'{"a": {"dtype"'), "not JSON"),
     "nesting": (header(b'{"a":' + b"[" * 200_000), "nested too deeply"),
     "closed nesting": (header(b'{"a":' + b"[" * 900 + b"]" * 900 + b"}"), "'a'.*not a JSON object"),
+    "names twice, the first with a fault": (
+        header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,0]},"a":%s}' % EMPTY),
+        "tensor 'a': 1 element of float32 .* are 4 bytes, but",
+    ),
     "names twice": (header(b'{"a":%s,"a":%s}' % (EMPTY, EMPTY)), "'a' stands twice in its header"),
     "metadata twice": (header(b'{"__metadata__":{},"__metadata__":{}}'), "'__metadata__' stands"),
     "key twice in metadata": (header(b'{"__metadata__":{"k":"","k":""}}'), "'k' stands twice"),
@@ -445,6 +449,12 @@ def accepted(raw):
         return None
 
 
+def stands_twice(name, raw):
+    """Whether the header holds two entries of a name."""
+    pairs = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")], object_pairs_hook=list)
+    return [key for key, _ in pairs].count(name) > 1
+
+
 def check_against_reference(raw, path):
     path.write_bytes(raw)
     theirs = accepted(raw)
@@ -455,7 +465,9 @@ def check_against_reference(raw, path):
     else:
         mine = {n: (t.dtype.safetensors, t.shape, t.tobytes()) for n, t in found.items()}
     if mine is None and theirs is not None:
-        assert any(re.search(words, fault.reason) for words in STRICTER), fault
+        # Of two entries with one name, the reference does not read the first.
+        stricter = any(re.search(words, fault.reason) for words in STRICTER)
+        assert stricter or stands_twice(fault.tensor, raw), fault
     else:
         assert mine == theirs
 
@@ -564,6 +576,13 @@ def nearly_valid(draw):
     max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(nearly_valid())
+@example(
+    header(
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,0]},'
+        b'"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}'
+    )
+    + bytes(4)
+)
 def test_headers_that_are_nearly_valid_are_read_as_the_reference_reads_them(tmp_path, raw):
     check_against_reference(raw, tmp_path / "a.safetensors")
 
