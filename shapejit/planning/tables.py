@@ -131,7 +131,7 @@ def _sides(rows: Dims, columns: Dims, width: int, limits: tuple[int, int], unit:
     step = columns[-1].source if columns else 0
     bounced = _bounced(by_row.offsets, width)
     steps = unit, step
-    lined = not dense and _lined(columns, by_row, unit)
+    lined = _lined(columns, by_row, unit)
     staged_words = int(dense), start, pitch, int(bounced), buffer, int(lined)
     tile = _tile(by_row, by_column, steps, staged_words)
     offsets = np.concatenate([by_row.offsets, by_column.offsets, staged])
@@ -226,7 +226,15 @@ def _dense(columns: Dims, by_row: _Side, width: int) -> bool:
 
 
 def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
-    """Whether columns begin at the same byte of a line as one another, and hold several."""
+    """Whether the lines of a block of rows go straight to the target.
+
+    Columns begin at the same byte of a line as one another, and hold several lines. Where
+    they are whole in a block and follow one another in the target, pages leave faster from
+    the stage: 75 x 96 x 75 x 96 float32 3.5 -> 2.1 of a copy's time.
+    """
+    whole = by_row.block == by_row.size
+    if not columns or (whole and columns[-1].target == by_row.size * width):
+        return False
     alike = all(column.target % LINE == 0 for column in columns)
     return alike and LINE % width == 0 and by_row.size * width >= 2 * LINE
 
