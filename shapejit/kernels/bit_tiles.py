@@ -43,7 +43,8 @@ from .jit import Numbers, Table, kernel
 from .memory import load_word, move_line, move_piece, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
-from .tiles import NEAR, block_of
+from .tiles import block_of
+from .transpositions import NEAR
 from .vectors import transpose_even
 
 BUFFER_PITCH = BIT_COLUMNS  # bytes of a row in the buffer, of elements that have a byte each

@@ -38,40 +38,41 @@ from .jit import Numbers, Table, kernel
 from .memory import copy, move_piece, prefetch, size_of, stream_line
 from .odometer import offset_at, seek, step
 from .shares import take
-from .vectors import transpose_block, transpose_interleaved, transpose_streamed
-
-NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
+from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
 
 
 @kernel
-def block_of(at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int) -> Any:
+def block_of(
+    at: Table, tile: Table, loops: Table, over: int, step_p: int, step_q: int, lead: int = -1
+) -> Any:
     """The tile at `at`: its rows' own start, the rows [low, high) to fill, the columns [low, high).
 
     Edge tiles reach back instead of being cut, so that every block of steps is
-    whole; rows run `over` further, for the lines that end behind the tile.
+    whole; rows run `over` further, for the lines that end behind the tile. Unless `lead`
+    is negative, rows are those whose lines begin in the tile's own ones: a first line
+    at row `lead`, and what is before it or behind the last one.
     """
+    count = tile[ROWS, COUNT]
     p_own = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
-    p_high = min(p_own + tile[ROWS, BLOCK] + over, tile[ROWS, COUNT])
-    p_low = max(min(p_own, p_high - step_p), 0)
     q_low = at[loops.shape[0] - 1] * tile[COLUMNS, BLOCK]
     q_high = min(q_low + tile[COLUMNS, BLOCK], tile[COLUMNS, COUNT])
-    return p_own, p_low, p_high, min(q_low, q_high - step_q), q_high
+    q_low = min(q_low, q_high - step_q)
+    if lead < 0:
+        p_high = min(p_own + tile[ROWS, BLOCK] + over, count)
+        return p_own, max(min(p_own, p_high - step_p), 0), p_high, q_low, q_high
+    p_low, p_high = p_own, min(p_own + tile[ROWS, BLOCK], count)
+    if p_low > 0:
+        p_low += (lead - p_low) % over
+    if p_high < count:
+        p_high = min(p_high + (lead - p_high) % over, count)
+    return p_own, min(p_low, count - over), p_high, q_low, q_high
 
 
 @kernel
-def lines_of(own: int, lead: int, tile: Table, per_line: int) -> tuple[int, int]:
-    """The rows [low, high) whose lines begin in a tile's own rows, which begin at `own`.
-
-    The first line begins at row `lead`; the rows before it are the first tile's, and those
-    behind the last one are the last tile's.
-    """
-    count = tile[ROWS, COUNT]
-    low, high = own, min(own + tile[ROWS, BLOCK], count)
-    if own > 0:
-        low += (lead - own) % per_line
-    if high < count:
-        high = min(high + (lead - high) % per_line, count)
-    return min(low, count - per_line), high
+def lead_of(place: int, size: int, lined: bool) -> int:
+    """The row of a tile at which a line of the target begins; -1 if it is filled by the stage."""
+    lead = -place & (LINE - 1)
+    return lead // size if lined and lead % size == 0 else -1
 
 
 @kernel
@@ -154,140 +155,6 @@ def convert_tile(
 
 
 @kernel
-def transpose_rows(
-    src: int,
-    first: int,
-    dst: int,
-    columns: int,
-    count: int,
-    ahead: int,
-    offsets: Numbers,
-    first_ahead: int,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """Transpose a block of rows by `count` columns; ask for the rows at `ahead` meanwhile."""
-    size, rows = size_of(width), offsets.ctypes.data + 8 * first
-    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    for j in range(0, count, step_q):
-        q = min(j, count - step_q)
-        quarter = (j // step_q) & 3
-        line = ahead + (j - quarter * step_q) * size
-        for k in range(step_p // 4):
-            prefetch(line + offsets[first_ahead + quarter * (step_p // 4) + k])
-        transpose_block(src + q * size, rows, dst, columns + 8 * q, width, pieces)
-
-
-@kernel
-def transpose_lines(
-    src: int,
-    first: int,
-    dst: int,
-    columns: int,
-    count: int,
-    ahead: int,
-    offsets: Numbers,
-    first_ahead: int,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """`transpose_rows` of as many rows as fill a line of each column, which is streamed."""
-    size, rows = size_of(width), offsets.ctypes.data + 8 * first
-    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    quarter_line = LINE // size // 4
-    for j in range(0, count, step_q):
-        q = min(j, count - step_q)
-        quarter = (j // step_q) & 3
-        line = ahead + (j - quarter * step_q) * size
-        for k in range(quarter_line):
-            prefetch(line + offsets[first_ahead + quarter * quarter_line + k])
-        for h in range(0, LINE // size, step_p):
-            into = dst + h * size
-            transpose_streamed(src + q * size, rows + 8 * h, into, columns + 8 * q, width, pieces)
-
-
-@kernel
-def fill_lines(
-    src: int,
-    rows: int,
-    dst: int,
-    columns: int,
-    count: int,
-    low: int,
-    high: int,
-    lead: int,
-    next_src: int,
-    next_rows: int,
-    offsets: Numbers,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """Rows [low, high) by `count` columns, straight to the target: whole lines are streamed.
-
-    The first one begins at row `lead`; what is before it, and behind the last one, is stored
-    with the rows of a line beside it.
-    """
-    size = size_of(width)
-    step_p, per_line = PIECE // size * size_of(pieces), LINE // size
-    p, edge = low, -1
-    if low < lead:
-        p, edge = lead, low
-    elif (low - lead) % per_line != 0:  # no line is whole
-        p, edge = high, low
-    while p < high or edge >= 0:
-        ahead, then = next_src, next_rows
-        if p + 2 * per_line <= high:
-            ahead, then = src, rows + p + per_line - low
-        if edge < 0 and p + per_line > high:
-            edge = high - per_line
-            p = high
-        if edge >= 0:
-            for h in range(0, per_line, step_p):
-                first, to = rows + edge + h - low, dst + (edge + h) * size
-                transpose_rows(src, first, to, columns, count, ahead, offsets, then, width, pieces)
-            edge = -1
-        else:
-            first, to = rows + p - low, dst + p * size
-            transpose_lines(src, first, to, columns, count, ahead, offsets, then, width, pieces)
-            p += per_line
-
-
-@kernel
-def transpose_buffered(
-    src: int,
-    first: int,
-    dst: int,
-    columns: int,
-    count: int,
-    ahead: int,
-    offsets: Numbers,
-    first_ahead: int,
-    buffer: int,
-    width: Any,
-    pieces: Any,
-) -> None:
-    """The same by way of a buffer of interleaved rows: each line of them is met once."""
-    size = size_of(width)
-    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
-    for r in range(step_p):
-        if r + NEAR < step_p:
-            near = src + offsets[first + r + NEAR]
-        else:
-            near = ahead + offsets[first_ahead + r + NEAR - step_p]
-        row = src + offsets[first + r]
-        into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
-        for j in range(0, count, step_q):
-            q = min(j, count - step_q)
-            if j * size & (LINE - 1) == 0:
-                prefetch(near + j * size)
-            move_piece(into + j * (step_p * size), row + q * size)
-    for j in range(0, count, step_q):
-        q = min(j, count - step_q)
-        rows = buffer + j * (step_p * size)
-        transpose_interleaved(rows, dst, columns + 8 * q, width, pieces)
-
-
-@kernel
 def tiles(
     places: Table,
     work: Numbers,
@@ -312,47 +179,42 @@ def tiles(
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(loops, at, span[LOW])
-        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
-        lead = -(target + t) & (LINE - 1)
-        direct = lined and lead % size == 0
-        if direct:
-            p_low, p_high = lines_of(p_own, lead // size, tile, LINE // size)
+        lead = lead_of(target + t, size, lined)
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q, lead)
         src, rows = offset_at(tile, ROWS, p_low)
         src += source + s + q_low * size
         for _ in range(span[LOW], span[HIGH]):
             own, low, count, some = p_own, p_low, p_high - p_low, q_high - q_low
             dst, columns = offset_at(tile, COLUMNS, q_low)
             dst += target + t
-            place, where = dst + low * size, table + 8 * columns
-            this_lead, by_lines = lead // size, direct
-            if stage != 0:
-                place, where = stage, table + 8 * tile[STAGED, START]
+            place, where, line = dst + low * size, table + 8 * columns, lead
             s, t = step(loops, at, s, t)
-            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, step_p, step_q)
-            lead = -(target + t) & (LINE - 1)
-            direct = lined and lead % size == 0
-            if direct:
-                p_low, p_high = lines_of(p_own, lead // size, tile, LINE // size)
+            lead = lead_of(target + t, size, lined)
+            p_own, p_low, p_high, q_low, q_high = block_of(
+                at, tile, loops, over, step_p, step_q, lead
+            )
             next_src, next_rows = offset_at(tile, ROWS, p_low)
             next_src += source + s + q_low * size
-            if by_lines:
-                fill_lines(
+            if line >= 0:
+                transpose_lines(
                     src,
                     rows,
                     dst,
-                    table + 8 * columns,
+                    where,
                     some,
+                    next_src,
+                    offsets,
+                    next_rows,
                     low,
                     low + count,
-                    this_lead,
-                    next_src,
-                    next_rows,
-                    offsets,
+                    line,
                     width,
                     pieces,
                 )
                 src, rows = next_src, next_rows
                 continue
+            if stage != 0:
+                place, where = stage, table + 8 * tile[STAGED, START]
             for i in range(0, count, step_p):
                 p = min(i, count - step_p)
                 to, first = place + p * size, rows + p
@@ -365,7 +227,19 @@ def tiles(
                         src, first, to, where, some, ahead, offsets, then, buffer, width, pieces
                     )
                 else:
-                    transpose_rows(src, first, to, where, some, ahead, offsets, then, width, pieces)
+                    transpose_rows(
+                        src,
+                        first,
+                        to,
+                        where,
+                        some,
+                        ahead,
+                        offsets,
+                        then,
+                        VECTOR,
+                        width,
+                        pieces,
+                    )
             if entry != 0:
                 convert_tile(
                     dst, stage, tile, offsets, columns, some, own, low, count, size, entry, streamed

@@ -23,11 +23,7 @@ def transpose_block(
     k of all rows goes side by side to `dst` + columns[k].
     """
 
-    def place(i: int) -> Value:
-        return builder.add(src, llvm.entry(builder, rows, i))
-
-    for k, column in enumerate(_columns(builder, place, width, pieces)):
-        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+    _transpose(builder, src, rows, dst, columns, width, pieces)
 
 
 @emits()
@@ -35,13 +31,23 @@ def transpose_streamed(
     builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
 ) -> None:
     """`transpose_block` past the caches: `dst` + columns[k] are multiples of a vector's bytes."""
+    for stored in _transpose(builder, src, rows, dst, columns, width, pieces):
+        llvm.once(builder, stored, llvm.size(pieces) * PIECE)
+
+
+def _transpose(
+    builder: Builder, src: Value, rows: Value, dst: Value, columns: Value, width: Tag, pieces: Tag
+) -> list[Any]:
+    """Write `transpose_block`; return its stores."""
 
     def place(i: int) -> Value:
         return builder.add(src, llvm.entry(builder, rows, i))
 
-    for k, column in enumerate(_columns(builder, place, width, pieces)):
-        stored = llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
-        llvm.once(builder, stored, llvm.size(pieces) * PIECE)
+    made = enumerate(_columns(builder, place, width, pieces))
+    return [
+        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+        for k, column in made
+    ]
 
 
 @emits()

@@ -1,0 +1,149 @@
+"""Blocks of rows that are transposed in registers, by as many columns as a tile has.
+
+`src` and `dst` are where the first column of the source and row of the target lie; the
+offsets of rows begin at index `first` of `offsets`, those of columns at the address
+`columns`. The source of the next block, at `ahead`, is asked for meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .constants import LINE, PIECE, WIDTHS
+from .jit import Numbers, kernel
+from .memory import move_piece, prefetch, size_of
+from .vectors import transpose_block, transpose_interleaved, transpose_streamed
+
+# Tags: how many rows a block has.
+VECTOR = WIDTHS[1]  # as many as fill a vector of each column
+WHOLE_LINES = WIDTHS[2]  # as many as fill a line, which is streamed
+
+NEAR = 4  # rows ahead of the one that is copied to the bounce buffer
+
+
+@kernel
+def transpose_rows(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    block: Any,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Transpose a block of rows by `count` columns."""
+    size, rows = size_of(width), offsets.ctypes.data + 8 * first
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    streamed = size_of(block) == size_of(WHOLE_LINES)
+    many = LINE // size if streamed else step_p
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        quarter = (j // step_q) & 3
+        line = ahead + (j - quarter * step_q) * size
+        for k in range(many // 4):
+            prefetch(line + offsets[first_ahead + quarter * (many // 4) + k])
+        for h in range(0, many, step_p):
+            place, into = rows + 8 * h, dst + h * size
+            if streamed:
+                transpose_streamed(src + q * size, place, into, columns + 8 * q, width, pieces)
+            else:
+                transpose_block(src + q * size, place, into, columns + 8 * q, width, pieces)
+
+
+@kernel
+def transpose_lines(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    low: int,
+    high: int,
+    lead: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """Transpose rows [low, high) straight to the target, whose whole lines are streamed.
+
+    `first` and `src` are those of row `low`, `dst` of row 0. The first line of a column
+    begins at row `lead`. Rows before a line, and behind the last one, are stored with
+    others that are streamed.
+    """
+    size, many = size_of(width), LINE // size_of(width)
+    begin = low + (lead - low) % many
+    whole = max(0, high - begin) // many * many
+    first -= low
+    for p in range(begin, begin + whole, many):
+        then, there = first_ahead, ahead
+        if p + 2 * many <= high:
+            then, there = first + p + many, src
+        transpose_rows(
+            src,
+            first + p,
+            dst + p * size,
+            columns,
+            count,
+            there,
+            offsets,
+            then,
+            WHOLE_LINES,
+            width,
+            pieces,
+        )
+    for p, left in ((low, lead - low), (high - many, high - begin - whole)):
+        for h in range(0, many if left > 0 else 0, PIECE // size * size_of(pieces)):
+            transpose_rows(
+                src,
+                first + p + h,
+                dst + (p + h) * size,
+                columns,
+                count,
+                ahead,
+                offsets,
+                first_ahead,
+                VECTOR,
+                width,
+                pieces,
+            )
+
+
+@kernel
+def transpose_buffered(
+    src: int,
+    first: int,
+    dst: int,
+    columns: int,
+    count: int,
+    ahead: int,
+    offsets: Numbers,
+    first_ahead: int,
+    buffer: int,
+    width: Any,
+    pieces: Any,
+) -> None:
+    """The same by way of a buffer of interleaved rows: each line of them is met once."""
+    size = size_of(width)
+    step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
+    for r in range(step_p):
+        if r + NEAR < step_p:
+            near = src + offsets[first + r + NEAR]
+        else:
+            near = ahead + offsets[first_ahead + r + NEAR - step_p]
+        row = src + offsets[first + r]
+        into = buffer + (r % step_q * (step_p // step_q) + r // step_q) * PIECE
+        for j in range(0, count, step_q):
+            q = min(j, count - step_q)
+            if j * size & (LINE - 1) == 0:
+                prefetch(near + j * size)
+            move_piece(into + j * (step_p * size), row + q * size)
+    for j in range(0, count, step_q):
+        q = min(j, count - step_q)
+        rows = buffer + j * (step_p * size)
+        transpose_interleaved(rows, dst, columns + 8 * q, width, pieces)
