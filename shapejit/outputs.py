@@ -163,8 +163,9 @@ def given(
     layout, count = Layout.row_major(shape, bits), len(names)
     if is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
-        each = bits * prod(shape)
-        begins = np.arange(begin, begin + count * each, each) if each else np.full(count, begin)
+        begins = np.arange(count)
+        begins *= bits * prod(shape)
+        begins += begin
         return Places.alike(begins, layout), out
     if not is_sequence(out) or isinstance(out, str | bytes):
         raise DTypeError(
@@ -184,6 +185,21 @@ def given(
     places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs
+
+
+def check_places_apart(
+    sources: Places, targets: Places, whole: bool, names: Sequence[object]
+) -> None:
+    """Refuse targets that share bytes with one of the named sources.
+
+    `whole`: the targets follow one another in one array.
+    """
+    first, last = sources.reach()
+    begin, end = targets.reach()
+    if first < end and begin < last:
+        starts, ends = targets.spans()
+        spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
+        check_all_apart(sources.spans(), spans, sources.take, names)
 
 
 def check_all_apart(

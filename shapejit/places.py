@@ -249,14 +249,13 @@ def overlap(
     asked where: the bytes of a source's own elements count, not the gaps between them.
     At most n log n for n elements that lie near.
     """
-    (lows, highs), (starts, ends) = sources, targets
-    if not len(lows) or highs.max() <= starts.min() or lows.min() >= ends.max():
-        return None
+    starts, ends = targets
     order = np.argsort(starts, kind="stable")
     order = order[ends[order] > starts[order]]
     if not len(order):
         return None
     starts, ends = starts[order], ends[order]
+    lows, highs = sources
     near = np.flatnonzero((lows < ends[-1]) & (highs > starts[0]) & (lows < highs))
     meets = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
         ends, lows[near], "right"

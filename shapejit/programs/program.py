@@ -298,13 +298,7 @@ class Program(MapsBatches):
                 groups.append((self._specialized(layout), which))
         if out is not None:
             targets, kept = outputs.given(out, kind, self.shape, names)
-            first, last = places.reach()
-            begin, end = targets.reach()
-            if first < end and begin < last:
-                spans = targets.spans()
-                if is_array(out):
-                    spans = spans[0][:1], spans[1][-1:]
-                outputs.check_all_apart(places.spans(), spans, places.take, names)
+            outputs.check_places_apart(places, targets, is_array(out), names)
             for special, which in groups:
                 special.fill(places.begins(which), targets.begins(which))
             del kept  # alive until here: a sequence may make its arrays when asked
