@@ -27,7 +27,7 @@ from .control_group import limits
 from .kernels.constants import LINE
 
 IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
-LOOKING = 200e-6  # seconds before a worker sleeps; to wake it again takes 50 to 400 us
+LOOKING = 200e-6  # seconds before a worker sleeps: waking it takes 100 to 500 us in a VM
 
 
 # Called by workers that have no job; each returns whether it wants to be called again.
@@ -105,8 +105,8 @@ class Workers:
                 job.wanted.pop()
                 self._asleep.pop().wake(job, taken)
 
-    def _is_awake(self, worker: _Worker) -> bool:
-        """Whether nobody has woken a worker that was to sleep; it is awake from now on."""
+    def _stay_awake(self, worker: _Worker) -> bool:
+        """Take back that a worker sleeps; False if somebody has woken it."""
         with suppress(ValueError):
             self._asleep.remove(worker)
             return True
@@ -121,7 +121,7 @@ class Workers:
             job = self._latest
             if now == seen or job is None:
                 self._asleep.append(me)
-                if self._latest is not known and self._is_awake(me):
+                if self._latest is not known and self._stay_awake(me):
                     known = self._latest  # given while this thread waited for Python's lock
                     continue
                 job = me.next_job()
@@ -135,7 +135,7 @@ class Workers:
 def looks_in(seconds: float) -> int:
     """How often a worker looks for a job in so many seconds.
 
-    The instruction between two looks takes 3 to 50 ns, as the processor is.
+    The instruction between two looks takes 15 to 50 ns, as the processor is.
     """
     job_after, none, looks = load("shares").job_after, np.zeros(1, np.int64), 1000
     taken = []
