@@ -836,14 +836,17 @@ def test_the_example_runs():
 
 # Machine code
 
-STORES = """    for k, column in enumerate(_columns(builder, place, width, pieces)):
-        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+STORES = """    made = enumerate(_columns(builder, place, width, pieces))
 """
-CROWDED = """    kind = ir.VectorType(llvm.I8, PIECE)
-    held = [llvm.load(builder, place(i), kind) for i in range(PIECE // llvm.size(width))]
-    for vectors in (_columns(builder, place, width, pieces), held):
-        for k, vector in enumerate(vectors):
-            llvm.store(builder, vector, builder.add(dst, llvm.entry(builder, columns, k)))
+CROWDED = """    kind, each = ir.VectorType(llvm.I8, PIECE), PIECE // llvm.size(width)
+    held = [llvm.load(builder, place(i), kind) for i in range(llvm.size(pieces) * each)]
+    for k, column in enumerate(_columns(builder, place, width, pieces)):
+        llvm.store(builder, column, builder.add(dst, llvm.entry(builder, columns, k)))
+    builder.fence("seq_cst")  # or the columns would not be written at all
+    for i, row in enumerate(held):
+        place = builder.add(dst, llvm.entry(builder, columns, i % each))
+        llvm.store(builder, row, llvm.at(builder, place, PIECE * (i // each)))
+    made = enumerate(())
 """
 
 
