@@ -20,6 +20,7 @@ from .planning.cast_plans import CastPlan
 from .planning.decode_boxes import BoxPlan, Spread
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
+from .planning.tables import offsets_in_turns
 
 PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
@@ -36,7 +37,8 @@ def run(
     Places are bit addresses (8 times those of bytes) that the offsets of the plan's
     Layouts count from. A `fresh` target was never touched: the kernel's zeros are
     still in the caches when the elements come, so that streaming past them would
-    cost. Whoever calls keeps the memory alive, and has checked it.
+    cost. Of a plan of arrays in turns the first target is that of all. Whoever calls keeps
+    the memory alive, and has checked it.
     """
     if not plan.nbytes or not len(sources):
         return
@@ -48,12 +50,24 @@ def run(
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:
-        launch = _planned(plan)
+        launch = _in_turns(plan, sources) if plan.apart else _planned(plan)
         places = _places(plan, sources, targets, launch.bits)
-        units = plan.count * places.shape[1]
-        shares = plan.nbytes * places.shape[1] // SHARE if plan.parallel else 1
+        tensors = 1 if plan.apart else places.shape[1]
+        units = plan.count * tensors
+        shares = plan.nbytes * tensors // SHARE if plan.parallel else 1
         streamed = plan.streaming and not fresh
         run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
+
+
+def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
+    """The kernel of a plan whose rows, or those of its tiles, are of all sources."""
+    launch = _planned(plan)
+    if not plan.rows:
+        return launch
+    apart = (np.array(sources, np.int64) - sources[0]) >> 3
+    table, tile, _, *rest = launch.arguments
+    offsets = offsets_in_turns(plan.sides, plan.rows, apart)
+    return launch._replace(arguments=(table, tile, offsets, *rest))
 
 
 def _places(

@@ -7,16 +7,19 @@ from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
 
-from . import engine, outputs
+import numpy as np
+
+from . import engine, fast_joins, outputs
 from .casts import cast
 from .copying import is_numpys
 from .dtypes import DType
 from .errors import DTypeError, ReshapeError
 from .foreign import joins
 from .kernels.constants import MAX_RANK
+from .launches import Addresses
 from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
-from .places import place_of
+from .places import Places, alike, low_bits, place_of
 from .planning import planner
 from .promotion import beyond_numpy, promoted
 from .request import integers
@@ -40,7 +43,12 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     >>> concat([np.zeros((2, 3), np.int8), np.ones(2, np.int16)], axis=None)
     array([0, 0, 0, 0, 0, 0, 1, 1], dtype=int16)
     """
-    parts: list[Any] = [checked(x) for x in tensors]
+    parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
+    made: Array | None = None
+    if axis is not None and len(parts) > 1:
+        made = _alike(tuple(parts), axis, False, out, "concat")
+    if made is not None:
+        return made
     kind = _joined_kind(parts, "concat")
     shape: tuple[int, ...]
     lead: tuple[slice, ...]
@@ -51,7 +59,8 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
         shape, at = _joined_shape(parts, axis, "concat")
         lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
     boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
-    made: Array = joined(parts, boxes, shape, kind, out)
+    made = joined(parts, boxes, shape, kind, out)
+    assert made is not None
     return made
 
 
@@ -65,7 +74,12 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
     >>> stack([np.zeros((2, 3)), np.ones((2, 3))], axis=-1).shape
     (2, 3, 2)
     """
-    parts = [checked(x) for x in tensors]
+    parts = [x if type(x) is np.ndarray else checked(x) for x in tensors]
+    made: Array | None = None
+    if len(parts) > 1:
+        made = _alike(tuple(parts), axis, True, out, "stack")
+    if made is not None:
+        return made
     if len({x.shape for x in parts}) > 1:
         shapes = [x.shape for x in parts]
         raise ReshapeError(f"all arrays must have the same shape, not {shapes}", asked_by="stack")
@@ -101,13 +115,76 @@ def joined(
         key = layout.at(place & 7), into.at(at & 7)
         launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
-        if planner.plan(layout, into=into).by_numpy and len(into.shape) <= MAX_RANK:
-            for _, _, x, box in moves:
+        sources, targets, arrays, places = zip(*moves, strict=True)
+        if not _copied(layout, into, sources, targets, _apart(targets), fresh):
+            for x, box in zip(arrays, places, strict=True):
                 _assign(x, target, box)
-            continue
-        made = planner.compiled(layout, into=into, count=len(moves))
-        sources, targets = ([move[side] for move in moves] for side in (0, 1))
-        engine.run(made, sources, targets, fresh)
+    return target if out is None else out
+
+
+def _copied(
+    layout: Layout,
+    into: Layout,
+    sources: Sequence[Any] | Addresses,
+    targets: Sequence[Any] | Addresses,
+    apart: int,
+    fresh: bool,
+) -> bool:
+    """Whether parts that lie alike are copied; if not, NumPy is to do that.
+
+    `sources` and `targets` are the bit addresses that both Layouts count from; these are
+    `apart` from one another if they are evenly spaced.
+    """
+    made = planner.joined(layout, into, len(sources), apart)
+    if made.by_numpy and len(into.shape) <= MAX_RANK:
+        return False
+    if made.by_numpy:
+        made = planner.compiled(layout, into=into)
+    engine.run(made, sources, targets, fresh)
+    return True
+
+
+def _apart(targets: Sequence[int]) -> int:
+    """How far places that are evenly spaced lie apart; 0 for others."""
+    apart = targets[1] - targets[0] if len(targets) > 1 else 0
+    even = all(targets[0] + k * apart == at for k, at in enumerate(targets))
+    return apart if even else 0
+
+
+def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
+    """Parts that are all alike, joined along `axis`, a `new` dim or one that they have.
+
+    None if they are not. No part is asked by itself what it is.
+    """
+    first = parts[0]
+    if type(first) is np.ndarray:
+        made = fast_joins.join(parts, axis, new, out)
+        if made is not None:
+            return made
+    places = alike(parts) if type(first) in (np.ndarray, Tensor) else None
+    if places is None or (type(first) is np.ndarray and is_numpys(first.dtype)):
+        return None
+    layout, addresses, count = places.layouts[0], places.addresses, len(parts)
+    if layout.bits % 8 or low_bits(addresses):
+        return None
+    (at,) = normal_axes(integers((axis,), "axis", asked_by), first.ndim + new, asked_by)
+    shape = fast_joins.whole_shape(first.shape, count, at, new)
+    target, fresh = outputs.target(out, first.dtype, shape, ())
+    if first.size == 0:
+        return target if out is None else out
+    begin, whole = place_of(target)
+    if out is not None:
+        outputs.check_places_apart(places, Places.one(begin, whole), True, range(count))
+    size = 1 if new else first.shape[at]
+    into, apart = whole.narrow(at, 0, size, 1), whole.strides[at] * size
+    into = into.squeeze(at) if new else into
+    targets = np.arange(count)
+    targets *= apart
+    targets += begin
+    if not _copied(layout, into, addresses, targets, apart, fresh):
+        lead = (slice(None),) * at
+        for k, x in enumerate(parts):
+            _assign(x, target, (*lead, slice(k * size, k * size + size)))
     return target if out is None else out
 
 

@@ -45,6 +45,11 @@ class Places(NamedTuple):
         """The places of tensors of one Layout."""
         return cls(addresses, (layout,), np.ndarray(len(addresses), np.intp, _ZERO, 0, (0,)))
 
+    @classmethod
+    def one(cls, address: int, layout: Layout) -> Places:
+        """The place of one tensor."""
+        return cls.alike(np.array([address]), layout)
+
     def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
         """The tensors that lie alike: their Layout in the byte they begin in, and their indices."""
         if len(self.layouts) == 1 and len(self.which) and not low_bits(self.addresses):
@@ -150,9 +155,9 @@ def located(
     if items and type(items[0]) in (np.ndarray, Tensor):
         with about(f"tensor {names[0]!r}"):
             check(items[0])
-        alike = _alike(items)
-        if alike is not None:
-            return items, alike
+        found = alike(items)
+        if found is not None:
+            return items, found
     arrays = []
     for i, x in enumerate(items):
         with about(f"tensor {names[i]!r}"):
@@ -162,8 +167,8 @@ def located(
     return arrays, places_of(arrays)
 
 
-def _alike(items: Sequence[Any]) -> Places | None:
-    """Where the arrays lie if all are plain and like the first one in every way."""
+def alike(items: Sequence[Any]) -> Places | None:
+    """Where ndarrays or Tensors lie if all are like the first one in every way."""
     first: Any = items[0]
     if type(first) is np.ndarray:
         layout, begin = layout_of(first), 0

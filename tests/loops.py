@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, result_memory
+from shapejit import copying, fast_joins, result_memory
 from shapejit.planning import boxes, casts, planner
 from shapejit.recent import Recent
 
@@ -76,6 +76,7 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    for cache in (*vars(planner).values(), *vars(casts).values(), *vars(copying).values()):
-        if isinstance(cache, Recent):
-            cache.clear()
+    for module in (planner, casts, copying, fast_joins):
+        for cache in vars(module).values():
+            if isinstance(cache, Recent):
+                cache.clear()

@@ -38,7 +38,7 @@ ROOMS = [
     ["outputs"],
     ["fast_calls"],
     ["copying"],
-    ["operations"],
+    ["operations", "fast_joins"],
     ["codes"],
     ["converting"],
     ["scaling"],

@@ -171,10 +171,10 @@ def _measure_packed(case: PackedCase, peers: Sequence[Peer], rounds: int) -> Row
     ours()
     same = case.proved(base, out)
     count = case.moved
-    source, target = (_bytes(raw_of(x), count) for x in (base, out))
+    first = base[0] if isinstance(base, list) else base  # of parts that are joined
+    source, target = (_bytes(raw_of(x), count) for x in (first, out))
     ways = {"shapejit": ours, **_memcpys(source, target)}
-    smaller = case.scaled(min(1, RIVAL_BYTES / case.nbytes))
-    assert isinstance(smaller, PackedCase)
+    smaller = case.rivals_case(RIVAL_BYTES)
     rivals = smaller.rivals()
     clocks = {name: clock(way) for name, way in (*ways.items(), *rivals.items())}
     clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])

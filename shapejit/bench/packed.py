@@ -120,6 +120,12 @@ class PackedCase(Case):
                 return lambda: operations.ascontiguous(asarray(seen), out=out)
         return lambda: operations.ascontiguous(seen, out=out)
 
+    def rivals_case(self, most: float) -> PackedCase:
+        """What rivals are measured with: a case of `most` bytes where they would take long."""
+        smaller = self.scaled(min(1, most / self.nbytes))
+        assert isinstance(smaller, PackedCase)
+        return smaller
+
     def rivals(self) -> dict[str, Callable[[], object]]:
         """The same with NumPy and ml_dtypes, and with onnx.numpy_helper where it can."""
         ways: dict[str, Callable[[], object]] = {

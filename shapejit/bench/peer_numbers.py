@@ -103,6 +103,16 @@ def _images(job: dict[str, Any]) -> Work:
     return run, out
 
 
+def _join(job: dict[str, Any]) -> Work:
+    """Arrays stacked or concatenated into memory that is there."""
+    torch = import_module("torch")
+    kind = {1: "uint8", 2: "int16", 4: "float32", 8: "float64"}[job["itemsize"]]
+    parts = [part.clone() for part in _bytes(job["count"], *job["shape"], dtype=kind)]
+    join = torch.stack if job["work"] == "stack" else torch.cat
+    out = join(parts, job["axis"])
+    return lambda: join(parts, job["axis"], out=out), out
+
+
 def _scaled(job: dict[str, Any]) -> Work:
     """compressed-tensors: unpacked to a byte or a float each, then multiplied."""
     name, block = job["dtype"], job["blocks"]
@@ -322,9 +332,11 @@ _OF_NUMPY = {"gguf"}  # peers that work without torch
 
 # What tells the works of one kind apart, and who has which.
 _KEYS = {"cast": ("work",), "repack": ("source", "target"), "decode": ("scheme",),
-         "convert": ("work", "kind")}  # fmt: skip
+         "convert": ("work", "kind"), "stack": ("work",), "concat": ("work",)}  # fmt: skip
 _WORK: dict[tuple[str, ...], Callable[[dict[str, Any]], Work]] = {
     ("torch", "cast"): _cast,
+    ("torch", "stack"): _join,
+    ("torch", "concat"): _join,
     ("compressed_tensors", "convert", "kimi"): _ct_convert,
     ("compressed_tensors", "convert", "deepseek-v3"): _ct_convert,
     ("transformers", "convert", "gpt-oss"): _gpt_oss_convert,

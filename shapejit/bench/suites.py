@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import casts, cliffs, packed, repacks, schemes, ttc, workloads
+from . import casts, cliffs, joins, packed, repacks, schemes, ttc, workloads
 from .cases import Case
 
 Look = Callable[[NDArray[Any]], NDArray[Any]]
@@ -136,6 +136,7 @@ SUITES = {
     cliffs.SUITE: Suite(cliffs.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True),
     "fresh": Suite(workloads.fresh, "the workloads without out=, at most 1.2 x the time with it"),
     packed.SUITE: Suite(packed.cases, "packed tensors, with limits: int4, float4, 6, 3, 2 bits", 8),
+    joins.SUITE: Suite(joins.cases, "arrays stacked and concatenated into out=", 6),
     casts.SUITE: Suite(casts.cases, "casts and scales, with limits, beside ml_dtypes", 8),
     schemes.SUITE: Suite(schemes.cases, "quantised weights decoded, with limits", 8),
     repacks.SUITE: Suite(repacks.cases, "4-bit weights from one format to another, with limits", 8),

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PAGE, SPAN, STAGE, TENSOR
+from .constants import HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
 from .jit import Numbers, Table, kernel
-from .memory import copy, move, move_line, size_of, stream_line
+from .memory import copy, move, move_line, move_piece, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
@@ -130,4 +130,47 @@ def rows(
                     target, filled = flush(target, stage, lead, filled)
                     lead = 0
                 s, _ = step(loops, at, s, 0)
+            stream(target, stage + lead, filled - lead)
+
+
+@kernel
+def rows_in_turns(
+    places: Table,
+    work: Numbers,
+    span: Numbers,
+    stage: int,
+    loops: Table,
+    nbytes: int,
+    reach: int,
+    width: Any,
+) -> None:
+    """`rows` of all sources in turns, which follow one another in the one target.
+
+    Of each source, `reach` bytes may be read.
+    """
+    at, count = span[SPAN:], places.shape[1]
+    while take(work, span):
+        s, t = seek(loops, at, span[LOW])
+        target = places[1, 0] + t
+        lead = target & (LINE - 1)
+        filled = lead
+        for _ in range(span[LOW], span[HIGH]):
+            if stage == 0:
+                for k in range(count):
+                    small_row(places[1, 0] + t + k * nbytes, places[0, k] + s, nbytes, width)
+                s, t = step(loops, at, s, t)
+                continue
+            # Whole pieces: what is too much of a short row lies where the next one will be.
+            whole = nbytes < PIECE and s + PIECE <= reach
+            for k in range(count):
+                if whole:
+                    move_piece(stage + filled, places[0, k] + s)
+                else:
+                    small_row(stage + filled, places[0, k] + s, nbytes, width)
+                filled += nbytes
+                if filled + nbytes > STAGE:
+                    target, filled = flush(target, stage, lead, filled)
+                    lead = 0
+            s, t = step(loops, at, s, t)
+        if stage != 0:
             stream(target, stage + lead, filled - lead)

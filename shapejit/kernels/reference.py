@@ -96,10 +96,10 @@ def transpose_block(src: int, rows: int, dst: int, columns: int, width: Any, pie
     """Transpose one block, element by element."""
     size = size_of(width)
     each = PIECE // size
-    for i in range(size_of(pieces) * each):
-        row = src + load_word(rows + 8 * i)
-        for k in range(each):
-            move(dst + load_word(columns + 8 * k) + i * size, row + k * size, width)
+    for k in range(each):
+        column = dst + load_word(columns + 8 * k)
+        for i in range(size_of(pieces) * each):
+            move(column + i * size, src + load_word(rows + 8 * i) + k * size, width)
 
 
 transpose_streamed = transpose_block
@@ -118,10 +118,11 @@ def transpose_interleaved(src: int, dst: int, columns: int, width: Any, pieces: 
     """Transpose one block of interleaved rows, element by element."""
     size, lanes = size_of(width), size_of(pieces)
     each = PIECE // size
-    for i in range(lanes * each):
-        row = src + (i % each * lanes + i // each) * PIECE
-        for k in range(each):
-            move(dst + load_word(columns + 8 * k) + i * size, row + k * size, width)
+    for k in range(each):
+        column = dst + load_word(columns + 8 * k)
+        for i in range(lanes * each):
+            row = src + (i % each * lanes + i // each) * PIECE
+            move(column + i * size, row + k * size, width)
 
 
 def interleave(src: int, rows: int, dst: int, factor: Any, width: Any, pieces: Any) -> None:

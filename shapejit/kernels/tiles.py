@@ -167,7 +167,11 @@ def tiles(
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose tiles of elements in registers, and convert them unless `entry` is 0."""
+    """Transpose tiles of elements in registers, and convert them unless `entry` is 0.
+
+    Fewer rows than a block has need a stage, where whole columns follow one another: what
+    is too much of a block lies behind each column, where the next one goes.
+    """
     size, streamed = size_of(width), work[STREAMED] != 0
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     over = LINE // tile[ROWS, UNIT] if streamed else 0
@@ -216,7 +220,7 @@ def tiles(
             if stage != 0:
                 place, where = stage, table + 8 * tile[STAGED, START]
             for i in range(0, count, step_p):
-                p = min(i, count - step_p)
+                p = max(min(i, count - step_p), 0)
                 to, first = place + p * size, rows + p
                 # The source of the next block of rows, which may be the next tile's.
                 ahead, then = next_src, next_rows

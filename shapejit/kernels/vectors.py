@@ -20,7 +20,8 @@ def transpose_block(
     """Transpose one block in registers.
 
     Row i is 16 bytes at `src` + rows[i]; there are `pieces` * 16 / width of them. Column
-    k of all rows goes side by side to `dst` + columns[k].
+    k of all rows goes side by side to `dst` + columns[k]. Columns are stored one after the
+    other: what is too much of one may lie where the next one goes.
     """
 
     _transpose(builder, src, rows, dst, columns, width, pieces)

@@ -20,6 +20,7 @@ from .loops import Loop, normal_form, split_run
 from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .strategies import Strategy
+from .tables import kind_of
 from .tiles import Tile, bit_tile_of, large, tile_of
 
 # Measured on 2-core x86 machines (benchmarks/thresholds.py); bytes of the result. A launch
@@ -45,6 +46,10 @@ SHUFFLES_FROM = 64 * 1024  # a network takes 0.1 s to compile in each process
 BOXES_FROM = 1 / 2
 GATHERED_FROM = 1 / 8
 PICKED_FROM = 2
+
+NUMPYS_PARTS = 64  # arrays that NumPy joins one by one in the time of a launch
+# Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
+FAR, FAR_MOST = 1 << 46, 1 << 16
 
 REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
 
@@ -90,6 +95,20 @@ def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     return None if made is NO_PLAN else made
 
 
+def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
+    """The Plan of arrays that all lie like `layout`, and go `apart` bits from one another.
+
+    The first goes to `into`; 0: they are not evenly spaced. Where each of them lies is told
+    when it is run. Arrays that are written in turns have one target, that of the first.
+    """
+    key = layout, into, count, apart
+    made = _joined.get(key)
+    if made is None:
+        made = _in_turns(*key) or _one_by_one(*key[:3])
+        _joined.put(key, made)
+    return made
+
+
 def recent_plans() -> Recent[Any, Plan]:
     """A cache of plans, bounded by the bytes of their tables."""
     return Recent(REMEMBERED, attrgetter("weight"))
@@ -97,6 +116,7 @@ def recent_plans() -> Recent[Any, Plan]:
 
 _plans = recent_plans()
 _biased = recent_plans()
+_joined = recent_plans()
 NO_PLAN = Plan(Strategy.NOTHING, 0)
 
 
@@ -136,13 +156,21 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         if mixed is not None and mixed.width >= PIECE:
             return mixed
+    return _by_tile(tile, layout, target, unit, total, scale)
+
+
+def _by_tile(
+    tile: Tile, layout: Layout, target: Layout, unit: int, total: int, scale: int = 8
+) -> Plan:
+    """The Plan of a tile whose strides count `scale` bits; `total` bytes are moved in all."""
     row = tile.strategy.row
     offset = layout.offset + scale * tile.shift
+    gaps = not target.contiguous
     # Into an output with gaps few stream: all else gathers on the stage.
     streams = row.kernel and (not gaps or row.streams_gaps or tile.width > PAGE)
     return Plan(
         tile.strategy,
-        nbytes,
+        (layout.size * unit + 7) // 8,
         tile.loops,
         tile.rows,
         tile.columns,
@@ -157,6 +185,66 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         parallel=bool(row.kernel) and total >= PARALLEL_FROM,
         streaming=bool(streams) and total >= STREAM_FROM,
     )
+
+
+def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
+    """The Plan of arrays each of which is written by itself; NumPy's if all of them are small."""
+    one = plan(layout, into=into)
+    total = count * one.nbytes
+    few = count <= NUMPYS_PARTS and total < numpys_below(one.width, True)
+    if one.by_numpy and (count == 1 or few):
+        return one
+    return compiled(layout, into=into, count=count)
+
+
+def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
+    """The Plan whose rows hold all arrays, as if these lay `FAR` bits from one another.
+
+    None if they are written by themselves as fast.
+    """
+    bits, at = layout.bits, sum(stride > apart for stride in into.strides)
+    strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
+    if count < 2 or count > FAR_MOST or apart <= 0 or any(stride % 8 for stride in strides):
+        return None
+    shape = *into.shape[:at], count, *into.shape[at:]
+    seen, target = (
+        Layout.of(shape, (*x.strides[:at], far, *x.strides[at:]), x.offset, bits)
+        for x, far in ((layout, FAR), (into, apart))
+    )
+    run, loops = split_run(seen, bits, normal_form(seen, target))
+    width = run // 8
+    loops = [Loop(size, source // 8, to // 8) for size, source, to in loops]
+    total = count * layout.size * bits // 8
+    if count <= NUMPYS_PARTS and total < numpys_below(width, True):
+        return None
+    tile = _tile_in_turns(loops, width)
+    if tile is None:
+        return None
+    made = _by_tile(tile, seen, target, bits, total)
+    reach = -(-layout.span[1] // 8) - layout.offset // 8
+    return replace(made, apart=apart, reach=reach, seen=layout, into=into)
+
+
+def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
+    """What moves the elements of arrays that lie `FAR` bits from one another, if in turns.
+
+    The loop over them is one of the rows, and not the first: see `tables.offsets_in_turns`.
+    """
+    far, found = FAR // 8, tile_of(loops, width)
+    if found.strategy is Strategy.INTERLEAVE:
+        return found
+    if found.strategy is Strategy.TILES:
+        if found.rows[0].source == far:
+            return found._replace(rows=(Loop(1, 0, 0), *found.rows))
+        return found if any(loop.source == far for loop in found.rows) else None
+    *outer, last = loops
+    if not outer or last.source != far or last.target != width or width > PAGE:
+        return None
+    column, row = outer[-1], last.size * width
+    if kind_of(width) and row < PIECE <= column.size * width and column[1:] == (width, row):
+        rows = Loop(1, 0, 0), last
+        return Tile(Strategy.FEW_ROWS, width, tuple(outer[:-1]), rows, (column,))
+    return Tile(Strategy.ROWS_IN_TURNS, width, tuple(outer))
 
 
 def _shuffled(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..layout import Layout
 from ..lazy import cached_property
-from .loops import Loop
+from .loops import Loop, length_of
 from .shuffles import Shuffle
 from .strategies import Row, Strategy
 from .tables import Sides
@@ -32,7 +32,8 @@ class Plan:
     of bits, `width` and all strides are bits and `unit` is what an element takes in
     the target. `reach` are the bytes behind the first element's that may be read.
     `gaps` tells whether the target, a part of a larger output, has any. `nbytes` is
-    what is written: the bits of elements, and no other. `small` is the Layout that a
+    what is written: the bits of elements, and no other. Arrays that are written in turns go
+    `apart` bits from one another in the target. `small` is the Layout that a
     small plan is made of, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts
     of source and target that it was made for. `kept` is the engine's.
     """
@@ -52,6 +53,7 @@ class Plan:
     backs: tuple[tuple[int, int], ...] = ()
     parallel: bool = False
     streaming: bool = False
+    apart: int = 0
     small: Layout | None = None
     shuffle: Shuffle | None = None
     seen: Layout | None = field(default=None, compare=False, repr=False)
@@ -100,7 +102,8 @@ class Plan:
     @cached_property
     def weight(self) -> int:
         """A bound on the bytes of the plan and its tables."""
-        return self.row.weight(self)
+        anywhere = 32 * length_of(self.rows, 1) if self.apart else 0  # a place for each row
+        return self.row.weight(self) + anywhere
 
     @cached_property
     def sides(self) -> Sides:

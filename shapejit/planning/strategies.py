@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # Bytes of a plan with its tables.
 LARGEST_TILE_OF_BITS = 128 * 1024
-LARGE = 32 * 1024  # of all others, but for boxes
+LARGE = 40 * 1024  # of all others, but for boxes
 
 
 Arguments = tuple[Any, ...]
@@ -215,6 +215,18 @@ class Strategy(Enum):
         "copies.rows",
         lambda plan, vector: (plan.width, widest(plan.width)),
         tables=_loops,
+    )
+    ROWS_IN_TURNS = Row(
+        "rows of several arrays in turns",
+        "copies.rows_in_turns",
+        lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
+        tables=_loops,
+    )
+    FEW_ROWS = Row(
+        "tiles of few rows, whole columns one after the other",
+        "tiles.tiles",
+        lambda plan, vector: (0, widest(plan.width), WIDTHS[1]),
+        staged=True,
     )
     TILES = Row(
         "tiles: blocks transposed in registers",

@@ -12,6 +12,7 @@ from ..cpu_caches import l2
 from ..kernels.constants import (
     BIT_COLUMNS,
     BLOCK,
+    COLUMNS,
     COUNT,
     DENSE_PIECES,
     LINE,
@@ -19,6 +20,7 @@ from ..kernels.constants import (
     PAGE,
     PIECE,
     STAGE_BYTES,
+    START,
     per_byte,
 )
 from .loops import Loop, length_of
@@ -237,6 +239,21 @@ def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
         return False
     alike = all(column.target % LINE == 0 for column in columns)
     return alike and LINE % width == 0 and by_row.size * width >= 2 * LINE
+
+
+def offsets_in_turns(sides: Sides, rows: Dims, places: Offsets) -> Offsets:
+    """The offsets of sides one of whose rows' dims lies anywhere: step k at `places[k]`.
+
+    It is the dim with the largest source stride, and not the first of several steps: the
+    table then holds it whole.
+    """
+    at = max(range(len(rows)), key=lambda i: abs(rows[i].source))
+    size, apart, _ = rows[at]
+    made = sides.offsets.copy()
+    by_row = made[: sides.tile[COLUMNS, START]]
+    k = np.arange(len(by_row)) // length_of(rows[at + 1 :], 1) % size
+    by_row += places[k] - k * apart
+    return made
 
 
 def offsets_of(dims: Sequence[tuple[int, int]]) -> Offsets:

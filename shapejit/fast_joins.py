@@ -1,0 +1,85 @@
+"""Joins that go from Python straight to a kernel, which checks all ndarrays itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .compilation import load
+from .copying import is_numpys
+from .kernels.constants import MAX_RANK
+from .launches import Addresses
+from .outputs import new_array
+from .places import headers, trusted_headers
+from .planning import planner
+from .recent import Recent
+
+PART = 1e-6  # seconds that NumPy takes for an array that it joins
+RUNS = 65536  # that are copied one by one in the time of a launch
+
+_join: Callable[..., bool] | None = None  # the kernel, once it was wanted often enough
+
+
+class FastJoin(NamedTuple):
+    """What `small_joins.join_alike` takes for ndarrays of one kind, and the result's shape."""
+
+    shape: tuple[int, ...]
+    kind: Addresses
+    whole: Addresses
+    rows: int
+    run: int  # bytes of a row
+    dtype: np.dtype[Any]  # the kernel knows it by its address
+
+
+_known: Recent[object, FastJoin | None] = Recent(256)
+
+
+def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
+    """Contiguous small ndarrays, all like the first, joined along `axis`, a `new` dim or its own.
+
+    None if they are not so, or if anything is wrong.
+    """
+    global _join
+    if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
+        return None
+    first = parts[0]
+    key = first.dtype, first.shape, first.strides, len(parts), axis, new
+    if key not in _known:
+        _known.put(key, _of(first, len(parts), axis, new))
+    how = _known.get(key)
+    if how is None:
+        return None
+    if _join is None:
+        if headers(len(parts), "join_alike", len(parts) * PART) is None:
+            return None
+        _join = load("small_joins").join_alike
+    target = new_array(how.dtype, how.shape)[0] if out is None else out
+    call = id(parts), len(parts), how.kind, id(target), how.whole, how.rows, how.run
+    return target if _join(*call) else None
+
+
+def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:
+    """How as many arrays like the first are joined; None if they are large, or not dense."""
+    ndim = first.ndim + new
+    if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
+        return None
+    if not 0 < count * first.nbytes <= planner.SMALL_BELOW or not first.flags.c_contiguous:
+        return None
+    shape = whole_shape(first.shape, count, axis % ndim, new)
+    rows = prod(shape[: axis % ndim])
+    kernels = trusted_headers()
+    if rows * count > RUNS or kernels is None:
+        return None
+    kind = kernels.kind_of(first.dtype, first.shape, first.strides)
+    strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
+    whole = kernels.kind_of(first.dtype, shape, strides)
+    return FastJoin(shape, kind, whole, rows, first.nbytes // rows, first.dtype)
+
+
+def whole_shape(part: tuple[int, ...], count: int, at: int, new: bool) -> tuple[int, ...]:
+    """The shape of so many parts of one shape, joined along dim `at`."""
+    size = count if new else count * part[at]
+    return (*part[:at], size, *part[at + 1 - new :])

@@ -1,0 +1,69 @@
+"""Small ndarrays joined in one call: their headers are read where they lie, as in `headers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .boxes import fragment
+from .constants import LINE, WIDTHS
+from .headers import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS, is_like
+from .jit import Numbers, held_kernel, kernel
+from .memory import copy, move, prefetch, size_of
+from .memory import load_word as word
+
+W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
+
+
+@kernel
+def spread_elements(target: int, apart: int, source: int, rows: int, width: Any) -> None:
+    """Copy elements that follow one another to places evenly spaced."""
+    for row in range(rows):
+        move(target + row * apart, source + row * size_of(width), width)
+
+
+@kernel
+def spread(target: int, apart: int, source: int, rows: int, run: int) -> None:
+    """Copy runs that follow one another to places evenly spaced."""
+    if run == 1:
+        spread_elements(target, apart, source, rows, W1)
+    elif run == 2:
+        spread_elements(target, apart, source, rows, W2)
+    elif run == 4:
+        spread_elements(target, apart, source, rows, W4)
+    elif run == 8:
+        spread_elements(target, apart, source, rows, W8)
+    elif run < LINE:
+        for row in range(rows):
+            fragment(target + row * apart, source + row * run, run)
+    else:
+        for row in range(rows):
+            copy(target + row * apart, source + row * run, run)
+
+
+@held_kernel
+def join_alike(
+    items: int, count: int, kind: Numbers, out: int, out_kind: Numbers, rows: int, run: int
+) -> bool:
+    """Write the rows of a tuple's ndarrays in turns into `out`, if all are fit for that.
+
+    The ndarrays are of one `kind` (see `headers.kind_of`), contiguous, of so many rows of
+    `run` bytes, and share no byte with `out`. `items` is the tuple's address, `out` that of
+    an ndarray.
+    """
+    if not is_like(out, out_kind, 0, CONTIGUOUS_WRITEABLE):
+        return False
+    begin = word(out + DATA)
+    end = begin + count * rows * run
+    for k in range(count):
+        if k + AHEAD < count:
+            prefetch(word(items + ITEMS + 8 * (k + AHEAD)) + DESCR)
+        x = word(items + ITEMS + 8 * k)
+        if not is_like(x, kind, 0, 0):
+            return False
+        source = word(x + DATA)
+        if source < end and source + rows * run > begin:
+            return False
+    for k in range(count):
+        source = word(word(items + ITEMS + 8 * k) + DATA)
+        spread(begin + k * run, count * run, source, rows, run)
+    return True

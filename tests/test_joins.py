@@ -1,0 +1,285 @@
+"""Joins of arrays that are alike: written in turns, one by one, or in one call."""
+
+import gc
+import sys
+import weakref
+from math import prod
+
+import loops
+import numpy as np
+import pytest
+from guarded import guarded
+
+import shapejit as sj
+from shapejit import fast_joins
+from shapejit.bench import comparison, joins
+from shapejit.bench.peers import started
+from shapejit.errors import ReshapeError
+from shapejit.kernels.jit import COMPILED
+from shapejit.layout import Layout
+from shapejit.planning import planner
+from shapejit.planning.strategies import Strategy
+
+DTYPES = ["u1", "u2", "f4", "f8", "c16", "V3"]
+
+
+def filled(shape, dtype, seed=0):
+    dtype = np.dtype(dtype)
+    raw = np.random.default_rng(seed).integers(0, 256, prod(shape) * dtype.itemsize, np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+def same(made, expected):
+    return (made.shape, made.dtype, made.tobytes()) == (
+        expected.shape,
+        expected.dtype,
+        expected.tobytes(),
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 15, 16, 33])
+def test_stacks_along_any_axis_are_numpys(dtype, count, kernels):
+    for shape in ((37, 41), (5, 3, 19), (133,)):
+        parts = [filled(shape, dtype, k) for k in range(count)]
+        for axis in range(len(shape) + 1):
+            expected = np.stack(parts, axis)
+            assert same(sj.stack(parts, axis), expected)
+            # Whatever is beside the output stays as it is, and it may begin anywhere.
+            memory = np.full(expected.nbytes + 200, 0xA5, np.uint8)
+            out = memory[101:-99].view(dtype).reshape(expected.shape)
+            assert sj.stack(parts, axis, out=out) is out
+            assert same(out, expected)
+            assert (memory[:101] == 0xA5).all()
+            assert (memory[-99:] == 0xA5).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("row", [1, 2, 3, 5, 15, 16, 17, 40, 64, 100, 1500])
+def test_short_rows_side_by_side(dtype, row, kernels):
+    parts = [filled((29, row), dtype, k) for k in range(6)]
+    assert same(sj.concat(parts, axis=1), np.concatenate(parts, 1))
+    assert same(sj.stack(parts, axis=1), np.stack(parts, 1))
+    # Of different lengths, whose places are not evenly spaced, between others.
+    mixed = [*parts[:3], filled((29, 2 * row), dtype, 7), *parts[3:]]
+    assert same(sj.concat(mixed, axis=1), np.concatenate(mixed, 1))
+
+
+LOOKS = {
+    "transposed": lambda x: x.T,
+    "backwards": lambda x: x[:, ::-1],
+    "upside down": lambda x: x[::-1],
+    "every other": lambda x: x[::2, ::3],
+    "one row, repeated": lambda x: np.broadcast_to(x[3], x.shape),
+    "one column, repeated": lambda x: np.broadcast_to(x[:, 3:4], x.shape),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "f8"])
+def test_parts_of_any_strides(look, dtype, kernels):
+    for count in (2, 3, 6, 20):
+        parts = [LOOKS[look](filled((48, 66), dtype, k)) for k in range(count)]
+        for axis in range(3):
+            assert same(sj.stack(parts, axis), np.stack(parts, axis))
+            if axis < 2:
+                assert same(sj.concat(parts, axis), np.concatenate(parts, axis))
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "bfloat16"])
+def test_tensors_join_as_their_codes(name, kernels):
+    width = "u1" if name.startswith("float8") else "u2"
+    codes = [filled((21, 35), width, k) for k in range(5)]
+    tensors = [sj.Tensor.frombuffer(c.copy(), name, c.shape) for c in codes]
+    for axis in range(3):
+        made = sj.stack(tensors, axis)
+        assert (made.shape, made.tobytes()) == (
+            np.stack(codes, axis).shape,
+            np.stack(codes, axis).tobytes(),
+        )
+
+
+def in_turns(count, part, axis, bits):
+    """The Plan of a stack of contiguous parts."""
+    whole = Layout.row_major((*part[:axis], count, *part[axis:]), bits)
+    into = whole.narrow(axis, 0, 1, 1).squeeze(axis)
+    return planner.joined(Layout.row_major(part, bits), into, count, whole.strides[axis])
+
+
+IN_TURNS = [
+    (3, (5000,), 1, 1, Strategy.INTERLEAVE),
+    (4, (50, 70), 2, 2, Strategy.INTERLEAVE),
+    (2, (50, 70), 2, 4, Strategy.INTERLEAVE),
+    (5, (5000,), 1, 1, Strategy.FEW_ROWS),
+    (15, (333, 17), 2, 1, Strategy.FEW_ROWS),
+    (7, (555,), 1, 2, Strategy.FEW_ROWS),
+    (16, (999,), 1, 1, Strategy.TILES),
+    (200, (301,), 1, 4, Strategy.TILES),
+    (3000, (40,), 1, 8, Strategy.TILES),
+    (2, (333,), 1, 16, Strategy.TILES),
+    (9, (777, 3), 1, 1, Strategy.ROWS_IN_TURNS),
+    (9, (50, 33, 5), 2, 4, Strategy.ROWS_IN_TURNS),
+    (40, (60, 700), 1, 2, Strategy.ROWS_IN_TURNS),
+]
+
+
+@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
+def test_written_in_turns_between_forbidden_pages(count, part, axis, width, strategy, kernels):
+    if not COMPILED and count * prod(part) > 20000:
+        pytest.skip("with the JIT off smaller ones are enough")
+    assert in_turns(count, part, axis, 8 * width).strategy is strategy
+    nbytes, dtype = prod(part) * width, np.dtype(f"V{width}") if width == 16 else f"u{width}"
+    expected = np.stack([filled(part, dtype, k) for k in range(count)], axis)
+    some = [guarded(nbytes) for _ in range(min(count, 3))]
+    ends = guarded(expected.nbytes)
+    for at_end in (False, True):
+        parts = []
+        for k in range(count):
+            memory = some[k] if k < len(some) else np.empty(nbytes + 64, np.uint8)
+            place = memory[-nbytes:] if at_end else memory[:nbytes]
+            parts.append(place.view(dtype).reshape(part))
+            parts[-1][...] = filled(part, dtype, k)
+        place = ends[-expected.nbytes :] if at_end else ends[: expected.nbytes]
+        out = place.view(dtype).reshape(expected.shape)
+        out[...] = np.zeros((), dtype)
+        sj.stack(parts, axis, out=out)
+        assert same(out, expected)
+
+
+@pytest.mark.parametrize(("count", "part", "axis", "width", "strategy"), IN_TURNS)
+def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strategy, kernels):
+    made = in_turns(count, part, axis, 8 * width)
+    tables = made.table.nbytes
+    if made.rows:
+        tables += made.sides.tile.nbytes + made.sides.offsets.nbytes
+    assert tables <= made.weight
+    assert str(made).startswith(strategy.row.words)
+
+
+def test_small_arrays_are_numpys_or_one_call_and_large_ones_go_in_turns():
+    loops.forget_plans()
+    assert in_turns(3, (64,), 1, 8).by_numpy
+    assert in_turns(3, (512, 512), 2, 8).strategy is Strategy.INTERLEAVE
+    assert in_turns(4096, (1024,), 0, 32).strategy is Strategy.ONE_RUN
+    assert in_turns(70000, (16,), 1, 32).strategy not in (Strategy.TILES, Strategy.INTERLEAVE)
+
+
+@pytest.mark.parametrize("shape", [(16,), (3, 5), (), (2, 1, 7), (4, 33)])
+@pytest.mark.parametrize("dtype", [*DTYPES, "bool"])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_small_joins_in_one_call(shape, dtype, count):
+    """A second call of a kind goes straight to the kernel."""
+    kind = np.dtype("u1" if dtype == "bool" else dtype)  # one object, which tells them alike
+    parts = [filled(shape, kind, k) for k in range(count)]
+    if dtype == "bool":
+        parts = [np.asarray(part & 1).view(np.bool_) for part in parts]
+    for axis in range(-len(shape) - 1, len(shape) + 1):
+        expected = np.stack(parts, axis)
+        for _ in range(2):
+            assert same(sj.stack(parts, axis), expected)
+        out = np.empty_like(expected)
+        assert sj.stack(parts, axis, out=out) is out
+        assert same(out, expected)
+        if COMPILED and out.size:
+            assert fast_joins.join(tuple(parts), axis, True, out) is out
+    for axis in range(-len(shape), len(shape)):
+        assert same(sj.concat(parts, axis), np.concatenate(parts, axis))
+
+
+class Marked(np.ndarray):
+    """A subclass, which could say what it likes."""
+
+
+def not_for_one_call():
+    x = np.arange(12.0).reshape(3, 4)
+    fit = np.empty((2, 3, 4))
+    locked = fit.copy()
+    locked.flags.writeable = False
+    memory = np.empty(36)
+    return {
+        "other shape": ((x, x[:2]), fit),
+        "other dtype": ((x, x.astype("f4")), fit),
+        "other byte order": ((x, x.astype(">f8")), fit),
+        "transposed": ((x.T, x.T), np.empty((2, 4, 3))),
+        "later transposed": ((x, x.reshape(4, 3).T), fit),
+        "no array": ((x, [[1.0] * 4] * 3), fit),
+        "a subclass": ((x, x.view(Marked)), fit),
+        "out locked": ((x, x), locked),
+        "out of another shape": ((x, x), np.empty((2, 4, 3))),
+        "out of another dtype": ((x, x), np.empty((2, 3, 4), "f4")),
+        "out with gaps": ((x, x), np.empty((2, 3, 8))[..., ::2]),
+        "out overlaps": ((memory[12:24].reshape(3, 4), x), memory[:24].reshape(2, 3, 4)),
+    }
+
+
+@pytest.mark.parametrize("kind", not_for_one_call())
+def test_what_is_unfit_is_not_joined_in_one_call(kind):
+    x = np.arange(12.0).reshape(3, 4)
+    assert fast_joins.join((x, x), 0, True, np.empty((2, 3, 4))) is not None or not COMPILED
+    parts, out = not_for_one_call()[kind]
+    raw = out.base if kind == "out overlaps" else out
+    if raw.flags.writeable:
+        raw[...] = 7.5
+    before = raw.copy()
+    assert fast_joins.join(parts, 0, True, out) is None
+    assert np.array_equal(raw, before, equal_nan=True)
+    if kind in ("no array", "other shape") or kind.startswith("out"):
+        with pytest.raises(sj.ShapeJitError):
+            sj.stack(parts, 0, out=out)
+        assert np.array_equal(raw, before, equal_nan=True)
+    elif kind not in ("other dtype", "other byte order"):
+        assert np.array_equal(sj.stack(parts, 0, out=out), np.stack(parts))
+
+
+@pytest.mark.parametrize("axis", [True, np.int64(1), 1.0, None, "1", 3, -4])
+def test_an_axis_that_equals_a_known_one(axis):
+    """What was kept for axis 1 is not given to whatever is equal to 1."""
+    x = np.arange(12.0).reshape(3, 4)
+    sj.stack([x, x], 1)
+    if isinstance(axis, np.integer):
+        assert np.array_equal(sj.stack([x, x], axis), np.stack([x, x], axis))
+    else:
+        with pytest.raises((sj.ShapeJitError, TypeError)):
+            sj.stack([x, x], axis)
+
+
+def test_many_arrays_that_lie_apart(kernels):
+    for shape, count in (((16,), 5000), ((3, 5), 300), ((700,), 64)):
+        parts = [filled(shape, "f4", k) for k in range(count)]
+        assert same(sj.stack(parts), np.stack(parts))
+        assert same(sj.concat(parts), np.concatenate(parts))
+        parts[-2] = parts[-2][::-1]
+        assert same(sj.stack(parts), np.stack(parts))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_an_output_that_overlaps_a_part_is_refused(axis, kernels):
+    memory = filled((9, 40, 30), "f4")
+    before = memory.tobytes()
+    out = memory[:3].reshape(
+        (40, 3, 30) if axis == 1 else (40, 30, 3) if axis == 2 else (3, 40, 30)
+    )
+    with pytest.raises(ReshapeError, match="out= overlaps the source"):
+        sj.stack([memory[5], memory[2], memory[6]], axis, out=out)
+    assert memory.tobytes() == before
+
+
+def test_parts_are_let_go():
+    parts = [np.ones((200, 300), "f4") for _ in range(3)]
+    for shape in ((200, 300), (4,)):
+        held = [x[: shape[0]].copy() for x in parts]
+        kept, made = weakref.ref(held[0]), sj.stack(held, -1)
+        assert sys.getrefcount(made) == 2
+        del held
+        gc.collect()
+        assert kept() is None
+
+
+@pytest.mark.parametrize("case", joins.cases()[::3], ids=lambda case: case.id)
+def test_cases_of_joins_are_measured(case):
+    small = case.scaled(2**14 / max(case.source_nbytes, 2**14))
+    with started(("numpy",)) as peers:
+        row = comparison.measure(small, peers, rounds=1)
+    assert row.same
+    assert {"shapejit", *comparison.MEMCPYS, "numpy"} <= set(row.seconds)
+    assert row.case.nbytes == row.case.source_nbytes == prod(row.case._result_shape) * case.itemsize
