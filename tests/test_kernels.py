@@ -196,6 +196,30 @@ def views_of_every_strategy(dtype):
     yield np.broadcast_to(x[:999, None], (999, 50))
 
 
+def runs_in_the_sources_order():
+    """Long runs whose target is met in many places: sizes that have equal parts, and none."""
+    x = np.arange(5 << 20, dtype=np.uint32).view(np.uint8)
+    for places, run in ((70, 520), (96, 1472), (34, 999), (8, 4096), (66, 777), (67, 600)):
+        rows = 130
+        plane = x[: rows * places * run].reshape(rows, places, run)
+        yield from (plane.transpose(1, 0, 2), plane[66::-1].transpose(1, 0, 2))
+        yield plane[:67, :, 1:].transpose(1, 0, 2)
+        yield plane.reshape(65, 2, places, run).transpose(2, 1, 0, 3)
+        yield plane.reshape(2, 65, places, run).transpose(1, 2, 0, 3)
+
+
+def test_long_runs_in_the_sources_order(kernels):
+    met = {planner.plan(layout_of(view)).strategy for view in runs_in_the_sources_order()}
+    assert {Strategy.SCATTER, Strategy.ROWS} <= met
+    for view in runs_in_the_sources_order():
+        for shift in (0, 5):
+            memory = np.full(view.nbytes + 80, 0xA5, np.uint8)
+            out = memory[shift : shift + view.nbytes].reshape(view.shape)
+            assert sj.ascontiguous(view, out=out).tobytes() == view.tobytes()
+            assert (memory[:shift] == 0xA5).all()
+            assert (memory[shift + view.nbytes :] == 0xA5).all()
+
+
 PERMUTATIONS = [(0, 3, 1, 2), (0, 2, 1, 3), (3, 2, 1, 0), (1, 3, 0, 2), (2, 0, 3, 1)]
 
 

@@ -15,11 +15,13 @@ from typing import Any
 
 from .constants import HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
 from .jit import Numbers, Table, kernel
-from .memory import copy, move, move_line, move_piece, size_of, stream_line
+from .memory import copy, move, move_line, move_piece, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 
 PAGES = 4  # read and written in turn: a quarter faster than memcpy, 6 no more than that
+AHEAD = 2048  # bytes between a row that is copied and one that is asked for: 1.5 -> 1.3 x limit
+ASKED = 512  # bytes of a row that is asked for
 CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
 
 
@@ -121,9 +123,14 @@ def rows(
                 s, t = step(loops, at, s, t)
         else:
             target += t
+            # Of long rows that lie anywhere, the processor finds each too late by itself.
+            far = loops[loops.shape[0] - 1, 1] * -(-AHEAD // nbytes)
+            asked = nbytes if nbytes >= ASKED else 0
             lead = target & (LINE - 1)
             filled = lead
             for _ in range(low, high):
+                for line in range(0, asked, LINE):
+                    prefetch(source + s + far + line)
                 small_row(stage + filled, source + s, nbytes, width)
                 filled += nbytes
                 if filled + nbytes > STAGE:
