@@ -9,6 +9,8 @@ import loops
 import numpy as np
 import pytest
 from guarded import guarded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import shapejit as sj
 from shapejit import fast_joins
@@ -84,6 +86,29 @@ def test_parts_of_any_strides(look, dtype, kernels):
             assert same(sj.stack(parts, axis), np.stack(parts, axis))
             if axis < 2:
                 assert same(sj.concat(parts, axis), np.concatenate(parts, axis))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_parts_of_any_shapes_and_strides_are_joined(data, kernels):
+    dtype = data.draw(st.sampled_from(DTYPES))
+    side = st.sampled_from([1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 33, 40])
+    shape = data.draw(st.lists(side, min_size=1, max_size=3))
+    axes = data.draw(st.permutations(range(len(shape))))
+    steps = data.draw(st.lists(st.sampled_from([1, 1, 1, -1, 2]), min_size=3, max_size=3))
+    index = tuple(slice(None, None, step) for step in steps[: len(shape)])
+    count = data.draw(st.sampled_from([2, 3, 4, 5, 8, 16, 20]))
+    bases = [filled(shape, dtype, k) for k in range(count)]
+    # The first ones end where nobody may read on.
+    for k in range(min(count, 2)):
+        memory = guarded(bases[k].nbytes)[-bases[k].nbytes :].view(dtype).reshape(shape)
+        memory[...] = bases[k]
+        bases[k] = memory
+    parts = [base[index].transpose(axes) for base in bases]
+    axis = data.draw(st.integers(0, len(shape)))
+    assert same(sj.stack(parts, axis), np.stack(parts, axis))
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    assert same(sj.concat(parts, axis), np.concatenate(parts, axis))
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "bfloat16"])

@@ -231,12 +231,12 @@ def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
     The loop over them is one of the rows, and not the first: see `tables.offsets_in_turns`.
     """
     far, found = FAR // 8, tile_of(loops, width)
-    if found.strategy is Strategy.INTERLEAVE:
-        return found
-    if found.strategy is Strategy.TILES:
-        if found.rows[0].source == far:
+    if found.strategy in (Strategy.TILES, Strategy.INTERLEAVE):
+        if all(loop.source != far for loop in found.rows):
+            return None
+        if found.strategy is Strategy.TILES and found.rows[0].source == far:
             return found._replace(rows=(Loop(1, 0, 0), *found.rows))
-        return found if any(loop.source == far for loop in found.rows) else None
+        return found
     *outer, last = loops
     if not outer or last.source != far or last.target != width or width > PAGE:
         return None
