@@ -10,7 +10,7 @@ import numpy as np
 
 from .compilation import load
 from .copying import is_numpys
-from .kernels.constants import MAX_RANK
+from .kernels.constants import LINE, MAX_RANK
 from .launches import Addresses
 from .outputs import new_array
 from .places import headers, trusted_headers
@@ -18,7 +18,9 @@ from .planning import planner
 from .recent import Recent
 
 PART = 1e-6  # seconds that NumPy takes for an array that it joins
-RUNS = 65536  # that are copied one by one in the time of a launch
+# Runs that are copied one by one in the time that a plan takes to be run: those of several
+# arrays in one line of the result, and those each of which is in a line of its own.
+RUNS, FAR_RUNS = 1 << 18, 1 << 16
 
 _join: Callable[..., bool] | None = None  # the kernel, once it was wanted often enough
 
@@ -66,12 +68,12 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
-    if not 0 < count * first.nbytes <= planner.SMALL_BELOW or not first.flags.c_contiguous:
+    if not 0 < count * first.nbytes < planner.JOINED_BELOW or not first.flags.c_contiguous:
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
-    kernels = trusted_headers()
-    if rows * count > RUNS or kernels is None:
+    kernels, near = trusted_headers(), count * first.nbytes // rows < LINE
+    if rows * count > (RUNS if near else FAR_RUNS) or kernels is None:
         return None
     kind = kernels.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
