@@ -269,6 +269,18 @@ def test_slow_ways_sit_late_rounds_out():
     assert played == {"slow": 1 + 3, "fast": 4 + 9}
 
 
+def test_a_way_that_waited_for_the_compiler_is_repeated_as_often_as_others():
+    asked = []
+
+    def run(calls):
+        asked.append(calls)
+        return 3.0 if len(asked) == 1 else 3e-5 + calls * 1e-6
+
+    assert measure.turns({"a": run}, 9, seconds=0.002) == {"a": pytest.approx(1e-6, rel=0.5)}
+    assert asked[:2] == [1, 1]
+    assert min(asked[3:]) > 500
+
+
 def test_every_turn_is_a_sample():
     seconds = itertools.count(1)
     taken = measure.samples({"a": lambda calls: calls * next(seconds) * 1e-3}, 4, 0)

@@ -58,22 +58,28 @@ def samples(
     >>> samples({"a": lambda calls: 2.0 * calls}, rounds=5)
     {'a': [2.0, 2.0, 2.0]}
     """
-    repeats, last = {}, {}
-    for name, run in clocks.items():
-        once = spent = run(1)  # compile, fault the pages in
-        for _ in range(_TRIED):  # more is compiled for what comes again, and kept
-            if once >= _LIMIT or spent >= 2 * _LIMIT:
-                break
-            once = run(1)
-            spent += once
-        repeats[name] = max(1, min(100_000, int(seconds / max(once, 1e-8))))
-        last[name] = max(_FEWEST, int(_LIMIT / max(once, 1e-8)))
+    fastest = {name: max(_tried(run), 1e-8) for name, run in clocks.items()}
     times: dict[str, list[float]] = {name: [] for name in clocks}
     for played in range(rounds):
         for name, run in clocks.items():
-            if played < last[name]:
-                times[name].append(run(repeats[name]) / repeats[name])
+            if played < max(_FEWEST, int(_LIMIT / fastest[name])):
+                calls = max(1, min(100_000, int(seconds / fastest[name])))
+                taken = run(calls) / calls
+                times[name].append(taken)
+                # What was tried may have waited for the compiler.
+                fastest[name] = max(min(taken, fastest[name]), 1e-8)
     return times
+
+
+def _tried(run: Clock) -> float:
+    """Seconds of a call, after those that compile and fault the pages in."""
+    once = spent = run(1)
+    for _ in range(_TRIED):  # more is compiled for what comes again, and kept
+        if once >= _LIMIT or spent >= 2 * _LIMIT:
+            break
+        once = run(1)
+        spent += once
+    return once
 
 
 def clock(way: Callable[[], object]) -> Clock:
