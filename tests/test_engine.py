@@ -13,7 +13,9 @@ import pytest
 
 import shapejit as sj
 from shapejit import workers
+from shapejit.kernels.constants import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 from shapejit.kernels.jit import COMPILED
+from shapejit.kernels.shares import begin_share
 
 
 def prelude(views, more=""):
@@ -232,6 +234,22 @@ def test_without_workers_the_owner_does_it_all(monkeypatch):
     x = np.arange(90_000, dtype=np.float32).reshape(300, 300).T
     with loops.used("parallel"):
         assert all(sj.ascontiguous(x).tobytes() == x.tobytes() for _ in range(3))
+
+
+@pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
+def test_an_owner_that_waits_leaves_its_core_to_others():
+    work, span = np.zeros(WORK, np.int64), np.zeros(SPAN, np.int64)
+    # A worker has begun the last of two shares; the owner has done the first.
+    work[[SHARES, NEXT, OPEN]] = 2, 2, 1
+    span[[OWNER, UNDERWAY]] = 1
+    worker = threading.Timer(0.5, lambda: work.__setitem__(DONE, 2))
+    begin_share(np.ones(WORK, np.int64), np.zeros(SPAN, np.int64))  # compiled
+    worker.start()
+    before = time.thread_time()
+    assert not begin_share(work, span)
+    assert work[DONE] == 2
+    assert time.thread_time() - before < 0.25
+    worker.join()
 
 
 def test_a_core_that_the_process_may_not_use_gets_no_thread():

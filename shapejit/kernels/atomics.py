@@ -34,10 +34,10 @@ def pause(builder: Builder) -> None:
 
 
 @emits()
-def yield_core(builder: Builder) -> None:
-    """Let another thread have this core (POSIX sched_yield)."""
-    function = builder.module.globals.get("sched_yield")
+def sleep(builder: Builder, microseconds: Value) -> None:
+    """Give this core away for so long at least (C library, usleep)."""
+    function = builder.module.globals.get("usleep")
     if function is None:
-        kind = ir.FunctionType(llvm.I32, [])
-        function = ir.Function(builder.module, kind, "sched_yield")
-    builder.call(function, [])
+        kind = ir.FunctionType(llvm.I32, [llvm.I32])
+        function = ir.Function(builder.module, kind, "usleep")
+    builder.call(function, [builder.trunc(microseconds, llvm.I32)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -54,7 +55,11 @@ def fence() -> None:
 
 
 pause = fence
-yield_core = fence
+
+
+def sleep(microseconds: int) -> None:
+    """Give this core away for so long at least."""
+    time.sleep(1e-6 * microseconds)
 
 
 def load_byte(address: int) -> int:
