@@ -55,7 +55,7 @@ def bench(*arguments, code=0, capsys):
 def fast(monkeypatch):
     """Every turn is one call."""
     real = comparison.turns
-    monkeypatch.setattr(comparison, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(comparison, "turns", lambda clocks, *_: real(clocks, 1, 0))
 
 
 # The tables
@@ -583,7 +583,7 @@ SUITES = {"batch": throughput.CASES, "busy": busy.CASES}
 @pytest.mark.parametrize(("suite", "name"), [(s, n) for s in SUITES for n in SUITES[s]])
 def test_a_batch_is_proved_and_measured(suite, name, monkeypatch):
     real = throughput.turns
-    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(throughput, "turns", lambda clocks, *_: real(clocks, 1, 0))
     case = {name: SUITES[suite][name]}
     (found,) = throughput.measured(suite, case, 1, 0.002, lambda _: None)
     assert found.same
@@ -597,7 +597,7 @@ def test_a_batch_is_proved_and_measured(suite, name, monkeypatch):
 @pytest.mark.parametrize("name", conversions.QUICK)
 def test_conversions_of_checkpoints_are_proved_and_measured(name, monkeypatch):
     real = throughput.turns
-    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(throughput, "turns", lambda clocks, *_: real(clocks, 1, 0))
     case = {name: conversions.CASES[name]}
     (found,) = throughput.measured("files", case, 1, 0.001, lambda _: None)
     assert found.same
@@ -609,7 +609,7 @@ def test_conversions_of_checkpoints_are_proved_and_measured(name, monkeypatch):
 def test_conversions_by_peers(tmp_path, monkeypatch):
     """One that has a way is measured beside ours; NumPy has none."""
     real = throughput.turns
-    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(throughput, "turns", lambda clocks, *_: real(clocks, 1, 0))
 
     class Copies:
         name, given = "copies", []
@@ -636,7 +636,7 @@ def test_conversions_by_peers(tmp_path, monkeypatch):
 
 def test_the_batch_suite(capsys, monkeypatch):
     real = throughput.turns
-    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(throughput, "turns", lambda clocks, *_: real(clocks, 1, 0))
     out, _ = bench("--suite", "batch", "--size", "0.001", "--case", "resolve|call", capsys=capsys)
     assert "times faster than loop of shapejit.resolve" in out
     assert "at least 10x" in out
@@ -649,7 +649,7 @@ def test_the_batch_suite(capsys, monkeypatch):
 
 def test_the_busy_suite(capsys, monkeypatch):
     real = throughput.turns
-    monkeypatch.setattr(throughput, "turns", lambda clocks, rounds: real(clocks, 1, 0))
+    monkeypatch.setattr(throughput, "turns", lambda clocks, *_: real(clocks, 1, 0))
     started, real_process = [], subprocess.Popen
 
     def process(*args, **settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter
@@ -60,8 +61,11 @@ def samples(
     """
     fastest = {name: max(_tried(run), 1e-8) for name, run in clocks.items()}
     times: dict[str, list[float]] = {name: [] for name in clocks}
+    order = random.Random(0)
     for played in range(rounds):
-        for name, run in clocks.items():
+        # None always follows the same one, nor meets what else runs here in the same phase.
+        for name in order.sample(list(clocks), len(clocks)):
+            run = clocks[name]
             if played < max(_FEWEST, int(_LIMIT / fastest[name])):
                 calls = max(1, min(100_000, int(seconds / fastest[name])))
                 taken = run(calls) / calls
