@@ -31,7 +31,7 @@ from .workers import threads
 
 _HEADS, _HEAD = 16, 64
 BYTES = 4 * 1024 * 1024  # of each tensor
-ROUNDS = 9
+ROUNDS = 7
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
 _COMPILED = "import sys; from shapejit import demo; demo.compile_kernels({source!r}, *sys.argv[1:])"
 _DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
