@@ -276,8 +276,8 @@ def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
 
 def run_decode(plan: DecodePlan, target: int) -> None:
     """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
-    joins, converts = load("joins"), load("conversions")
-    entries = [joins.entry(step.lie.units.unit) if step.lie.units else 0 for step in plan.steps]
+    readers, converts = load("unit_code"), load("conversions")
+    entries = [readers.entry(step.lie.units.unit) if step.lie.units else 0 for step in plan.steps]
     size = plan.steps[-1].conversion.target.nbytes
     streamed = plan.total * size >= planner.STREAM_FROM
     *before, last = (step.conversion for step in plan.steps)
@@ -296,7 +296,7 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
 
     `operands` are the scales, and the zero points if there are any.
     """
-    made, join = plan.shuffle, load("joins").entry(plan.units.unit)
+    made, reader = plan.shuffle, load("unit_code").entry(plan.units.unit)
     entry = load("shuffles").entry(made.network)
     size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
     units = int(plan.table[:, 0].prod())
@@ -306,7 +306,7 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
     arguments = (
         plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
         np.array([entry, *made.loops[-1]], np.int64), np.array(spots, np.int64),
-        plan.rows, plan.run, plan.columns, plan.pitch, join, plan.units.unit.size,
+        plan.rows, plan.run, plan.columns, plan.pitch, reader, plan.units.unit.size,
         plan.units.step, convert, *plan.block,
         np.array([*operands, Spread(0, 0, 0)][:2], np.int64), size,
     )  # fmt: skip

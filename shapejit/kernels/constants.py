@@ -95,11 +95,11 @@ FETCHED, SCALES, ZEROS, CONVERTED, PACKED = range(5)
 STREAMED_PARTS = 4  # of a run, read and streamed in turn: float32 to bfloat16 1.4 -> 1.1 x memcpy
 RUN_BY_RUN, ONE_BY_ONE = 1, 2  # how packed elements become codes, unless they are bytes
 
-# Columns of the table of `decodes`: what joins codes (0: they lie side by side), where they
+# Columns of the table of `decodes`: what reads codes (0: they lie side by side), where they
 # lie, bytes from one unit to the next, numbers of a unit, bytes of a number, elements of
 # the result per number, what converts them, numbers per scale, where scales and zero points
 # lie and how far apart, which of both on the stage, and where on it codes and results go.
-STEP_JOIN, STEP_SOURCE, STEP_APART, STEP_UNIT, STEP_NBYTES, STEP_PER, STEP_CONVERT = range(7)
+STEP_READ, STEP_SOURCE, STEP_APART, STEP_UNIT, STEP_NBYTES, STEP_PER, STEP_CONVERT = range(7)
 STEP_BLOCK, STEP_SCALE, STEP_SCALE_APART, STEP_ZERO, STEP_ZERO_APART = range(7, 12)
 STEP_STAGED, STEP_CODES, STEP_INTO = range(12, 15)
 STEP_COLUMNS = 15

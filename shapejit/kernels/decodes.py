@@ -1,7 +1,7 @@
-"""Weights decoded in runs: scales and codes are joined from their bits and converted in turn.
+"""Weights decoded in runs: scales and codes are read from their bits and converted in turn.
 
 `steps` has a row for each (words of `constants`): numbers that lie side by side, or are
-joined on the stage, are converted with scales and zero points in memory or on the
+read to the stage, are converted with scales and zero points in memory or on the
 stage, and written to the stage; those of the last row are the result.
 """
 
@@ -18,9 +18,9 @@ from .constants import (
     STEP_CODES,
     STEP_CONVERT,
     STEP_INTO,
-    STEP_JOIN,
     STEP_NBYTES,
     STEP_PER,
+    STEP_READ,
     STEP_SCALE,
     STEP_SCALE_APART,
     STEP_SOURCE,
@@ -34,11 +34,11 @@ from .constants import (
 )
 from .conversions import convert
 from .jit import Numbers, Table, kernel
-from .joins import join
 from .memory import move, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
+from .unit_code import read_units
 
 _FLOAT = WIDTHS[4]
 FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
@@ -49,10 +49,10 @@ def decode_step(steps: Table, k: int, begin: int, count: int, stage: int, into: 
     """Take step `k` for the elements [begin, begin + count) of the result."""
     per, block = steps[k, STEP_PER], steps[k, STEP_BLOCK]
     first, some = begin // per, max(1, count // per)
-    if steps[k, STEP_JOIN] != 0:
+    if steps[k, STEP_READ] != 0:
         codes, size, apart = stage + steps[k, STEP_CODES], steps[k, STEP_UNIT], steps[k, STEP_APART]
         source = steps[k, STEP_SOURCE] + first // size * apart
-        join(steps[k, STEP_JOIN], source, codes, some // size, apart)
+        read_units(steps[k, STEP_READ], source, codes, some // size, apart)
     else:
         codes = steps[k, STEP_SOURCE] + first * steps[k, STEP_NBYTES]
     scale = steps[k, STEP_SCALE] + first // block * steps[k, STEP_SCALE_APART]
@@ -69,7 +69,7 @@ def ask_step(steps: Table, k: int, begin: int, count: int) -> None:
     """Ask for the codes of the elements [begin, begin + count), which come next."""
     per = steps[k, STEP_PER]
     first, some = begin // per, max(1, count // per)
-    if steps[k, STEP_JOIN] != 0:
+    if steps[k, STEP_READ] != 0:
         size, apart = steps[k, STEP_UNIT], steps[k, STEP_APART]
         source, nbytes = steps[k, STEP_SOURCE] + first // size * apart, some // size * apart
     else:
@@ -183,7 +183,7 @@ def decode_boxes(
                     gather(into, far, begins[k], count, run, operands[k, 1], operands[k, 2])
                     begins[k], downs[k], acrosses[k] = into, far, 4
             for r in range(rows):
-                join(unpack, stage + r * pitch, codes, run // unit, apart)
+                read_units(unpack, stage + r * pitch, codes, run // unit, apart)
                 block = (row + r) // tall - first
                 scale, zero = begins[0] + block * downs[0], begins[1] + block * downs[1]
                 into = target + (t + r * columns) * nbytes

@@ -2,7 +2,7 @@
 
 Blocks of GGUF are units, words of any format, bytes: what repeats at even distances.
 
-Importing this module does not import numba; `joins` makes code of units.
+Importing this module does not import numba; `unit_code` makes code of units.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Unit(NamedTuple):
 
 
 def runner(unit: Unit) -> Callable[..., None]:
-    """The function that `joins.join` calls, by NumPy."""
+    """The function that `unit_code.read_units` calls, by NumPy."""
     reach = max(max(plane.places) + plane.bits for plane in unit.planes)
 
     def run(source: int, target: int, count: int, step: int) -> None:

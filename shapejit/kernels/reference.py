@@ -272,6 +272,6 @@ def unit_entry(unit: Unit) -> int:
     return entry_of(unit_runner(unit))
 
 
-def join(entry: int, *arguments: int) -> None:
-    """Join the codes of units from address to address."""
+def read_units(entry: int, *arguments: int) -> None:
+    """Read the codes of units from address to address."""
     call(entry, arguments)

@@ -65,7 +65,9 @@ class DecodePlan:
     total: int
     length: int
 
-    def table(self, joins: Sequence[int], converts: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+    def table(
+        self, readers: Sequence[int], converts: Sequence[int]
+    ) -> tuple[NDArray[np.int64], int]:
         """The steps as the kernel takes them, given the functions they call; the stage's bytes."""
         rows, stage = list[list[int]](), 0
         places = list[int]()
@@ -88,7 +90,7 @@ class DecodePlan:
             begin = lie.address + (lie.units.first if lie.units else 0)
             apart = lie.units.step if lie.units else 0
             rows.append([
-                joins[len(rows)], begin, apart, lie.each, lie.number.nbytes, lie.per,
+                readers[len(rows)], begin, apart, lie.each, lie.number.nbytes, lie.per,
                 converts[len(rows)], max(1, block), *operands, flags, codes, places[-1],
             ])  # fmt: skip
         return np.array(rows, np.int64).reshape(-1, STEP_COLUMNS), stage

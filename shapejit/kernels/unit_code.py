@@ -1,4 +1,4 @@
-"""Codes joined from their planes: see `planes`. A unit becomes one function of machine code."""
+"""Codes read from units of planes (see `planes`): a unit becomes one function of machine code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .machine_code import machine_code
 from .planes import Plane, Unit
 from .run_loops import Counted
 
-NAME = "shapejit_join"
+NAME = "shapejit_unit"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step
 
 
 def entry(unit: Unit) -> int:
-    """What `join` calls: the address of the compiled function."""
+    """What `read_units` calls: the address of the compiled function."""
     if not COMPILED:
         return reference.unit_entry(unit)
     return machine_code(NAME, SIGNATURE, _write, unit)
@@ -139,7 +139,9 @@ def _side_by_side(builder: Any, one: tuple[Any, list[int]], other: tuple[Any, li
 
 
 @emits()
-def join(builder: Builder, entry: Value, src: Value, dst: Value, count: Value, step: Value) -> None:
+def read_units(
+    builder: Builder, entry: Value, src: Value, dst: Value, count: Value, step: Value
+) -> None:
     """Write the codes of `count` units, `step` bytes apart, by the function at `entry`."""
     function = builder.inttoptr(entry, SIGNATURE.as_pointer())
     builder.call(function, [src, dst, count, step])
