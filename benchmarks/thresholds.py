@@ -113,6 +113,13 @@ def rows_filled(run):
     return partial(module("regions").fill_region, x[:, : int(run)], region[:, : int(run)])
 
 
+def run_filled(nbytes):
+    """Rows of 2 KiB into a part of a larger array."""
+    count, run = max(2, nbytes // (2 * KIB)), 2 * KIB
+    x, region = np.ones((count, 2 * run), np.uint8), np.zeros((count, 2 * run), np.uint8)
+    return partial(module("regions").fill_region, x[:, :run], region[:, :run])
+
+
 def first_met(nbytes):
     """A transposed matrix whose kind was never met before."""
     way = transposed(nbytes)
@@ -132,6 +139,38 @@ def many(nbytes):
     sources, targets = ([8 * row.ctypes.data for row in side] for side in (x, out))
     # An address keeps nothing alive.
     return lambda _arrays=(x, out): engine.run(planner.plan(layout, 32, count=64), sources, targets)
+
+
+def many_transposed(nbytes):
+    """16 matrices, each transposed, in one launch."""
+    planner, engine = module("planning.planner"), module("engine")
+    side = max(2, int((nbytes / 8) ** 0.5))
+    x = np.ones((16, 2 * side, side), np.float32)
+    out = np.zeros((16, side, 2 * side), np.float32)
+    layout = module("layout").Layout.row_major((2 * side, side), 32).permute((1, 0))
+    sources, targets = ([8 * each.ctypes.data for each in kept] for kept in (x, out))
+    return lambda _arrays=(x, out): engine.run(planner.plan(layout, 32, count=16), sources, targets)
+
+
+def stacked(elements, count, dtype=np.uint8):
+    """Arrays of so many elements in all, stacked along the last axis."""
+    parts = [np.ones(max(1, elements // count), dtype) for _ in range(count)]
+    out = np.zeros((parts[0].size, count), dtype)
+    return partial(installed("stack").stack, parts, axis=-1, out=out)
+
+
+def joined(nbytes, rows=1):
+    """8 arrays of some rows, side by side."""
+    parts = [np.ones((rows, max(1, nbytes // (8 * rows))), np.uint8) for _ in range(8)]
+    out = np.zeros((rows, 8 * parts[0].shape[1]), np.uint8)
+    return partial(installed("concat").concat, parts, axis=1, out=out)
+
+
+def halves_joined(count):
+    """The left halves of so many arrays of 4 KiB, one behind the other."""
+    parts = [np.ones((4, 1024), np.uint8)[:, :512] for _ in range(count)]
+    out = np.zeros((4 * count, 512), np.uint8)
+    return partial(installed("concat").concat, parts, out=out)
 
 
 def converted(nbytes):
@@ -201,6 +240,7 @@ THRESHOLDS = (
         partial(runs, run=256),
         partial(runs, run=2 * KIB),
     ),
+    between("NUMPYS_GAPS_BELOW", "runs into a region: NumPy's memcpy | all threads", run_filled),
     between("NUMPY_BELOW", "elements into a region: NumPy | a plan", filled, each=4),
     between("SHORT", "runs into a region: NumPy | a plan", rows_filled, room="regions"),
     between(
@@ -213,6 +253,28 @@ THRESHOLDS = (
     ),
     between("WHOLE_BELOW", "elements without a plan | vectors by a plan", reversed_rows),
     between("FEW_ELEMENTS", "many tensors: by elements | by vectors", many),
+    between("MANY_BELOW", "many tensors: one thread each | all threads", many_transposed),
+    between(
+        "JOINED_BELOW",
+        "dense arrays joined: one thread | a plan",
+        joined,
+        partial(joined, rows=64),
+        partial(stacked, count=4),
+    ),
+    between("NUMPYS_PARTS", "arrays joined: NumPy, one by one | a launch", halves_joined),
+    between(
+        "RUNS",
+        "runs joined, several in a line: one thread | a plan",
+        partial(stacked, count=4),
+        partial(stacked, count=16),
+        room="fast_joins",
+    ),
+    between(
+        "FAR_RUNS",
+        "runs joined, each in its line: one thread | a plan",
+        partial(stacked, count=64, dtype=np.float32),
+        room="fast_joins",
+    ),
     between("ONCE_BELOW", "an array met once: without a plan | with one", first_met),
     between(
         "PARALLEL_FROM",
@@ -240,7 +302,7 @@ THRESHOLDS = (
 def forget():
     """Let the next copy be planned anew."""
     recent = module("recent").Recent
-    for name in (PLANNER, CASTS, "copying"):
+    for name in (PLANNER, CASTS, "copying", "fast_joins"):
         for kept in vars(module(name)).values():
             if isinstance(kept, recent):
                 kept.clear()

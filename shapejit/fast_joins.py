@@ -20,7 +20,7 @@ from .recent import Recent
 PART = 1e-6  # seconds that NumPy takes for an array that it joins
 # Runs that are copied one by one in the time that a plan takes to be run: those of several
 # arrays in one line of the result, and those each of which is in a line of its own.
-RUNS, FAR_RUNS = 1 << 18, 1 << 16
+RUNS, FAR_RUNS = 1 << 18, 1 << 15
 
 _join: Callable[..., bool] | None = None  # the kernel, once it was wanted often enough
 

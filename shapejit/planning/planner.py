@@ -48,7 +48,7 @@ GATHERED_FROM = 1 / 8
 PICKED_FROM = 2
 
 JOINED_BELOW = 3 * 1024 * 1024  # bytes of dense arrays that one thread joins without a plan
-NUMPYS_PARTS = 64  # arrays that NumPy joins one by one in the time of a launch
+NUMPYS_PARTS = 16  # arrays that NumPy joins one by one in the time of a launch
 # Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
 FAR, FAR_MOST = 1 << 46, 1 << 16
 
