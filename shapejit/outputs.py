@@ -194,9 +194,8 @@ def check_places_apart(
 
     `whole`: the targets follow one another in one array.
     """
-    first, last = sources.reach()
     begin, end = targets.reach()
-    if first < end and begin < last:
+    if sources.meet(begin, end):
         starts, ends = targets.spans()
         spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
         check_all_apart(sources.spans(), spans, sources.take, names)

@@ -86,6 +86,15 @@ class Places(NamedTuple):
         ends >>= 3
         return begins, ends
 
+    def meet(self, begin: int, end: int) -> bool:
+        """Whether what one of the tensors reaches, gaps included, meets the bytes [begin, end)."""
+        if len(self.layouts) == 1 and len(self.addresses) <= FEW:  # in Python's numbers
+            low, high = self.layouts[0].span
+            places = self.addresses.tolist()
+            return any((x + low) >> 3 < end and begin < (x + high + 7) >> 3 for x in places)
+        first, last = self.reach()
+        return first < end and begin < last
+
     def reach(self) -> tuple[int, int]:
         """The first byte that any of the tensors reaches, and the byte past the last."""
         if not len(self.addresses):
@@ -255,13 +264,17 @@ def overlap(
     At most n log n for n elements that lie near.
     """
     starts, ends = targets
+    lows, highs = sources
+    if not len(starts):
+        return None
+    near = np.flatnonzero((lows < ends.max()) & (highs > starts.min()) & (lows < highs))
+    if not len(near):
+        return None
     order = np.argsort(starts, kind="stable")
     order = order[ends[order] > starts[order]]
     if not len(order):
         return None
     starts, ends = starts[order], ends[order]
-    lows, highs = sources
-    near = np.flatnonzero((lows < ends[-1]) & (highs > starts[0]) & (lows < highs))
     meets = np.searchsorted(starts, highs[near], "left") > np.searchsorted(
         ends, lows[near], "right"
     )
