@@ -106,18 +106,16 @@ def filled(nbytes):
     return partial(module("regions").fill_region, x, region[:, : 2 * side])
 
 
-def rows_filled(run):
-    """Rows of so many bytes, of half a MiB, into a part of a larger array."""
-    count = 512 * KIB // int(run)
+def rows_filled(run, nbytes=512 * KIB):
+    """Rows of so many bytes into a part of a larger array."""
+    count = max(2, nbytes // int(run))
     x, region = np.ones((count, 2 * int(run)), np.uint8), np.zeros((count, 2 * int(run)), np.uint8)
     return partial(module("regions").fill_region, x[:, : int(run)], region[:, : int(run)])
 
 
 def run_filled(nbytes):
     """Rows of 2 KiB into a part of a larger array."""
-    count, run = max(2, nbytes // (2 * KIB)), 2 * KIB
-    x, region = np.ones((count, 2 * run), np.uint8), np.zeros((count, 2 * run), np.uint8)
-    return partial(module("regions").fill_region, x[:, :run], region[:, :run])
+    return rows_filled(2 * KIB, nbytes)
 
 
 def first_met(nbytes):
@@ -259,7 +257,6 @@ THRESHOLDS = (
         "dense arrays joined: one thread | a plan",
         joined,
         partial(joined, rows=64),
-        partial(stacked, count=4),
     ),
     between("NUMPYS_PARTS", "arrays joined: NumPy, one by one | a launch", halves_joined),
     between(

@@ -87,7 +87,7 @@ class Places(NamedTuple):
         return begins, ends
 
     def meet(self, begin: int, end: int) -> bool:
-        """Whether what one of the tensors reaches, gaps included, meets the bytes [begin, end)."""
+        """Whether tensors may reach bytes of [begin, end); many are asked as one stretch."""
         if len(self.layouts) == 1 and len(self.addresses) <= FEW:  # in Python's numbers
             low, high = self.layouts[0].span
             places = self.addresses.tolist()
