@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import prod
@@ -18,6 +18,7 @@ from ..layout import Layout
 from ..programs.fuse import route
 from ..programs.ops import Op
 from ..programs.trace import traced
+from ..quantization.parts import WeightNode
 from ..tensor import Bytes, Tensor
 from .sources import Copied, Source
 
@@ -161,10 +162,19 @@ class Result(NamedTuple):
 
 
 class Results(Mapping[str, Result]):
-    """The tensors of a destination, and the types of those that are rows of blocks, by name."""
+    """The tensors of a destination, and the types of those that are rows of blocks, by name.
 
-    def __init__(self, changes: Mapping[str, Change], types: Mapping[str, str]) -> None:
+    `weight_nodes` are those of a graph that take quantised weights among them.
+    """
+
+    def __init__(
+        self,
+        changes: Mapping[str, Change],
+        types: Mapping[str, str],
+        weight_nodes: Sequence[WeightNode],
+    ) -> None:
         self._changes, self._types = changes, types
+        self.weight_nodes = weight_nodes
 
     def __getitem__(self, name: str) -> Result:
         kind = self._types.get(name)

@@ -79,7 +79,7 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
 
 
 class _Known:
-    """New sources of weights; those of equal shapes are planned alike."""
+    """New sources of weights; those of equal shapes and settings are planned alike."""
 
     def __init__(self, tensors: Tensors, target: str) -> None:
         self._tensors, self._target = tensors, target
@@ -101,7 +101,11 @@ class _Known:
     def _converted(self, weight: Weight) -> dict[str, PartOf]:
         """The parts in the other scheme: one weight of those of equal shapes is converted now."""
         whole = Converted(weight, self._target, self._tensors.latest)
-        shapes = (weight.scheme, *((k, t.dtype, t.layout.shape) for k, t in weight.stored.items()))
+        shapes = (
+            weight.scheme,
+            *sorted(weight.group.known.items()),
+            *((k, t.dtype, t.layout.shape) for k, t in weight.stored.items()),
+        )
         if shapes not in self._parts:
             self._parts[shapes] = whole.made()
         return {key: replace(part, whole=whole) for key, part in self._parts[shapes].items()}

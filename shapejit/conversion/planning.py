@@ -65,7 +65,8 @@ class Conversion:
     @property
     def results(self) -> Results:
         """The tensors of the destination, without writing them."""
-        return Results(self.tensors.changes, file_types(self.tensors))
+        tensors = self.tensors
+        return Results(tensors.changes, file_types(tensors), tensors.weight_nodes)
 
     @property
     def config(self) -> dict[str, Any]:

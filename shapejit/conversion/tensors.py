@@ -12,6 +12,7 @@ from typing import Any
 from ..casts import cast as cast_to
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..quantization.parts import WeightNode
 from ..tensor import Tensor
 from .changes import Change
 from .sources import Latest, Source
@@ -62,6 +63,16 @@ class Tensors:
     def weights(self) -> Weights:
         """The quantised weights of the source."""
         return weights(self.checkpoint, self.config)
+
+    @property
+    def weight_nodes(self) -> list[WeightNode]:
+        """The nodes of the source whose tensors no rule has changed, which may have new names."""
+        now = {c.stored.name: name for name, c in self.changes.items() if c.stored is not None}
+        return [
+            node._replace(tensors={key: now[name] for key, name in node.tensors.items()})
+            for node in self.checkpoint.weight_nodes
+            if now.keys() >= {*node.tensors.values()}
+        ]
 
     @property
     def path(self) -> str:

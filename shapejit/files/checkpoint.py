@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..dtypes import DType
 from ..errors import FileFormatError, shape_text, shown
+from ..quantization.parts import WeightNode
 from ..request import MAX_SIZE
 from ..tensor import Tensor
 from .stored import Stored
@@ -19,11 +20,17 @@ MAX_RANK = 64  # NumPy's limit
 
 
 class _Mapped(Mapping[str, Tensor]):
-    """The tensors of the members, each made when it is asked for: a file may have a million."""
+    """The tensors of the members, each made when it is asked for: a file may have a million.
 
-    def __init__(self, path: str, members: Mapping[str, Stored]) -> None:
+    `weight_nodes` are those of the Checkpoint, for `schemes.detect`.
+    """
+
+    def __init__(
+        self, path: str, members: Mapping[str, Stored], weight_nodes: Sequence[WeightNode]
+    ) -> None:
         self._path = path
         self._members = members
+        self.weight_nodes = weight_nodes
 
     def __repr__(self) -> str:
         return f"<{len(self)} tensors of {shown(self._path)}>"
@@ -69,10 +76,11 @@ class Typed:
 
 
 class _Typed(Mapping[str, Typed]):
-    """The tensors of a checkpoint with their types."""
+    """The tensors of a checkpoint with their types, and what takes its quantised weights."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
+        self.weight_nodes = checkpoint.weight_nodes
 
     def __getitem__(self, name: str) -> Typed:
         kind = self._checkpoint.types.get(name)
@@ -95,7 +103,8 @@ class Checkpoint:
     `format` is the name of the file format and `metadata` what the file says of
     itself (None where it says nothing). `nbytes` are the bytes of all tensors together;
     `start` is the byte of the file that its own offsets count from. `types` has the
-    file's own name of an element type where that says more than the dtype.
+    file's own name of an element type where that says more than the dtype, `weight_nodes`
+    the nodes of its graph that take quantised weights.
     """
 
     path: str
@@ -105,11 +114,12 @@ class Checkpoint:
     nbytes: int
     start: int = 0
     types: Mapping[str, str] = field(default_factory=dict)
+    weight_nodes: Sequence[WeightNode] = ()
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Read-only Tensors over the file's memory map, which they keep alive."""
-        return _Mapped(self.path, self.members)
+        return _Mapped(self.path, self.members, self.weight_nodes)
 
     @property
     def typed(self) -> Mapping[str, Typed]:

@@ -136,7 +136,7 @@ def _read(form: Form) -> set[str]:
 
 def unit_of(token: str, known: Mapping[str, int]) -> int:
     """Of how many rows the size of a part is a whole number."""
-    return lcm(*(sizes.value(by, known) or 1 for by in sizes.divisors(token)))
+    return prod(sizes.value(by, known) or 1 for by in sizes.divisors(token))
 
 
 def count(token: str, known: Mapping[str, int], axis: str, rows: int) -> int:

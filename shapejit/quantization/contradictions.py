@@ -61,8 +61,8 @@ def _of_one(found: Found, group: Group, said: Declared) -> list[str]:
             kind = group.tensors[part.key].dtype.name
             if kind != first:
                 made.append(f"{found.prefix}: {part.key} holds {first}, stored as {kind}")
-    if group.form.unsaid and not said.words:
-        made.append(f"{found.prefix}: no config tells {group.form.unsaid}")
+    if group.form.unsaid and not said.words and "K" not in found.parts.settings:
+        made.append(f"{found.prefix or found.parts.weight}: no config tells {group.form.unsaid}")
     swizzled = group.form.scales[0].format == "nvfp4:scale-swizzle"
     if swizzled and "comfy_quant" not in group.tensors and "comfyui" not in said.words:
         made.append(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..arrays import is_mapping
 from ..errors import DTypeError, ShapeJitError
+from ..packings.rows import formats
 from ..tensor import asarray
 from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
 from .naming import codes_key, weight_name
-from .parts import Found, Parts
+from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 from .settings import group_of
 
@@ -72,13 +73,15 @@ class _Fit(NamedTuple):
     group: Group | None
     settings: Mapping[str, Any]
     reason: str
+    of_node: bool = False
 
 
 def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> Detected:
     """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
 
     `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader, `config` is the
-    content of config.json (or of hf_quant_config.json, or a file's metadata). The result is
+    content of config.json (or of hf_quant_config.json, or a file's metadata). What
+    `sj.load_file` returns of an ONNX model tells the nodes of its weights, too. The result is
     a list of (prefix, scheme, parts) with two attributes: `unclear` has, by name, what fits
     two schemes, or none although it looks quantised, and `warnings` what contradicts
     itself. Parts carry the settings that the config tells: `schemes[scheme].decode(parts)`
@@ -98,10 +101,14 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
             raise DTypeError(f"detect takes mappings, not {type(given).__name__}")
     config = config or {}
     said, made, groups, used = declared(config), Detected(), list[Group](), set[str]()
+    nodes: Sequence[WeightNode] = getattr(tensors, "weight_nodes", ())
+    by_tensor = {name: node for node in nodes for name in node.tensors.values()}
+    by_tensor |= {node.codes: node for node in nodes}
     for name in sorted(tensors):
-        fits = [] if name in used else list(_fits(name, tensors, said))
+        node = by_tensor.get(name)
+        fits = [] if name in used else list(_fits(name, tensors, said, node))
         right = _preferred([fit for fit in fits if fit.group is not None], said)
-        if not fits:
+        if not fits or (node is not None and node.fault and not right):
             continue
         names = tuple(sorted({n for fit in right or fits for n in fit.names.values()}))
         used |= set(names)
@@ -110,6 +117,11 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
         else:
             made.append(_found(right[0], tensors))
             groups.append(right[0].group)
+    for node in nodes:
+        left = tuple(name for name in node.tensors.values() if name not in used)
+        used |= {*left}
+        if left:
+            made.unclear.append(Unclear(left, (), node.fault))
     for name in tensors:
         if name not in used and _looks_quantised(name, tensors[name]):
             made.unclear.append(Unclear((name,), (), _alone(name)))
@@ -122,13 +134,24 @@ def _found(fit: _Fit, tensors: Mapping[str, Any]) -> Found:
     prefix = fit.names[first].removesuffix(first).removesuffix(".")
     parts = {key: asarray(_data(tensors[name])) for key, name in fit.names.items()}
     weight = weight_name(fit.row, fit.names[codes_key(fit.row, fit.names)])
+    if fit.of_node:
+        prefix = weight.removesuffix(".weight")
     return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight))
 
 
-def _fits(name: str, tensors: Mapping[str, Any], said: Declared) -> Iterator[_Fit]:
-    """The schemes whose codes `name` may be and whose other parts are there as well."""
+def _fits(
+    name: str, tensors: Mapping[str, Any], said: Declared, node: WeightNode | None
+) -> Iterator[_Fit]:
+    """The schemes whose codes `name` may be and whose other parts are there as well.
+
+    `node` takes a weight that has this tensor, if one does: what it says goes before names.
+    """
     kind = getattr(tensors[name], "tensor_type", None)
     for row, ends in zip(ROWS, _ENDS, strict=True):
+        if node is not None and row.operator:
+            if (row.operator, name, "") == (node.operator, node.codes, node.fault):
+                yield _fit_of_node(row, node, tensors)
+            continue
         reasons = list[_Fit]()
         for form, end in zip(row.forms, ends, strict=True):
             if row.file_type is not None:
@@ -174,6 +197,18 @@ def _there(base: str, part: Part, tensors: Mapping[str, Any]) -> str | None:
     return next((base + n for n in part.name.split("|") if base + n in tensors), None)
 
 
+def _fit_of_node(row: Row, node: WeightNode, tensors: Mapping[str, Any]) -> _Fit:
+    """Whether the tensors are such a group with the settings of the node."""
+    names, settings = node.tensors, node.settings
+    try:
+        parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
+        group = group_of(row.name, row.forms, parts, settings)
+    except ShapeJitError as fault:
+        reason = str(fault).removeprefix(f"{row.name}: ")
+        return _Fit(row, row.forms[0], names, None, settings, reason)
+    return _Fit(row, group.form, names, group, settings, "", of_node=True)
+
+
 def _fit(
     row: Row, form: Form, names: dict[str, str], tensors: Mapping[str, Any], said: Declared,
     codes: str,
@@ -187,19 +222,34 @@ def _fit(
     others = said.layouts - set(row.layouts.split()) if row.layouts else None
     if others:
         return _Fit(row, form, names, None, {}, f"is not stored as {', '.join(sorted(others))}")
-    reason = ""
+    reason, found = "", list[_Fit]()
     try:
         parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
-        for settings in said.settings_of(base):
+        for settings in _settings_of(row, form, said, base):
             try:
                 group = group_of(row.name, (form,), Parts(parts, settings), {})
             except ShapeJitError as fault:
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
-                return _Fit(row, form, names, group, settings, "")
+                found.append(_Fit(row, form, names, group, settings, ""))
+                if not row.operator:
+                    break
     except ShapeJitError as fault:
         reason = str(fault)
-    return _Fit(row, form, names, None, {}, reason)
+    if len(found) > 1:
+        widths = " and ".join(str(fit.settings["bits"]) for fit in found)
+        reason = f"codes of {widths} bits fit, and no node of {row.operator} tells which"
+    return found[0] if len(found) == 1 else _Fit(row, form, names, None, {}, reason)
+
+
+def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Mapping[str, Any]]:
+    """The settings that a weight may have; without its node, it may have any bits."""
+    for settings in said.settings_of(base):
+        if row.operator and "bits" not in settings:
+            assert isinstance(form.codes.format, str)
+            yield from ({**settings, "bits": bits} for bits in formats[form.codes.format].bits)
+        else:
+            yield settings
 
 
 def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:

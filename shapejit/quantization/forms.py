@@ -100,8 +100,9 @@ class Row:
 
     `layouts` are the checkpoint formats and versions that a config.json may name, any if
     empty; `joints` come between a prefix and the names of parts; `file_type` is the type that a
-    GGUF file tells for each of its tensors. The prefix and `weight` make the name of the same
-    weight where it is not quantised; behind the joint "_" the prefix alone does.
+    GGUF file tells for each of its tensors, `operator` the operator of the nodes of ONNX that take
+    such weights. The prefix and `weight` make the name of the same weight where it is not
+    quantised; behind the joint "_" the prefix alone does.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Row:
     joints: str = "."
     layouts: str = ""
     file_type: str | None = None
+    operator: str = ""
     weight: str = "weight"
 
     @property

@@ -148,7 +148,7 @@ class Group:
         if self.bits(numbers) != kind.bits:
             t = t.T if numbers.swapped else t
             return Axes(asarray(_stream(memory(t), shape, self.bits(numbers))), names)
-        data, stored = self._stored(numbers, kind)
+        data, stored = self._memory(numbers, kind)
         if stored.layout is None:
             codes = np.ascontiguousarray(codes_of(data, stored, shape))
             read = kind if kind.bits == 8 else CODES
@@ -163,7 +163,7 @@ class Group:
         if numbers.format is None:
             t, axes = self.numbers(numbers)
             return [Plane(t.buffer, t.layout, 0, axes)]
-        data, stored = self._stored(numbers, kind)
+        data, stored = self._memory(numbers, kind)
         made = list[Plane]()
         for part in stored.parts:
             layout = part.layout(stored.logical)
@@ -172,15 +172,19 @@ class Group:
             made.append(Plane(data, layout, part.low, self._axes(numbers, part)))
         return made
 
-    def _stored(self, numbers: Numbers, kind: DType) -> tuple[Any, Stored]:
-        """The bytes of packed numbers, and how they are stored."""
-        t, row = self.tensors[numbers.part], self.packing(numbers)
-        t = t.T if numbers.swapped else t
-        shape, bits = self.sizes(numbers.dims), self.bits(numbers)
+    def stored(self, numbers: Numbers, kind: DType) -> Stored:
+        """How packed numbers are stored; FormatError for blocks that the format has not."""
+        row, shape, bits = self.packing(numbers), self.sizes(numbers.dims), self.bits(numbers)
         kind = kind if kind.bits == bits else replace(kind, bits=bits)
-        stored = row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
+        return row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
+
+    def _memory(self, numbers: Numbers, kind: DType) -> tuple[Any, Stored]:
+        """The bytes of packed numbers, and how they are stored."""
+        t, stored = self.tensors[numbers.part], self.stored(numbers, kind)
+        t = t.T if numbers.swapped else t
         wide = t.dtype.bits > 8
-        return row.memory(memory(_begin(t, stored.shape) if wide else t).data, stored), stored
+        data = memory(_begin(t, stored.shape) if wide else t).data
+        return self.packing(numbers).memory(data, stored), stored
 
     def _axes(self, numbers: Numbers, part: Part) -> str:
         """The axis of each factor of a part."""

@@ -14,7 +14,7 @@ from . import sizes
 from .forms import Form, Part
 from .groups import Group, fault
 
-_SHARED = re.compile("/[a-z]$")  # sizes that are rounded up by a setting tell least
+_SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, or twice, tell least
 
 
 def matched(
@@ -31,7 +31,10 @@ def matched(
         reasons[0]
         if len(reasons) == 1
         else fault(
-            scheme, "; or ".join(str(reason).removeprefix(f"{scheme}: ") for reason in reasons)
+            scheme,
+            "; or ".join(
+                dict.fromkeys(str(reason).removeprefix(f"{scheme}: ") for reason in reasons)
+            ),
         )
     )
 
@@ -67,6 +70,8 @@ def _matched(
     widths = group.packing(form.codes).bits if form.codes.format else ()
     if widths and group.bits(form.codes) not in widths:
         raise fault(scheme, f"has codes of {widths} bits, not {group.bits(form.codes)}")
+    if form.codes.format and group.packing(form.codes).blocks:
+        group.stored(form.codes, group.kind(form.codes))
     return group
 
 

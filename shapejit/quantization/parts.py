@@ -27,6 +27,25 @@ class Parts(dict[str, Any]):
         self.weight = weight
 
 
+class WeightNode(NamedTuple):
+    """A node of a graph that takes a quantised weight, as the file of the graph has it.
+
+    `tensors` are the names of the weight's tensors by the operator's own names of its inputs,
+    the codes first; `settings` those of its attributes that `Scheme.decode` takes. `fault` is
+    why the weight is not read, if it is not.
+    """
+
+    operator: str
+    tensors: Mapping[str, str]
+    settings: Mapping[str, int]
+    fault: str = ""
+
+    @property
+    def codes(self) -> str:
+        """The name of the tensor with the codes."""
+        return next(iter(self.tensors.values()))
+
+
 class Found(NamedTuple):
     """The tensors of one weight; `parts.names` has the name of each."""
 

@@ -149,14 +149,18 @@ ROWS = (
              Numbers("qweight", "N K", "uint{b}", "awq:gemv"), (Numbers("scales", "N K/g"),),
              Numbers("qzeros", "N K/g", "uint{b}", "compressed-tensors"), usual={"b": 4})),
         layouts="gemm gemv"),
-    Row("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits", (
-        Form((Part("B|qweight|Q4|Q8|Q2", "uint8", "N K/g g*b/8"),
-              Part("scales", _SINGLES, "N K/g", flat=True),
-              Part("zero_points|qzeros", f"uint8|{_FLOATS}", "?", optional=True)),
-             Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
-             Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
-             zero="half", result="K N", usual={"b": 4}, rule=rules.by_widest,
-             chosen={"g": 32}),), joints="._"),
+    Row("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits",
+        tuple(
+            Form((Part("B|qweight|Q4|Q8|Q2", "uint8", "N K/g g*b/8"),
+                  Part("scales", _SINGLES, "N K/g", flat=True),
+                  Part("zero_points|qzeros", kinds, dims, optional=True, flat=True)),
+                 Numbers("B", "N K", "uint{b}", "onnx:matmulnbits"), (Numbers("scales", "N K/g"),),
+                 Numbers("zero_points", "N K/g", "uint{b}", _ROW_OF_ZEROS),
+                 zero="half", result="K N", usual={"b": 4}, rule=rules.by_widest,
+                 chosen={"g": 32},
+                 unsaid="how many inputs there are: all of whole blocks are taken")
+            for kinds, dims in (("uint8", "N K/g*b/8"), (_SINGLES, "N K/g"))
+        ), joints="._", operator="com.microsoft.MatMulNBits"),
     _bnb("nf4", _NF4.table),
     _bnb("fp4", _FP4),
     Row("mlx", "mlx", "mlx, mlx.core.dequantize", (

@@ -172,21 +172,20 @@ def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Number
     """The array of a part: zeros, in a dtype that holds the values exactly."""
     kinds = part.kinds
     name = kinds[0]
-    if held and held[0].format is None and not held[0].dtype:
+    if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
         x = values[held[0]]
         name = next((k for k in [x.dtype.name, *kinds] if k in kinds and _exact(x, k)), "")
         if not name:
             raise fault(group.scheme, f"{part.key} is {' or '.join(kinds)}, which does not hold "
                                       f"{x.dtype} exactly")  # fmt: skip
-    dims = part.dims if part.dims != "?" else held[0].dims
-    if any(sizes.value(size, group.known) is None for size in dims.split()):
+    if any(sizes.value(size, group.known) is None for size in part.dims.split()):
         raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
-    shape = group.sizes(dims)
-    if part.dims == "?" and held[0].format is not None and values[held[0]].dtype == np.uint8:
-        shape = _stored(group, held[0]).shape
-    elif part.dims == "?":
-        name = values[held[0]].dtype.name
-    return np.zeros(shape, dtype(name).numpy)
+    return np.zeros(group.sizes(part.dims), dtype(name).numpy)
+
+
+def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
+    """Whether these are zero points that may be packed, but are floats of a dtype here."""
+    return numbers is group.form.zeros and dtype(kind).kind == "float"
 
 
 def _exact(x: Array, name: str) -> bool:
@@ -214,7 +213,7 @@ def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) 
                 group.scheme, f"{numbers.part} is {kind}, which does not hold {x.dtype} exactly"
             )
         into[...] = x.astype(kind).reshape(-1).view(into.dtype).reshape(into.shape)
-    elif into.dtype.kind == "f":  # numbers that may be packed, but are floats here
+    elif _floats(group, numbers, into.dtype):
         into[...] = x.reshape(into.shape)
     elif numbers.swapped:
         words = np.zeros(into.shape[::-1], into.dtype)

@@ -18,6 +18,7 @@ from ..places import opened, places
 from ..stored import File, Source, Stored
 from .graphs import Held, held
 from .tensors import described, external_place, from_tensorproto
+from .weights import weight_nodes
 from .wire import Place, skeleton
 
 __all__ = ["Checkpoint", "read"]
@@ -91,6 +92,7 @@ def read(path: Path) -> Checkpoint:
         members=members,
         metadata=metadata or None,
         nbytes=nbytes,
+        weight_nodes=weight_nodes(model, members),
         model=model,
         file=file,
         external=frozenset(n for n, m in members.items() if m.file in (*files.values(),)),
