@@ -155,6 +155,19 @@ def test_codes_of_all_values(bits, zeros, flat, tmp_path):
         assert np.array_equal(x, multiplied(path)[0])
 
 
+@pytest.mark.parametrize("zeros", ["none", "packed"])
+@pytest.mark.parametrize("K", [1, 2, 129])
+def test_inputs_behind_the_last_whole_block(K, zeros, tmp_path):
+    for bits in (2, 4, 8):
+        given = parts(K, 300, bits, 16, zeros)
+        path = single(tmp_path / "m.onnx", given, K, 300, bits=bits, block_size=16)
+        wide = given | {"scales": np.repeat(given["scales"], 2, 1)[:, ::2]}
+        settings = {"dtype": "float32", "bits": bits, "K": K}
+        for each in (given, wide):
+            x = sj.schemes["matmulnbits"].decode(each, **settings).numpy()
+            assert np.array_equal(x, multiplied(path)[0])
+
+
 def test_weights_of_one_shape_with_other_settings(tmp_path):
     """Tensors of equal shapes that nodes read in different ways; zero points that two share."""
     given, eight = parts(64, 3, 4, 16, "packed"), parts(32, 3, 8, 16, "packed")

@@ -84,7 +84,8 @@ class _Program:
             zero, kind = self._product(form.offset), "offset"
         if zero is not None and zero.per != scale.per:
             raise UnfitError
-        made = Conversion(codes.number, self.result, 32, "dequantize", "blocks", kind)
+        lies = "each" if scale.per == codes.per else "blocks"
+        made = Conversion(codes.number, self.result, 32, "dequantize", lies, kind)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
 
