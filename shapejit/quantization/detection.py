@@ -215,7 +215,8 @@ def _fit(
 ) -> _Fit:  # fmt: skip
     """Whether the tensors are such a group, with any of the settings that the config tells."""
     base, own = codes.rpartition(".")[0], set(names.values())
-    telling = (f"{base}.{other}" for other in _TELLING)
+    stems = {codes.rpartition(joint)[0] + joint for joint in row.joints}
+    telling = (stem + other for stem in stems for other in _TELLING)
     beside = [name for name in telling if name in tensors and name not in own]
     if beside and row.file_type is None:
         return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
