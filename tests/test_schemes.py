@@ -465,6 +465,24 @@ def test_weights_that_no_cache_holds(name):
     assert case.proved(base, out)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12, 15, 16, 24])
+def test_scales_of_few_codes(size):
+    N, K = 67, 240
+    codes, scales = rng().integers(0, 16, (N, K), np.uint8), rng().standard_normal((N, K // size))
+    scales = scales.astype(np.float32)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).view(np.int32)
+    wanted = (codes.astype(np.float32) - 8) * scales.repeat(size, 1)
+    parts = {"weight_packed": packed, "weight_scale": scales}
+    decode = sj.schemes["int4:compressed-tensors"].decode
+    assert np.array_equal(decode(parts, dtype="float32", group_size=size).numpy(), wanted)
+    blocks = {"dtype": "float32", "weight_block_size": (1, size)}
+    for x in (codes, np.asfortranarray(codes)):
+        parts = {"weight": x.astype(ml_dtypes.float8_e4m3fn), "weight_scale_inv": scales}
+        wanted = codes.astype(np.float32) * scales.repeat(size, 1)
+        found = sj.schemes["fp8:block"].decode(parts, **blocks).numpy()
+        assert np.array_equal(found, wanted)
+
+
 @pytest.mark.parametrize("kind", ["shuffles", "shuffles streamed"])
 def test_scales_and_zero_points_of_columns_in_outputs_at_any_address(kind):
     """Neither lies in the order of the result, whose rows begin within lines."""

@@ -23,6 +23,7 @@ from ..launches import address_of
 from ..layout import Layout
 from ..patience import by_kernels
 from ..places import place_of
+from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
@@ -84,7 +85,7 @@ class _Program:
             zero, kind = self._product(form.offset), "offset"
         if zero is not None and zero.per != scale.per:
             raise UnfitError
-        lies = "each" if scale.per == codes.per else "blocks"
+        lies = self._lies(scale.per, codes.per)
         made = Conversion(codes.number, self.result, 32, "dequantize", lies, kind)
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
@@ -100,6 +101,8 @@ class _Program:
         kind, known = group.kind(form.codes), group.known
         blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
+        if 1 < block[1] < VECTOR:
+            return False
         numbers = [multiplied(group, form.scales), *([found] if isinstance(found, Axes) else [])]
         spreads = [self._spreads(each, block) for each in numbers]
         if not all(spreads):
@@ -176,10 +179,16 @@ class _Program:
 
     def _taken(self, lie: Lie, step: str, factor: Operand | None) -> Operand:
         """The result of one more step, on the stage."""
-        lies = "" if factor is None else "each" if factor.per == lie.per else "blocks"
+        lies = "" if factor is None else self._lies(factor.per, lie.per)
         made = Conversion(lie.number, _NUMBER, 32, step, lies)
         self.steps.append(Step(lie, made, factor))
         return Operand(len(self.steps) - 1, 0, lie.per, True)
+
+    def _lies(self, per: int, of: int) -> str:
+        """How numbers for `per` elements lie beside those for `of`, if a loop can follow them."""
+        if per != of and per // of < VECTOR and per != self.total:
+            raise UnfitError
+        return "each" if per == of else "blocks"
 
     def _zero(self, scale: Operand) -> tuple[Operand | None, str]:
         """Zero points, and their kind in a Conversion."""
