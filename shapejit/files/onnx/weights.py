@@ -33,11 +33,11 @@ def weight_nodes(model: ModelProto, members: Mapping[str, Stored]) -> Sequence[W
     for names, node in _nodes(model, members):
         found = _matmul(node, names) if node.op_type == _MATMUL else _other(node, names, members)
         if found is not None:
-            operator, codes = found.operator, next(iter(found.tensors.values()))
-            before = made.setdefault((operator, codes), found)
+            key = found.operator, found.codes
+            before = made.setdefault(key, found)
             if before != found:
-                fault = f"nodes of {operator} take its codes in different ways"
-                made[operator, codes] = before._replace(fault=before.fault or fault)
+                fault = f"nodes of {found.operator} take its codes in different ways"
+                made[key] = before._replace(fault=before.fault or fault)
     return tuple(made.values())
 
 
