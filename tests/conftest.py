@@ -1,6 +1,7 @@
 """Which loops the tests run: every size through compiled kernels, serial or parallel."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import guarded
@@ -19,6 +20,9 @@ settings.load_profile("shapejit")
 
 # No work is too small for kernels; processes that tests start have it, too.
 os.environ["SHAPEJIT_PATIENCE"] = "0"
+
+# Behind nohup it is ignored, and processes that tests start would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 guarded.guard_stages()
 

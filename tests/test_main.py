@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -389,6 +390,15 @@ def test_importing_the_package_leaves_interrupts_alone():
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     )
     assert subprocess.run([sys.executable, "-c", code, "shapejit"], check=False).returncode == 0
+
+
+def test_tests_of_interrupts_pass_where_interrupts_are_ignored():
+    """As behind nohup."""
+    name = f"{__file__}::{test_importing_the_package_leaves_interrupts_alone.__name__}"
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+    ignored = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    done = subprocess.run(words, preexec_fn=ignored, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 def test_control_characters_are_shown_escaped(folder, capsys):
