@@ -73,6 +73,28 @@ def typed(n):
 def four(): return twice(2)
 assert four() == 4
 """,
+    "a signal handler raises when a file of the cache is opened": PRELUDE
+    + """
+opened, raised, caught = set(), [], 0
+def stop(*_):
+    raised.append(RuntimeError("stop"))
+    raise raised[-1]
+signal.signal(signal.SIGALRM, stop)
+def strike(event, given):
+    path = str(given[0]) if event == "open" else ""
+    if path.startswith(os.environ["NUMBA_CACHE_DIR"]) and path not in opened:
+        opened.add(path)
+        os.kill(os.getpid(), signal.SIGALRM)
+sys.addaudithook(strike)
+while True:
+    try:
+        copies()
+        break
+    except RuntimeError as fault:
+        assert fault is raised[-1]
+        caught += 1
+assert caught == len(raised) > 0, (caught, len(raised))
+""",
 }
 
 

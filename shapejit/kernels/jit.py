@@ -105,6 +105,11 @@ def compile_apart(step: Callable[..., Result], *arguments: Any) -> Result:
             LOGGER.info(NOTICE, taken)
 
 
+def _undisturbed(step: Callable[..., Result], *arguments: Any) -> Result:
+    """Take a step whose errors are its own, never those of a signal handler."""
+    return step(*arguments) if global_compiler_lock.is_locked() else apart(step, *arguments)
+
+
 def _uncollected(step: Callable[..., Result], *arguments: Any) -> Result:
     """Take a step without garbage collections, a tenth of every compilation.
 
@@ -138,6 +143,9 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # Any: numba is not type-che
         self._attempt(partial(super().save_overload, sig, data))
 
     def _attempt(self, action: Callable[[], Any]) -> Any:
+        return _undisturbed(self._attempted, action)
+
+    def _attempted(self, action: Callable[[], Any]) -> Any:
         try:
             return action()
         except Exception as fault:
@@ -162,11 +170,17 @@ class StoredCode(_Cache):
 
 
 @cache
+def stored_code(function: Callable[..., Any]) -> StoredCode | None:
+    """Where code is kept that belongs to a function; None: numba found no folder for it."""
+    with suppress(RuntimeError):
+        return StoredCode(function)
+    return None
+
+
+@cache
 def marks() -> StoredCode | None:
     """Where it is kept which kinds of kernels were compiled; None: there is no folder for it."""
-    with suppress(RuntimeError):
-        return StoredCode(kernel)
-    return None
+    return _undisturbed(stored_code, kernel)
 
 
 class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is not type-checked

@@ -6,8 +6,6 @@ Each is called by its address. Its object code is kept on disk, like that of ker
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -15,7 +13,7 @@ from llvmlite import ir
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from .jit import StoredCode, compile_apart
+from .jit import compile_apart, stored_code
 
 _compiled: dict[tuple[str, Any], tuple[int, Any]] = {}  # addresses, and what owns the code
 
@@ -27,21 +25,13 @@ def machine_code(name: str, kind: Any, write: Callable[[Any, Any], None], what: 
     return _compiled[name, what][0]
 
 
-@cache
-def _stored(write: Callable[[Any, Any], None]) -> StoredCode | None:
-    """Where the code that a function writes is kept; None: numba found no folder for it."""
-    with suppress(RuntimeError):
-        return StoredCode(write)
-    return None
-
-
 def _machine_code(
     name: str, kind: Any, write: Callable[[Any, Any], None], what: Any
 ) -> tuple[int, Any]:
     codegen = cpu_target.target_context.codegen()
     # No two functions of a process may have one name.
     name = f"{name}_{blake2b(repr(what).encode(), digest_size=16).hexdigest()}"
-    key, stored = (name, codegen.magic_tuple()), _stored(write)
+    key, stored = (name, codegen.magic_tuple()), stored_code(write)
     with global_compiler_lock:
         found = stored.load(key) if stored else None
         if found is not None:
