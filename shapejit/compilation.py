@@ -19,14 +19,19 @@ import os
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from importlib import import_module
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 Result = TypeVar("Result")
+Outcome = tuple[Any, BaseException | None]
+Work = Callable[[], Outcome]
+
+_PAUSE = 0.2  # seconds after which who waits looks whether the thread is still there
 
 _lock: Any = threading.RLock()  # Any: its _is_owned is known to threading.Condition only
 _waiting: WeakSet[SimpleQueue[Any]] = WeakSet()
@@ -39,20 +44,11 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
     """
     if _lock._is_owned():  # one action calls for another
         return action(*arguments)
-    outcomes: SimpleQueue[tuple[Any, BaseException | None] | None] = SimpleQueue()
-
-    def act() -> None:
-        with _lock:  # whoever gets the lock for a fork finds the outcome delivered
-            outcomes.put(_outcome(action, arguments))
-
+    outcomes: SimpleQueue[Outcome | None] = SimpleQueue()
     _waiting.add(outcomes)
     outcome = None
     while outcome is None:  # None: this is a forked child, and the thread its parent's
-        try:
-            start_new_thread(act, ())
-        except RuntimeError:  # the system has no more threads, or the interpreter ends
-            act()
-        outcome = outcomes.get()
+        outcome = _awaited(outcomes, _started(outcomes, action, arguments))
     result, fault = outcome
     if fault is None:
         return result  # type: ignore[no-any-return]  # of a queue of anything
@@ -62,9 +58,35 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
         del fault, outcome  # the traceback holds this frame
 
 
-def _outcome(
-    action: Callable[..., Any], arguments: tuple[Any, ...]
-) -> tuple[Any, BaseException | None]:
+def _started(
+    outcomes: SimpleQueue[Outcome | None], action: Callable[..., Any], arguments: tuple[Any, ...]
+) -> ref[Work]:
+    """Let a thread work; the reference is dead when the thread has ended, whatever of."""
+
+    def act(work: Work) -> None:
+        with _lock:  # whoever gets the lock for a fork finds the outcome delivered
+            outcomes.put(work())
+
+    # Nobody but the thread holds it. CPython 3.11 leaks `act` where there is no memory for it.
+    work = partial(_outcome, action, arguments)
+    try:
+        start_new_thread(act, (work,))
+    except RuntimeError:  # the system has no more threads, or the interpreter ends
+        act(work)
+    return ref(work)
+
+
+def _awaited(outcomes: SimpleQueue[Outcome | None], work: ref[Work]) -> Outcome | None:
+    """What the thread delivers; without memory it may end before it calls anything."""
+    while True:
+        ended = work() is None
+        with suppress(Empty):
+            return outcomes.get(timeout=0 if ended else _PAUSE)
+        if ended:
+            return None, MemoryError("a thread ended before it could begin its work")
+
+
+def _outcome(action: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
     try:
         return action(*arguments), None
     except BaseException as fault:

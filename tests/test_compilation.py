@@ -46,6 +46,20 @@ _thread.start_new_thread = refuse
 """
     + PRELUDE
     + "copies()",
+    "a thread dies before it begins": """
+import _thread
+start, dies = _thread.start_new_thread, False
+def die(*_): raise MemoryError
+_thread.start_new_thread = lambda act, given: start(die if dies else act, given)
+"""
+    + PRELUDE
+    + """
+dies = True
+try: copies()
+except MemoryError: dies = False
+assert not dies
+copies()
+""",
     "calls of compiled kernels start no threads": """
 import _thread
 started, start = [], _thread.start_new_thread
