@@ -5,13 +5,14 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
-from threading import Thread
+from threading import Event, Semaphore, Thread
 
 import fsspec
 import numpy as np
@@ -55,9 +56,10 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        promised = None
         data, tag, status = path.read_bytes(), f'"{server.version}"', 200
         wanted = self.headers.get("If-Match")
-        if wanted not in (None, tag):
+        if wanted not in (None, tag) and "no conditions" not in server.faults:
             self.send_response(412)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -68,12 +70,24 @@ class Handler(BaseHTTPRequestHandler):
             data, status = data[first : last + 1], 206
             if "short" in server.faults:
                 data = data[: len(data) // 2]
+            if server.drops and body:
+                server.drops -= 1
+                self.close_connection = True
+                if "half" not in server.faults:
+                    return
+                data, promised = data[: len(data) // 2], len(data)
         self.send_response(status)
         if status == 206:
             self.send_header("Content-Range", f"bytes {first}-{last}/{path.stat().st_size}")
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(promised or len(data)))
+        for name, value in server.marks.items():
+            self.send_header(name, value.format(server.version))
         self.end_headers()
+        if body and status == 206 and first and "stall" in server.faults:
+            server.stalled.release()
+            server.released.wait(60)
+            self.close_connection = True
+            return
         if body:
             server.requests += 1
             server.sent += len(data)
@@ -104,8 +118,10 @@ def web():
 def served(web, tmp_path):
     """The web server with a folder of its own, and as it should be."""
     web.folder, web.version, web.status, web.missing, web.faults = tmp_path, 1, 0, 404, set()
-    web.requests = web.sent = 0
-    return web
+    web.requests = web.sent = web.drops = 0
+    web.marks, web.stalled, web.released = {"ETag": '"{}"'}, Semaphore(0), Event()
+    yield web
+    web.released.set()
 
 
 @pytest.fixture
@@ -219,6 +235,65 @@ def test_a_file_that_is_changed_while_it_is_read_is_an_error(served, memory, tmp
     sj.save_file(TENSORS, "memory://m.safetensors")
     with pytest.raises(sj.FileFormatError, match="tensor 'a': it was changed while it was read"):
         found["a"]
+
+
+MARKS = {
+    "etag": {"ETag": '"{}"'},
+    "weak etag": {"ETag": 'W/"{}"', "Last-Modified": "Mon, 02 Jan 2023 00:00:00 GMT"},
+    "time": {"Last-Modified": "Mon, 0{} Jan 2023 00:00:00 GMT"},
+    "time, weak etag": {"ETag": 'W/"same"', "Last-Modified": "Mon, 0{} Jan 2023 00:00:00 GMT"},
+}
+
+
+@pytest.mark.parametrize("marks", MARKS)
+def test_a_server_that_sends_another_file_in_spite_of_conditions_is_an_error(
+    marks, served, tmp_path
+):
+    served.marks, served.faults = MARKS[marks], {"no conditions"}
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    found = sj.load_file(f"{served.url}/m.safetensors")
+    assert found["a"].numpy().tobytes() == TENSORS["a"].tobytes()
+    served.version = 2
+    with pytest.raises(sj.FileFormatError, match="tensor 'c': it was changed while it was read"):
+        found["c"]
+
+
+def test_a_server_that_sends_a_file_of_another_size_is_an_error(served, tmp_path):
+    served.marks = {}
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    found = sj.load_file(f"{served.url}/m.safetensors")
+    sj.save_file(TENSORS | {"d": TENSORS["a"]}, tmp_path / "m.safetensors")
+    with pytest.raises(sj.FileFormatError, match="tensor 'c': it was changed while it was read"):
+        found["c"]
+
+
+@pytest.mark.parametrize("how", ["at once", "half"])
+def test_a_dropped_connection_is_made_anew(how, served, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    served.faults, served.drops = {how}, 2
+    same(sj.load_file(f"{served.url}/m.safetensors"), TENSORS)
+    assert served.drops == 0
+    found, served.drops = sj.load_file(f"{served.url}/m.safetensors"), 100
+    with pytest.raises(OSError, match=r"m\.safetensors"):
+        found["c"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("executor", [None, "threads:2", "processes:1"])
+def test_a_command_that_reads_ends_at_once_when_it_is_told_to(number, executor, served, tmp_path):
+    (tmp_path / "in").mkdir()
+    sj.save_file(TENSORS, tmp_path / "in" / "model.safetensors")
+    served.faults = {"stall"}
+    words = [] if executor is None else ["--executor", executor]
+    words += ["--no-proof", "--cast", "a=f16", f"{served.url}/in/", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "shapejit", "convert", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert served.stalled.acquire(timeout=60)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 128 + number
+    assert err.endswith(("shapejit: error: interrupted\n", "shapejit: error: terminated\n"))
+    assert {path.name for path in tmp_path.iterdir()} == {"in"}
 
 
 @pytest.mark.parametrize("where", ["web", "memory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 from collections import Counter, deque
@@ -14,15 +15,16 @@ from concurrent.futures import (
     Executor,
     Future,
     ProcessPoolExecutor,
-    ThreadPoolExecutor,
     wait,
 )
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple
 
 from ..errors import FileFormatError, FormatError, ShapeJitError, about, quoted
+from ..files.ahead import Threads, read_until
 from ..workers import threads
 from .items import Item, Mark
 from .jobs import Work, run_item
@@ -42,7 +44,8 @@ class Pool:
 
     `lost` are the errors that say that a worker is gone, `renewed` makes new workers then.
     Futures of the pool can be cancelled (`cancels`) if that leaves alone what has begun.
-    `advice` is added to the error for an item that loses worker after worker.
+    `advice` is added to the error for an item that loses worker after worker; `stop` has
+    workers give up what they wait for.
     """
 
     executor: Executor
@@ -52,6 +55,7 @@ class Pool:
     renewed: Callable[[], Executor] | None = None
     cancels: bool = True
     advice: str = ""
+    stop: Callable[[], None] = lambda: None
 
 
 class Kind(NamedTuple):
@@ -86,6 +90,10 @@ def run(pool: Pool, work: Work, items: Sequence[Item], done: Add) -> None:
                     left.appendleft(item)
                 else:
                     done(number, marks)
+    except BaseException as fault:
+        if not isinstance(fault, Exception):  # a user who does not wait
+            pool.stop()
+        raise
     finally:
         workers = pool.count()
         for future in flying:
@@ -150,22 +158,23 @@ def _count(text: str) -> int:
 @contextmanager
 def _threads(text: str) -> Iterator[Pool]:
     count = _count(text)
-    with ThreadPoolExecutor(count) as executor:
-        yield Pool(executor, lambda: count)
+    with Threads(count) as executor:
+        yield Pool(executor, lambda: count, stop=executor.stop)
 
 
 @contextmanager
 def _processes(text: str) -> Iterator[Pool]:
     count = _count(text)
     context = multiprocessing.get_context("spawn")  # threads do not survive a fork
-    opened = list[ProcessPoolExecutor]()
+    opened, (stopped, stop) = list[ProcessPoolExecutor](), context.Pipe(duplex=False)
 
     def renewed() -> Executor:
-        opened.append(ProcessPoolExecutor(count, context, _begin))
+        opened.append(ProcessPoolExecutor(count, context, _begin, (stopped,)))
         return opened[-1]
 
     try:
         made = Pool(renewed(), lambda: count, max(1, threads() // count), renewed=renewed)
+        made.stop = stop.close
         made.advice = (
             "; a script that starts processes has to do so under if __name__ == '__main__'"
         )
@@ -175,15 +184,19 @@ def _processes(text: str) -> Iterator[Pool]:
             executor.shutdown(cancel_futures=True)
 
 
-def _begin() -> None:
-    """A worker ends with its parent, which alone hears Ctrl-C."""
+def _begin(stopped: Connection) -> None:
+    """It stops when the pipe is closed, and ends with its parent, which alone hears Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
+    stop = Future[None]()
+    read_until(stop)
+    Thread(target=_end_with_parent, args=(stopped, stop), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(stopped: Connection, stop: Future[None]) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
+        multiprocessing.connection.wait([stopped, parent.sentinel])
+        stop.set_result(None)
         parent.join()
         os._exit(1)
 

@@ -166,8 +166,8 @@ def _whole(
             for _, begin, end, wanted in marks
         )
 
-    from concurrent.futures import ThreadPoolExecutor  # takes a while, and few need it
+    from ..files.ahead import Threads  # which takes a while, and few need it
 
-    with ThreadPoolExecutor(threads()) as pool:
+    with Threads(threads()) as pool:
         found = pool.map(right, items)
         return {item.number for item, good in zip(items, found, strict=True) if good}

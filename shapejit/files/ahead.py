@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
-from threading import Lock
+from queue import SimpleQueue
+from threading import Lock, Thread, local
+from typing import Any
 from weakref import WeakSet
 
-__all__ = ["Ahead", "Raw"]
+__all__ = ["Ahead", "Raw", "Threads", "read_until"]
 
 _FIRST = 1 << 16  # bytes of the first read at a place: most headers
 _CHUNK = 1 << 22  # bytes of a read
@@ -40,9 +43,80 @@ _lock = Lock()
 _times = count(1)
 
 
+class _Readers:
+    """Daemon threads: the interpreter ends without waiting for a server that sends nothing."""
+
+    def __init__(self) -> None:
+        self._calls = SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]()
+        self._started = count()
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Have a call made by a thread."""
+        future = Future[Any]()
+        self._calls.put((future, call, arguments))
+        if next(self._started) < _AT_ONCE:
+            Thread(target=self._work, name="shapejit-read", daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            self._make(*self._calls.get())
+
+    def _make(
+        self, future: Future[Any], call: Callable[..., Any], arguments: tuple[Any, ...]
+    ) -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call(*arguments))
+            except BaseException as fault:
+                future.set_exception(fault)
+
+
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_AT_ONCE, "shapejit-read")
+def _pool() -> _Readers:
+    return _Readers()
+
+
+class _Wanted(local):
+    """What a thread reads is wanted until this future is done."""
+
+    until: Future[None] | None = None
+
+
+_wanted = _Wanted()
+
+
+def read_until(stop: Future[None]) -> None:
+    """From now on reads of this thread end by InterruptedError when `stop` is done."""
+    _wanted.until = stop
+
+
+class Threads(ThreadPoolExecutor):
+    """Threads whose reads end by InterruptedError when they are stopped, or on an exception."""
+
+    def __init__(self, count: int) -> None:
+        self._stop = Future[None]()
+        super().__init__(count, initializer=read_until, initargs=(self._stop,))
+
+    def stop(self) -> None:
+        """Nobody wants any more what the threads do."""
+        if not self._stop.done():
+            self._stop.set_result(None)
+
+    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
+        if kind is not None:
+            self.stop()
+        super().__exit__(kind, fault, trace)
+
+
+def _awaited(read: Future[Any]) -> Any:
+    """What a read returns, as long as this thread wants it."""
+    stop = _wanted.until
+    if stop is not None:
+        wait((read, stop), return_when=FIRST_COMPLETED)
+        if stop.done():
+            raise InterruptedError(errno.EINTR, "nobody wants what is read any more")
+    return read.result()
 
 
 def _forget() -> None:
@@ -82,7 +156,7 @@ class Ahead:
         for chunk in chunks:
             first, last = max(chunk.begin, at), min(chunk.end, end)
             try:
-                data = memoryview(chunk.data.result())
+                data = memoryview(_awaited(chunk.data))
             except Exception:
                 with _lock:
                     self.held = [each for each in self.held if each is not chunk]
@@ -99,7 +173,7 @@ class Ahead:
         found = [_pool().submit(fill, at) for at in range(0, len(memory), _CHUNK)]
         try:
             for each in found:
-                each.result()
+                _awaited(each)
         finally:
             for each in found:
                 each.cancel()

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from . import urls
-from .remote import resolved, shared, told
+from .remote import resolved, retried, shared, told
 from .uploads import uploading
 from .urls import Url
 
@@ -129,7 +129,7 @@ class _Elsewhere:
             system, place = resolved(name)
             try:
                 with told(name):
-                    found = system.info(place)
+                    found = retried(system.info, place)
             except (FileNotFoundError, PermissionError):
                 found = {}
             self._known[name] = found

@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
@@ -33,7 +34,15 @@ from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .urls import Url
 
-__all__ = ["AbstractBufferedFile", "RemoteFile", "resolved", "shared", "told", "version_at"]
+__all__ = [
+    "AbstractBufferedFile",
+    "RemoteFile",
+    "resolved",
+    "retried",
+    "shared",
+    "told",
+    "version_at",
+]
 
 # What `pip install` gets, for the first part of URLs; fsspec's own message says the rest.
 _PACKAGES = {
@@ -52,9 +61,15 @@ _KINDS = (
 _PRECONDITION_FAILED = 412
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _files = WeakSet["RemoteFile"]()
-_RANGE = re.compile(r"bytes[ =](\d+-\d+)")
+_RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
 _CHANGED = "it was changed while it was read"
+# A connection that is dropped is made anew after so many seconds; what has timed out is not.
+_PAUSES = (0.1, 0.4, 1.6)
+_DROPPED = {"ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"}
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
+
+
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -66,6 +81,22 @@ def told(url: str, tensor: str | None = None) -> Iterator[None]:
         raise
     except Exception as fault:
         raise _as_ours(fault, url, tensor) from None  # its cause may show credentials
+
+
+def retried(call: Callable[..., _Result], *arguments: Any) -> _Result:
+    """What a call returns; it is made again, a few times, where the connection is dropped."""
+    for pause in _PAUSES:
+        try:
+            return call(*arguments)
+        except Exception as fault:
+            # What file systems raise may hide the fault of their library.
+            kinds = {
+                kind.__name__ for each in (fault, fault.__cause__) for kind in type(each).mro()
+            }
+            if kinds.isdisjoint(_DROPPED) or "TimeoutError" in kinds:
+                raise
+        time.sleep(pause)
+    return call(*arguments)
 
 
 def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
@@ -153,13 +184,25 @@ def _reconnect() -> None:
 os.register_at_fork(after_in_child=_reconnect)
 
 
-async def _check_range(url: str, response: Any) -> None:
-    """FileFormatError where a web server says that it sends another range than was asked for."""
+async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None:
+    """FileFormatError where a web server says that it sends another range than was asked for.
+
+    Or a range of another file than that of which it has said `info`.
+    """
+    if not response.ok:
+        return  # which is an error of its own
     came = _RANGE.match(response.headers.get("Content-Range", ""))
     asked = _RANGE.match(response.request_info.headers.get("Range", ""))
     if came and asked and came[1] != asked[1]:
         reason = f"of bytes {asked[1]} its server sent others: {came[1]}"
         raise FileFormatError(url, None, reason)
+    strong = not info.get("ETag", "W/").startswith("W/")
+    said = {key: response.headers.get(key) for key in ("ETag", "Last-Modified")}
+    if strong and said["ETag"]:
+        del said["Last-Modified"]  # servers of one file may have it from different times
+    another = any(value and info.get(key, value) != value for key, value in said.items())
+    if another or (came and came[2] and int(came[2]) != info["size"]):
+        raise FileFormatError(url, None, _CHANGED)
 
 
 class RemoteFile:
@@ -177,7 +220,7 @@ class RemoteFile:
         made = _Connection(*resolved(url))
         self.connection: _Connection | None = made
         with told(url):
-            info = made.system.info(made.place)
+            info = retried(made.system.info, made.place)
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
@@ -232,7 +275,7 @@ class RemoteFile:
         with told(self.path):
             # Those of async file systems may be used by several threads at a time.
             if isinstance(to.system, AsyncFileSystem):
-                data = self._ranged(to, begin, end)
+                data = retried(self._ranged, to, begin, end)
             else:
                 with to.lock:
                     self._check_version(to.system.info(to.place))
@@ -273,7 +316,9 @@ class RemoteFile:
             headers["If-Match"] = tag
         elif time:
             headers["If-Unmodified-Since"] = time
-        check = partial(_check_range, self.path)  # not a method: handles must not hold their file
+        check = partial(
+            _check_range, self.path, self._info
+        )  # not a method: handles must not hold their file
         return {"size": self.size, "headers": headers, "raise_for_status": check}
 
     def _check_version(self, info: Mapping[str, Any]) -> None:
