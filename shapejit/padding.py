@@ -14,6 +14,7 @@ import numpy as np
 
 from . import outputs
 from .arrays import MOST_DIMS
+from .dtypes import dtype
 from .errors import ReshapeError, shape_text
 from .layout import overflows
 from .operations import checked
@@ -160,9 +161,13 @@ def _behind(mode: str, size: int, count: int) -> Iterator[tuple[int, int, int, i
 def scalar(x: Array, value: Any) -> Any:
     """A value as an array of one element of the kind and dtype of `x`.
 
+    Raises OverflowError for what is out of an integer's range.
+
     >>> scalar(np.zeros(2, np.int8), 3)
     array(3, dtype=int8)
     """
-    if not isinstance(x, Tensor):
-        return np.array(value, x.dtype)
-    return asarray(np.array(value, x.dtype.numpy))
+    made = np.array(value, x.dtype.numpy if isinstance(x, Tensor) else x.dtype)
+    # ml_dtypes' integers, and those of NumPy given a number of NumPy's, keep the low bits.
+    if dtype(made.dtype).kind == "integer" and made.ndim == 0 and int(made) != int(value):
+        raise OverflowError(f"{value} is out of the range of {made.dtype}")
+    return asarray(made) if isinstance(x, Tensor) else made

@@ -65,6 +65,23 @@ def test_long_pads_are_few_copies(monkeypatch):
     assert len(copies) < 60
 
 
+@pytest.mark.parametrize("name", ["int2", "uint2", "int4", "uint4", "int8", "uint8", "int64"])
+@pytest.mark.parametrize("given", [np.asarray, sj.asarray])
+def test_constants_out_of_the_range_of_integers(name, given):
+    """The ends of the range are constants, what lies beyond is none, whatever holds it."""
+    kind = sj.dtype(name)
+    x = given(np.zeros(2, kind.numpy))
+    low = -(1 << (kind.bits - 1)) if kind.signed else 0
+    high = low + (1 << kind.bits) - 1
+    for value in (low, high, np.int64(high)):
+        padded = sj.onnx.pad(x, [1, 0], value)
+        assert sj.asarray(padded).unpack().astype(np.int64).tolist() == [value, 0, 0]
+    beyond = [low - 1, high + 1]
+    for value in beyond if kind.bits == 64 else [*beyond, np.int64(high + 1)]:
+        with pytest.raises(sj.DTypeError, match=f"constant_value of .* must be of {name}, not"):
+            sj.onnx.pad(x, [1, 0], value)
+
+
 def test_what_is_removed_and_what_is_not_there():
     x = np.arange(12).reshape(3, 4)
     assert padding.pad(x, [(-1, 0), (1, -2)], mode="edge").tolist() == [[4, 4, 5], [8, 8, 9]]
