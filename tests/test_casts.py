@@ -1,6 +1,8 @@
 """Casts and scales against the oracle, which is checked against ml_dtypes first."""
 
+import itertools
 import os
+import platform
 import random
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from shapejit.kernels.jit import COMPILED
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 SMALL = [name for name in REAL if oracle.bits_of(name) <= 16]
 ROUND_MODES = ("nearest", "up", "down")
+X86 = platform.machine() == "x86_64"
 # The targets of each source in the tests by default: each needs a kernel of its own.
 FEW = ("uint8", "float4_e2m1fn", "float8_e4m3fn", "bfloat16", "float32")
 
@@ -589,6 +592,55 @@ sys.exit("numba" in sys.modules)
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# Other processors ---------------------------------------------------------------------
+
+
+def run_alone(code, **environment):
+    """What a script prints that knows what this module does, in a process of its own."""
+    start = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    command = [sys.executable, "-c", f"{start}from test_casts import *\n{code}"]
+    environment = {**os.environ, **environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def some_codes(name):
+    """Every code, or of 16 bits and more some, among them what is special."""
+    bits = oracle.bits_of(name)
+    if bits <= 16:
+        return np.resize(all_codes(name), max(300, 1 << bits))[:: 37 if bits == 16 else 1]
+    if name in FLOATS:
+        with np.errstate(invalid="ignore"):
+            x = float32_boundaries("float8_e5m2").view(np.float32).astype(name)
+        return x.view(oracle.carrier(name))
+    return integers_beside_boundaries(bits, name in oracle.SIGNED)[::4]
+
+
+@pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
+@pytest.mark.parametrize(
+    ("cpu", "features", "names"),
+    [
+        ("generic", "", ["float16", "float32", "float8_e5m2", "int64", "uint8"]),
+        pytest.param("generic", "", REAL, marks=pytest.mark.slow),
+        *(
+            pytest.param(cpu, features, ["float16"], marks=pytest.mark.skipif(not X86, reason=cpu))
+            for cpu, features in (("generic", "+avx2,+fma"), ("x86-64-v3", ""))
+        ),
+    ],
+)
+def test_processors_without_instructions_for_float16(cpu, features, names):
+    """Casts from and to these dtypes; what is compiled has only what numba is told of."""
+    code = f"""
+for source, target in itertools.product(REAL, REAL):
+    if source in {names} or target in {names}:
+        check_cast(some_codes(source), source, target)
+        check_cast(some_codes(source)[1:2], source, target)
+check_cast(float32_boundaries("float16"), "float32", "float16")
+"""
+    run_alone(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features)
 
 
 # All of float32 -----------------------------------------------------------------------

@@ -67,9 +67,8 @@ class Vector(Decoding):
             codes = self._power_of_two(bits, made)
         elif self.narrows(number):
             _, words = self._words(bits, made, codes)
-            signs = builder.lshr(words, self.whole(8, 16))
             nearest = self.nearest_words(words, number)
-            codes = self._finished(nearest, self.lost(words), signs, made)
+            codes = self._finished(nearest, self.lost(words), words, made)
         elif number.exponent == 8:
             codes = self._cut(value, bits, made)
         elif HALVES and number.bits == 16:
@@ -179,17 +178,17 @@ class Vector(Decoding):
         least = builder.sub(builder.bitcast(least, self.ints(32)), bottom)
         small = builder.icmp_signed("<", magnitude, self.whole((128 - bias) << 23, 32))
         codes = builder.select(small, least, codes)
-        return self._finished(codes, lost, builder.lshr(bits, self.whole(24, 32)), made)
+        return self._finished(codes, lost, bits, made)
 
     def _finished(self, codes: Any, lost: Any, signs: Any, made: Conversion) -> Any:
-        """Rounded codes with what is too large, NaN, and signs: bit 7 of `signs`."""
+        """Rounded codes with what is too large, NaN, and signs: the top bits of `signs`."""
         builder, number, bits = self.builder, made.target, codes.type.element.width
         most = number.infinity if number.special == "ieee" else number.largest + 1
         over = builder.icmp_signed(">=", codes, self.whole(most, bits))
         codes = builder.select(over, self.whole(number.beyond(made.saturate), bits), codes)
         top = number.exponent + number.mantissa
         sign = builder.and_(
-            builder.lshr(signs, self.whole(7 - top, bits)), self.whole(1 << top, bits)
+            builder.lshr(signs, self.whole(bits - 1 - top, bits)), self.whole(1 << top, bits)
         )
         if number.special == "finite":
             # As in ml_dtypes: NaN is zero with its sign turned around.
