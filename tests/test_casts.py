@@ -1,6 +1,8 @@
 """Casts and scales against the oracle, which is checked against ml_dtypes first."""
 
+import hashlib
 import itertools
+import json
 import os
 import platform
 import random
@@ -21,6 +23,7 @@ import shapejit as sj
 from shapejit.kernels.jit import COMPILED
 
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
+FLOATS16 = [name for name in NARROW if oracle.bits_of(name) == 16]
 SMALL = [name for name in REAL if oracle.bits_of(name) <= 16]
 ROUND_MODES = ("nearest", "up", "down")
 X86 = platform.machine() == "x86_64"
@@ -594,7 +597,7 @@ sys.exit("numba" in sys.modules)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-# Other processors ---------------------------------------------------------------------
+# Other processors, and NumPy ----------------------------------------------------------
 
 
 def run_alone(code, **environment):
@@ -641,6 +644,31 @@ for source, target in itertools.product(REAL, REAL):
 check_cast(float32_boundaries("float16"), "float32", "float16")
 """
     run_alone(code, NUMBA_CPU_NAME=cpu, NUMBA_CPU_FEATURES=features)
+
+
+def digests():
+    """What becomes of every code of each narrow float, many at once and one alone, by its name."""
+    made = {}
+    for source, target in itertools.product(NARROW, (*FLOATS16, "float32", "float64")):
+        x = tensor(all_codes(source), source)
+        for name, y in [
+            (f"{source} as {target}", sj.cast(x, target)),
+            (f"the last {source} as {target}", sj.cast(x[-1:], target)),
+            (f"{source} by a scale as {target}", sj.dequantize(x, 0.5, dtype=target)),
+        ]:
+            made[name] = hashlib.blake2b(codes_in(y, target)).hexdigest()
+    return made
+
+
+def test_numpy_and_kernels_give_the_same_bytes(tmp_path):
+    """Of NaNs, too: with their payloads where a bfloat16 becomes a wider float."""
+    by_kernels = digests()
+    code = "import json; print(json.dumps(digests()))"
+    # Nothing is compiled in an empty cache, and no work is too much for NumPy.
+    environment = {"SHAPEJIT_PATIENCE": "1e9", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert json.loads(run_alone(code, **environment)) == by_kernels
+    bits = all_codes("bfloat16").astype(np.uint32) << 16
+    assert by_kernels["bfloat16 as float32"] == hashlib.blake2b(bits).hexdigest()
 
 
 # All of float32 -----------------------------------------------------------------------

@@ -116,9 +116,11 @@ def _scaled(
 
 
 def decoded(codes: NDArray[Any], number: Number) -> Any:
-    """The values of float codes."""
+    """The values of float codes: float32 or float64, whichever keeps every bit."""
     if number.bits >= 32:
-        return codes.view(f"f{number.nbytes}").astype(np.float64)
+        return codes.view(f"f{number.nbytes}")
+    if number.exponent == 8 and number.special == "ieee":
+        return (codes.astype(np.uint32) << np.uint32(23 - number.mantissa)).view(np.float32)
     return _values(number)[codes]
 
 
