@@ -201,10 +201,10 @@ def powers(x, saturate, round_mode):
     nearest = np.where((finite < 2 * low) & (finite > low), -126, down + (fraction >= 0.75))
     found = {"down": down, "up": up, "nearest": nearest}[round_mode]
     codes = np.maximum(found + 127, 0)
-    lost = (found > 127) | (x == 0) | (x == np.inf)
+    lost = (found > 127) | (x < low) | (x == np.inf)
     if saturate:
         codes = np.minimum(codes, 254)
-        codes = np.where(x == 0, 0, np.where(x == np.inf, 254, codes))
+        codes = np.where(x < low, 0, np.where(x == np.inf, 254, codes))
         lost = False
     return np.where(lost | np.isnan(x) | (x < 0), 255, codes)
 

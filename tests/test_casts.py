@@ -32,9 +32,11 @@ FEW = ("uint8", "float4_e2m1fn", "float8_e4m3fn", "bfloat16", "float32")
 
 
 def ml_cast(x, name):
-    """The codes that ml_dtypes makes."""
+    """The codes that ml_dtypes makes; what is below float8_e8m0fnu is NaN (ONNX Cast-24)."""
     with np.errstate(all="ignore"):
-        return oracle.codes_of(x.astype(oracle.numpy_dtype(name)), name)
+        codes = oracle.codes_of(x.astype(oracle.numpy_dtype(name)), name)
+        below = x.astype(np.float32) < 2.0**-127
+    return np.where(below, 255, codes) if name == "float8_e8m0fnu" else codes
 
 
 def all_codes(name):
@@ -175,7 +177,7 @@ def test_the_oracle_by_eye():
         ("up", True, "00 00 00 7f 80 80 fe fe ff ff"),
         ("nearest", True, "00 00 00 7f 7f 80 fe fe ff ff"),
         ("down", True, "00 00 00 7f 7f 7f fe fe ff ff"),
-        ("nearest", False, "ff 00 00 7f 7f 80 ff ff ff ff"),
+        ("nearest", False, "ff ff 00 7f 7f 80 ff ff ff ff"),
     ]:
         found = oracle.cast(x.view(np.uint32), "float32", "float8_e8m0fnu", saturate, mode)
         assert found.tobytes().hex(" ") == wanted
@@ -231,7 +233,7 @@ def test_float64_is_rounded_once(target):
     if target == "float32":
         x = np.concatenate([x * (1 + 2.0**-24), x * (1 - 2.0**-25), [1e39, 1e-46, 2.0**-150]])
     codes = np.concatenate([beside(x), x * (1 + 2.0**-40), x * 2.0**90]).view(np.uint64)
-    for settings in settings_of(target)[:2]:
+    for settings in settings_of(target):
         check_cast(codes, "float64", target, **settings)
 
 

@@ -180,6 +180,24 @@ def test_rounding_of_powers_is_upwards_by_default():
         assert y.view(np.uint8).tolist() == wanted
 
 
+@pytest.mark.parametrize("name", ["float32", "float64"])
+@pytest.mark.parametrize("mode", ["up", "down", "nearest"])
+def test_powers_out_of_range(name, mode):
+    """The table of Cast-24: E8M0_MIN and E8M0_MAX if they are saturated, else NaN."""
+    with np.errstate(over="ignore"):
+        ends = np.array([2.0**-127, 2.0**128], name)
+    least, above = np.nextafter(ends, ends.dtype.type(0))
+    x = np.array([0, 1e-45, 1e-40, least, 2.0**-127, 2.0**127, above, np.inf], name)
+    if name == "float64":
+        x = np.append(x, [2.0**128, 1e300])
+    saturated = [0, 0, 0, 0, 0, 254, 254, 254, 254, 254][: x.size]
+    others = [255, 255, 255, 255, 0, 254, 254 if mode == "down" else 255, 255, 255, 255][: x.size]
+    for saturate, wanted in ((1, saturated), (0, others)):
+        for some in (x, np.tile(x, 100)):  # one by one, and in vectors
+            y = sj.onnx.cast(some, to=24, saturate=saturate, round_mode=mode)
+            assert y.view(np.uint8).tolist() == wanted * (some.size // x.size)
+
+
 def test_narrow_integers_keep_the_low_bits():
     """As the operator's own test cases have it; wider ones are clamped."""
     x = np.array([-9.7, 7.9, 16, 1e30, np.nan], np.float32)

@@ -55,6 +55,7 @@ class Vector(Decoding):
             if made.arithmetic == 32:
                 value = builder.fpext(value, self.floats(64))
             return builder.bitcast(value, self.ints(64))
+        given = value
         if made.arithmetic == 64:
             if number.bits == 32:
                 value = builder.fptrunc(value, self.floats(32))
@@ -64,7 +65,7 @@ class Vector(Decoding):
         if number.bits == 32:
             return bits
         if number.special == "unsigned":
-            codes = self._power_of_two(bits, made)
+            codes = self._power_of_two(given, bits, made)
         elif self.narrows(number):
             _, words = self._words(bits, made, codes)
             nearest = self.nearest_words(words, number)
@@ -205,8 +206,8 @@ class Vector(Decoding):
             return builder.select(lost, self.whole(1 << top, bits), signed)
         return builder.or_(builder.select(lost, self.whole(number.nan, bits), codes), sign)
 
-    def _power_of_two(self, bits: Any, made: Conversion) -> Any:
-        """Codes of powers of two; what is negative is NaN, zero the least one or NaN."""
+    def _power_of_two(self, value: Any, bits: Any, made: Conversion) -> Any:
+        """Codes of powers of two; what is negative is NaN, what is less the least one or NaN."""
         builder = self.builder
         minus_zero = builder.icmp_unsigned("==", bits, self.whole(1 << 31, 32))
         bits = builder.select(minus_zero, self.whole(0, 32), bits)
@@ -228,6 +229,10 @@ class Vector(Decoding):
             codes = builder.select(over, self.whole(254, 32), codes)
             lost = builder.icmp_unsigned(">", bits, self.whole(0x7F800000, 32))
         else:
-            before = builder.sub(bits, self.whole(1, 32))
-            lost = builder.icmp_unsigned(">=", before, self.whole(0x7F7FFFFF, 32))
+            least = 1 << 22
+            above = builder.sub(bits, self.whole(least, 32))
+            lost = builder.icmp_unsigned(">=", above, self.whole(0x7F800000 - least, 32))
+            if made.arithmetic == 64:  # whose bits, rounded to odd, are no infinity
+                large = builder.fcmp_ordered(">=", value, self.real(2.0**128, 64))
+                lost = builder.or_(lost, large)
         return builder.select(lost, self.whole(255, 32), codes)

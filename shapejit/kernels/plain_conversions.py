@@ -221,4 +221,5 @@ def _powers(values: Values, made: Conversion) -> Any:
     if made.saturate:
         lost = ~(values >= 0)
         return np.where(lost, 255, np.minimum(codes, 254))
-    return np.where(~(values > 0) | np.isinf(values), 255, codes)
+    inside = (values >= 2.0**-127) & (values < 2.0**128)
+    return np.where(inside, codes, 255)
