@@ -58,9 +58,11 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     array([3])
     """
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
-        # NumPy's own words mean the same here; what it refuses is refused below.
-        some = x.ndim > 1 or indices.ndim > 0  # else NumPy gives a scalar, not an array
-        if some and indices.dtype.kind in "iu" and x.flags.c_contiguous:
+        # NumPy's own words mean the same here; what it refuses is refused below. But it wraps
+        # uint64 around to negative indices, and gives a scalar where neither has more than a dim.
+        some = x.ndim > 1 or indices.ndim > 0
+        fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
+        if some and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
                 if indices.size * (x.nbytes // x.shape[axis]) < LARGE:
                     return np.take(x, indices, axis)

@@ -52,6 +52,14 @@ def test_out_and_kinds_of_indices():
     assert sj.take(x[0], [-1]).tolist() == [3]
     assert sj.take(x, (), axis=0).shape == (0, 4)
     assert sj.take(x, np.array([1], np.uint64), axis=1).tolist() == x[:, [1]].tolist()
+    far = np.array([0, 2**64 - 1], np.uint64)  # NumPy's own take has it wrap around to -1
+    for given in (x, sj.asarray(x), sj.pack(x, "uint4")):
+        with pytest.raises(
+            sj.OutOfBoundsError, match="index 18446744073709551615 is out of bounds"
+        ):
+            sj.take(given, far, axis=0)
+        with pytest.raises(sj.OutOfBoundsError):
+            sj.take(given[0], far)
     names = np.array(["a", "bc"], object)
     assert sj.take(names, np.array([1, 1, 0]), axis=0).tolist() == ["bc", "bc", "a"]
     packed = sj.pack(np.array([1, 2, 3], ml_dtypes.uint4))
