@@ -8,17 +8,20 @@ ndarrays that they are, packed ones are refused. Nothing is unpacked without bei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from . import familiar, gathering, joining, manipulation, operations
-from .arrays import is_a
-from .errors import DTypeError
-from .layout import normal_axis
+from .arrays import is_a, is_sequence
+from .errors import DTypeError, ReshapeError
+from .layout import normal_axes, normal_axis
+from .request import integers, plain_shape
 from .tensor import Tensor
 
 _OWN = (np.ndarray, Tensor)
+SAME_KIND = "same_kind"  # the default of NumPy's casting=
 
 
 def _array_function(
@@ -65,33 +68,52 @@ def _default(**given: Any) -> None:
             raise DTypeError(f"{name}={value!r} is not supported for Tensors")
 
 
-def _order(order: str) -> None:
-    if order not in ("C", "K", "A"):
-        raise DTypeError(f"order={order!r} is not supported for Tensors, which are row-major")
+def _order(order: Any, orders: str) -> str:
+    """NumPy's `order`, one of the letters `orders`; None is C."""
+    given = "C" if order is None else str(order).upper()
+    if len(given) != 1 or given not in orders:
+        raise ReshapeError(f"order is one of {', '.join(orders)} for Tensors, not {order!r}")
+    return given
+
+
+def _in_order(t: Tensor, order: str) -> Tensor:
+    """The view of `t` whose elements, read in row-major order, are those of `t` in `order`."""
+    if order == "K":  # as they lie in memory, but never backwards
+        if any(size > 1 and stride == 0 for size, stride in zip(t.shape, t.strides, strict=True)):
+            raise ReshapeError("order='K' of elements that repeat in memory is not supported")
+        axes = sorted(range(t.ndim), key=lambda axis: -abs(t.strides[axis]))
+        return operations.permute_dims(t, axes)
+    if order == "C" or (order == "A" and t.contiguous):
+        return t
+    turned = manipulation.transpose(t)
+    return turned if order == "F" or turned.contiguous else t
 
 
 def _concatenate(
-    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = None
+    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = SAME_KIND
 ) -> Any:
-    _default(dtype=dtype, casting=casting)
+    _default(dtype=dtype, casting=None if casting == SAME_KIND else casting)
     return joining.concat(arrays, axis, out=out)
 
 
 def _stack(
-    arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: Any = None
+    arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = SAME_KIND
 ) -> Any:
-    _default(dtype=dtype, casting=casting)
+    _default(dtype=dtype, casting=None if casting == SAME_KIND else casting)
     return joining.stack(arrays, axis, out=out)
 
 
 def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
-    _order(order)
-    return operations.reshape(a, shape, copy=copy)
+    seen = _in_order(a, _order(order, "CFA"))
+    if seen is a:
+        return operations.reshape(a, shape, copy=copy)
+    sizes = plain_shape(shape, "the target shape", "numpy.reshape")
+    return manipulation.transpose(operations.reshape(seen, sizes[::-1], copy=copy))
 
 
 def _ravel(a: Any, order: str = "C") -> Any:
-    _order(order)
-    return operations.reshape(a, -1)
+    made = operations.reshape(_in_order(a, _order(order, "CFAK")), -1)
+    return made if made.contiguous else operations.ascontiguous(made)
 
 
 def _squeeze(a: Any, axis: Any = None) -> Any:
@@ -101,7 +123,8 @@ def _squeeze(a: Any, axis: Any = None) -> Any:
 
 def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     order = list(range(a.ndim))
-    i, j = (normal_axis(axis, a.ndim, "swapaxes") for axis in (axis1, axis2))
+    axes = integers((axis1, axis2), "the axes", "swapaxes")
+    i, j = (normal_axis(axis, a.ndim, "swapaxes") for axis in axes)
     order[i], order[j] = j, i
     return operations.permute_dims(a, order)
 
@@ -113,7 +136,7 @@ def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "
 
 
 def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    _order(order)
+    _order(order, "CAK")  # the copy is row-major: this is about memory alone
     return operations.reshape(a, a.shape, copy=True)
 
 
@@ -123,7 +146,14 @@ def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> 
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    return manipulation.repeat(a, repeats, axis)
+    return manipulation.repeat(a, repeats, axis, copy=True)
+
+
+def _size(a: Any, axis: Any = None) -> int:
+    if axis is None:
+        return int(a.size)
+    axes = integers(axis if is_sequence(axis) else (axis,), "axis", "numpy.size")
+    return prod(a.shape[at] for at in normal_axes(axes, a.ndim, "numpy.size"))
 
 
 # What NumPy calls a function -> what does it to Tensors, with NumPy's names of arguments.
@@ -143,7 +173,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.reshape: _reshape,
     np.roll: lambda a, shift, axis=None: manipulation.roll(a, shift, axis),
     np.shape: lambda a: a.shape,
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.size: _size,
     np.split: lambda ary, indices_or_sections, axis=0: manipulation.split(
         ary, indices_or_sections, axis
     ),
@@ -151,7 +181,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.stack: _stack,
     np.swapaxes: _swapaxes,
     np.take: _take,
-    np.tile: lambda A, reps: manipulation.tile(A, reps),  # noqa: N803  # as NumPy has it
+    np.tile: lambda A, reps: manipulation.tile(A, reps, copy=True),  # noqa: N803  # NumPy's name
     np.transpose: lambda a, axes=None: manipulation.transpose(a, axes),
     np.unstack: lambda x, /, *, axis=0: manipulation.unstack(x, axis),
 }

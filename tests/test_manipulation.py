@@ -1,5 +1,7 @@
 """The Array API's manipulation functions give what NumPy's give, on packed elements too."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -370,13 +372,50 @@ def test_numpys_functions_keep_tensors_packed():
         lambda t: np.save("never-written.npy", t), lambda t: np.where(t, 1, 0),
         lambda t: np.append(np.zeros(3), values=t), lambda t: np.array_equal(t, t),
         lambda t: np.concatenate([t, np.zeros((1, 4))]), lambda t: np.concatenate([t], dtype="i1"),
-        lambda t: np.reshape(t, (4, 3), order="F"), lambda t: np.take(t, [9], mode="clip"),
-        lambda t: np.swapaxes(t, 0, 3),
+        lambda t: np.reshape(t, (4, 3), order="K"), lambda t: np.take(t, [9], mode="clip"),
+        lambda t: np.swapaxes(t, 0, 3), lambda t: np.swapaxes(t, 0, None),
+        lambda t: np.ravel(t, order="CF"), lambda t: np.copy(t, order="F"),
+        lambda t: np.size(t, (0, 0)), lambda t: np.size(t, 2),
     ],
 )  # fmt: skip
 def test_numpys_functions_unpack_nothing_silently(call):
     with pytest.raises(sj.ShapeJitError):
         call(sj.pack(np.arange(12).reshape(3, 4) % 8, "int4"))
+
+
+def test_numpys_orders():
+    """Tensors of every order in memory are read as ndarrays that lie so are."""
+    x = np.arange(24, dtype=np.int16).reshape(2, 1, 3, 4)
+    for axes in permutations(range(4)):
+        for seen in (x.transpose(axes), np.flip(x.transpose(axes), (0, 2))[:, ::2]):
+            t, shape = sj.asarray(seen), seen.shape[::-1]
+            for order in ("C", "F", "A", "a", None):
+                want = np.reshape(seen, shape, order=order)
+                made = np.reshape(t, shape, order=order)
+                assert np.array_equal(made, want)
+                assert np.shares_memory(made.buffer, x) == np.shares_memory(want, x)
+            for order in ("C", "F", "A", "K"):
+                made, want = np.ravel(t, order=order), np.ravel(seen, order=order)
+                assert np.array_equal(made, want)
+                assert np.shares_memory(made.buffer, x) == np.shares_memory(want, x)
+
+
+def test_numpys_size():
+    t = sj.asarray(np.zeros((2, 3, 4)))
+    for axis in (None, 1, -1, (0, 1), (0, -1), ()):
+        assert np.size(t, axis) == np.size(t.numpy(), axis)
+
+
+def test_what_numpy_copies_is_a_copy():
+    t = sj.pack(np.arange(6), "int4")
+    for call in (
+        lambda t: np.repeat(t, 1), lambda t: np.repeat(t, 1, axis=0), lambda t: np.tile(t, 1),
+        lambda t: np.tile(t, (1, 1)), lambda t: np.ravel(t[::2]), lambda t: np.roll(t, 0),
+        lambda t: np.concatenate([t]), lambda t: np.take(t, [*range(6)]), lambda t: np.copy(t),
+    ):  # fmt: skip
+        made = call(t)
+        assert not np.shares_memory(made.buffer, t.buffer)
+        assert np.array_equal(np.asarray(made), call(np.asarray(t)))
 
 
 def test_whole_bytes_are_numpys_to_compute_with():
