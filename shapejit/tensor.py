@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import dlpack
+from . import dlpack, methods
 from .arithmetic import without_arithmetic
 from .arrays import is_a, plain
 from .buffers import Bytes as Bytes
@@ -308,20 +309,33 @@ def asarray(x: Any, /) -> Tensor:
     one). Dtypes that NumPy lacks come by DLPack from the CPU: torch's bfloat16 and
     float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
     (m, 2 * n). Raises DTypeError for strings, objects and unsupported dtypes,
-    FormatError for memory on other devices.
+    FormatError for memory on other devices, and for torch's tensors that need a computation
+    first (`x.detach()`, `x.resolve_conj()`, `x.to_dense()`).
 
     >>> import numpy as np, ml_dtypes
     >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
     (16, 8)
     """
+    kind: Any = type(x)
+    adapter = _adapter(kind)
+    if adapter is not None:
+        x = adapter.enter(x)
     if is_a(x, Tensor):
         return x
     array = as_ndarray(x)
     if array is None:
         return Tensor(*dlpack.borrow(x))
-    kind = fixed_width(array.dtype)
-    memory, layout = memory_of(array, kind.bits)
-    return Tensor.trusted(memory, kind, layout)
+    dtype = fixed_width(array.dtype)
+    memory, layout = memory_of(array, dtype.bits)
+    return Tensor.trusted(memory, dtype, layout)
+
+
+@lru_cache(maxsize=1024)
+def _adapter(kind: Any) -> Any:
+    """The library of arrays of this type, if it has an adapter: torch's."""
+    if issubclass(kind, (np.ndarray, Tensor)) or not hasattr(kind, "__dlpack__"):
+        return None
+    return methods.load("adapters.libraries").adapter(kind)
 
 
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:

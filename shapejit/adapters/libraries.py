@@ -26,15 +26,20 @@ from ..tensor import Tensor, asarray
 _ADAPTERS = {"torch": "torch_arrays"}
 
 
+def adapter(kind: type) -> Library | None:
+    """The library of arrays of this type, if one of the adapters knows it."""
+    for base in kind.__mro__ if hasattr(kind, "__dlpack__") else ():
+        module = _ADAPTERS.get(base.__module__.partition(".")[0])
+        if module is not None:
+            found: Library = import_module(f"{__package__}.{module}").LIBRARY
+            return found
+    return None
+
+
 @lru_cache(maxsize=1024)
 def library(kind: type) -> Library:
     """The library of arrays of this type; of those without an adapter, each type has its own."""
-    for base in kind.__mro__:
-        adapter = _ADAPTERS.get(base.__module__.partition(".")[0])
-        if adapter is not None:
-            found: Library = import_module(f"{__package__}.{adapter}").LIBRARY
-            return found
-    return Library(_enter, _leave)
+    return adapter(kind) or Library(_enter, _leave)
 
 
 def _enter(x: Any) -> Native:

@@ -18,6 +18,7 @@ from ..codes import pack
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
 from ..launches import address_of
+from ..layout import Layout
 from ..operations import ascontiguous
 from ..tensor import Tensor
 
@@ -54,7 +55,8 @@ def _enter(x: Any) -> Native:
         else:
             entered = x.numpy()
     except (RuntimeError, TypeError) as fault:
-        raise FormatError(f"the torch.Tensor cannot be read in place: {fault}") from None
+        why = "it is nested, pass those of x.unbind()" if x.is_nested else fault
+        raise FormatError(f"the torch.Tensor cannot be read in place: {why}") from None
     return entered
 
 
@@ -66,7 +68,7 @@ def _leave(made: Native, like: Any) -> Any:
     if kind is None:
         return _packed(pack(array))
     if any(stride < 0 or stride % size for stride in array.strides):
-        array = ascontiguous(array)
+        array = _forwards(array)
     if like is not None and like.dtype is kind and array.size:
         memory = like.untyped_storage()
         offset = address_of(array) - memory.data_ptr()
@@ -78,6 +80,16 @@ def _leave(made: Native, like: Any) -> Any:
     if kind not in _SEEN:
         return torch.from_numpy(array)
     return torch.from_numpy(array.view(_NUMPY_CODES[8 * size])).view(kind)
+
+
+def _forwards(array: NDArray[Any]) -> NDArray[Any]:
+    """The array with strides of whole elements, none negative: a copy where a view has others."""
+    size, dims = array.itemsize, zip(array.shape, array.strides, strict=True)
+    if array.size and any(n > 1 and (stride < 0 or stride % size) for n, stride in dims):
+        return ascontiguous(array)
+    # The strides of the other dims mean nothing.
+    strides = Layout.of(array.shape, array.strides, 0, size).strides
+    return np.lib.stride_tricks.as_strided(array, strides=strides)
 
 
 def _writable(array: NDArray[Any]) -> NDArray[Any]:
