@@ -45,14 +45,14 @@ def repack(
 ) -> NDArray[Any]:
     """The codes of a tensor, stored as the format `source` says, as `target` stores them.
 
-    `buffer` holds the stored array (see `Packing.stored`): an ndarray of its dtype, or any
-    contiguous buffer of its bytes. `shape` (elements) is that of the tensor in the source: of
-    GPTQ, AWQ and MatMulNBits (in, out), of the others as stored; between the two kinds
-    the last two dims change places. `dtype` is that of its elements. MatMulNBits needs
-    its `block_size` (elements). The result is an array of the target's dtype and shape, or
-    `out`; padding, and bytes for scales in new arrays, are zero; bytes of `out` for scales
-    are left alone. Facts and their sources: `shapejit.formats`. Raises FormatError, DTypeError,
-    ReshapeError; nothing is written then.
+    `buffer` holds the stored array (see `Packing.stored`): an ndarray or a Tensor of its dtype
+    and shape, a Tensor of packed elements, or any contiguous buffer of its bytes. `shape`
+    (elements) is that of the tensor in the source: of GPTQ, AWQ and MatMulNBits (in, out), of
+    the others as stored; between the two kinds the last two dims change places. `dtype` is that
+    of its elements. MatMulNBits needs its `block_size` (elements). The result is an array of the
+    target's dtype and shape, or `out`; padding, and bytes for scales in new arrays, are zero;
+    bytes of `out` for scales are left alone. Facts and their sources: `shapejit.formats`. Raises
+    FormatError, DTypeError, ReshapeError; nothing is written then.
 
     >>> repack(bytes([0x21, 0x43]), shape=(4,), dtype="uint4", source="lsb", target="msb").tobytes()
     b'\\x124'
@@ -60,10 +60,11 @@ def repack(
     given, wanted, kind = packing(source), packing(target), fixed_width(dtype)
     if block_size is not None and not (given.blocks or wanted.blocks):
         raise FormatError(f"neither {source} nor {target} has blocks: leave out block_size")
-    rows = given.rows_of(checked_shape(shape, "shape", source))
+    sizes = checked_shape(shape, "shape", source)
+    rows = given.rows_of(sizes)
     src = given.stored_rows(rows, kind, block_size)
     dst = wanted.stored_rows(rows, kind, block_size)
-    memory = given.memory(buffer, src)
+    memory = given.memory(buffer, src, sizes)
     if src.pitch > src.bits:
         _check_codes(memory, given, kind)
     if out is None and dst.gaps:

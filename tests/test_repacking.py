@@ -203,6 +203,49 @@ def test_buffers():
         same(found, wanted)
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_dims_exchanged(name):
+    """As many bytes do not make another shape the format's: the codes would be wrong ones."""
+    kind = next(k for kinds in KINDS.values() for k in kinds if holds(name, k))
+    array = stored(name, kind)
+    given = {"dtype": kind, "source": name, "target": "padded"} | settings(name)
+    if sj.formats[name].flat:
+        array = array.reshape(SHAPE[0], -1)
+    wanted = sj.repack(array, shape=shape_of(name), **given)
+    same(sj.repack(array.reshape(-1), shape=shape_of(name), **given), wanted)
+    same(sj.repack(array.reshape(-1, 1), shape=shape_of(name), **given), wanted)
+    assert array.shape[0] != array.shape[1]
+    turned = array.reshape(array.shape[1], array.shape[0], *array.shape[2:])
+    for buffer in (turned, sj.asarray(turned), array[None]):
+        words = f"{name} of a tensor {shape_of(name)} is .*not an array of shape {buffer.shape}"
+        with pytest.raises(sj.FormatError, match=words.translate({40: "[(]", 41: "[)]"})):
+            sj.repack(buffer, shape=shape_of(name), **given)
+
+
+def test_tensors():
+    """Of the format's dtype and shape, or the elements themselves where these are packed."""
+    for name in ("gptq:qweight", "padded", "lsb", "gguf:q4_0"):
+        array = stored(name, "uint4")
+        given = {"shape": shape_of(name), "dtype": "uint4", "source": name, "target": "mlx"}
+        same(sj.repack(sj.asarray(array), **given), stored("mlx", "uint4"))
+    t = sj.pack(codes_of("uint4").astype(np.uint8), "uint4")
+    given = {"shape": SHAPE, "dtype": "uint4", "target": "mlx"}
+    for name in ("lsb", "onnx", "torch:x2"):
+        same(sj.repack(t, source=name, **given), stored("mlx", "uint4"))
+        same(sj.repack(t.reshape(-1), source=name, **given), stored("mlx", "uint4"))
+    whole = sj.pack(np.zeros((2, *SHAPE), np.uint8), "uint4")
+    whole.buffer[-t.nbytes :] = t.buffer
+    same(sj.repack(whole[1], source="lsb", **given), stored("mlx", "uint4"))
+    for wrong, words in (
+        (t.reshape(SHAPE[::-1]), "not an array of shape"),
+        (t.reshape(SHAPE[::-1]).T, "must be contiguous"),
+        (t[1:], "3072 bytes here, .* the buffer 3024"),
+        (sj.cast(t, "float32"), "an array of uint8, the buffer of float32"),
+    ):
+        with pytest.raises(sj.FormatError, match=words):
+            sj.repack(wrong, source="lsb", **given)
+
+
 GOOD = {"shape": (64, 8), "dtype": "uint4", "source": "gptq:qweight", "target": "lsb"}
 BUFFER = np.zeros((8, 8), np.int32)
 BAD = {

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..arrays import is_a
 from ..buffers import Bytes, bytes_of
 from ..dims import merged
 from ..dtypes import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..layout import Layout, checked_shape
 from ..request import integers
-from ..tensor import Tensor
+from ..tensor import Tensor, is_array
 from .orders import Factor, Words, lie_of
 
 MOST_BLOCK = 4096  # elements that a block may have, whatever the dims
@@ -152,11 +153,12 @@ class Packing:
         >>> formats["awq:gemm"].view(bytes(64), (2, 64), "uint4").shape
         (8, 4, 2, 2)
         """
-        kind, stored = fixed_width(dtype), self.stored(shape, dtype, block_size)
+        sizes = checked_shape(shape, "shape", self.name)
+        kind, stored = fixed_width(dtype), self.stored(sizes, dtype, block_size)
         layout = stored.layout
         if layout is None:
             raise FormatError(f"{self.name}: no view has all of {kind} {shape_text(shape)}")
-        return Tensor(self.memory(buffer, stored), kind, layout)
+        return Tensor(self.memory(buffer, stored, sizes), kind, layout)
 
     def stored(self, shape: Sequence[int], dtype: object, block_size: int | None = None) -> Stored:
         """How a tensor of `shape` (elements) is stored; FormatError if it cannot be.
@@ -182,21 +184,43 @@ class Packing:
             block_size = _checked_block(self.name, block_size, rows)
         return _stored(self, rows, kind, block_size)
 
-    def memory(self, buffer: Any, stored: Stored) -> Bytes:
-        """The bytes of a stored array; FormatError for a wrong dtype or size."""
-        if isinstance(buffer, np.ndarray) and buffer.dtype != stored.unit:
-            alike = buffer.dtype.kind in "iu" and buffer.dtype.itemsize == stored.unit.itemsize
+    def memory(self, buffer: Any, stored: Stored, shape: tuple[int, ...]) -> Bytes:
+        """The bytes of a stored array of a tensor of `shape`, in place.
+
+        Raises FormatError for a wrong dtype or size, and for an array of several dims that are
+        not the format's: those of the tensor, the last one in bytes, where that is flat.
+        """
+        given, expected = buffer, shape if self.flat else stored.shape
+        if is_a(buffer, Tensor):
+            packed = buffer.dtype.packed and stored.unit == np.uint8
+            given, expected = (_bytes(buffer), shape) if packed else (buffer.numpy(), expected)
+        if is_a(given, np.ndarray) and given.dtype != stored.unit:
+            alike = given.dtype.kind in "iu" and given.dtype.itemsize == stored.unit.itemsize
             if not alike:
                 raise FormatError(
                     f"{self.name} is an array of {stored.unit}, the buffer of {buffer.dtype}"
                 )
-        memory = bytes_of(buffer)
+        memory = bytes_of(given)
+        facts = f"{stored.unit} {shape_text(stored.shape)}"
         if memory.size != stored.nbytes:
             raise FormatError(
-                f"{self.name} has {stored.nbytes} bytes here, {stored.unit} "
-                f"{shape_text(stored.shape)}, the buffer {memory.size}"
+                f"{self.name} has {stored.nbytes} bytes here, {facts}, the buffer {memory.size}"
+            )
+        dims = buffer.shape if is_array(buffer) else ()
+        several = sum(size > 1 for size in dims) > 1
+        if several and (len(dims), dims[:-1]) != (len(expected), expected[:-1]):
+            raise FormatError(
+                f"{self.name} of a tensor {shape_text(shape)} is {facts}, "
+                f"not an array of shape {shape_text(dims)}"
             )
         return memory
+
+
+def _bytes(t: Tensor) -> Bytes:
+    """The bytes of a Tensor of packed elements, in place."""
+    if not t.contiguous or t.offset % 8:
+        raise FormatError("the Tensor must be contiguous and begin on a byte: see ascontiguous")
+    return t.buffer[t.offset // 8 :][: t.nbytes]
 
 
 def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:

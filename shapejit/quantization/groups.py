@@ -184,7 +184,8 @@ class Group:
         t = t.T if numbers.swapped else t
         wide = t.dtype.bits > 8
         data = memory(_begin(t, stored.shape) if wide else t).data
-        return self.packing(numbers).memory(data, stored), stored
+        shape = self.sizes(numbers.dims)
+        return self.packing(numbers).memory(data, stored, shape), stored
 
     def _axes(self, numbers: Numbers, part: Part) -> str:
         """The axis of each factor of a part."""
