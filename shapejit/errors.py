@@ -44,13 +44,19 @@ def quoted(text: str, longest: int = 200) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one that is near, if any.
 
+    The case of letters makes no difference, and `a` is near to `a:b`.
+
     >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
     ("; did you mean 'convert'?", '')
+    >>> did_you_mean("AWQ", ["gptq", "awq:gemm", "awq:gemv"])
+    "; did you mean 'awq:gemm'?"
     """
     from difflib import get_close_matches  # which takes 10 ms to import
 
-    near = get_close_matches(word[:100], known, 1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    given, names = word[:100].casefold(), {name.casefold(): name for name in reversed([*known])}
+    parts = [name for name in reversed(names) if given in name.split(":")]
+    near = [given] if given in names else parts or get_close_matches(given, names, 1)
+    return f"; did you mean {names[near[0]]!r}?" if near else ""
 
 
 def redacted(text: str) -> str:
@@ -132,7 +138,7 @@ class ShapeJitError(Exception):
     @property
     def text(self) -> str:
         """The whole message, before `message` escapes and shortens it."""
-        return super().__str__()
+        return Exception.__str__(self)  # KeyError's own quotes it
 
 
 class ReshapeError(ShapeJitError, ValueError):

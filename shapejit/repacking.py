@@ -27,7 +27,7 @@ from .kernels.numbers import Conversion, Number
 from .launches import address_of
 from .layout import Layout, checked_shape
 from .packings.packing import Packing, Stored
-from .packings.rows import packing
+from .packings.rows import formats
 from .planning import planner
 from .tensor import Tensor
 
@@ -57,7 +57,7 @@ def repack(
     >>> repack(bytes([0x21, 0x43]), shape=(4,), dtype="uint4", source="lsb", target="msb").tobytes()
     b'\\x124'
     """
-    given, wanted, kind = packing(source), packing(target), fixed_width(dtype)
+    given, wanted, kind = formats[source], formats[target], fixed_width(dtype)
     if block_size is not None and not (given.blocks or wanted.blocks):
         raise FormatError(f"neither {source} nor {target} has blocks: leave out block_size")
     sizes = checked_shape(shape, "shape", source)
@@ -92,7 +92,7 @@ def _move(memory: Bytes, src: Stored, into: Bytes, dst: Stored, work: _Work) -> 
     views = _views(src, dst)
     if views and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
         # Packed elements are put in order faster than bytes.
-        lsb = packing("lsb").stored_rows(work.rows, work.kind, None)
+        lsb = formats["lsb"].stored_rows(work.rows, work.kind, None)
         stream = np.empty(lsb.nbytes, np.uint8)
         _move(memory, src, stream, lsb, work._replace(clear=False))
         _move(stream, lsb, into, dst, work)

@@ -250,6 +250,7 @@ GOOD = {"shape": (64, 8), "dtype": "uint4", "source": "gptq:qweight", "target": 
 BUFFER = np.zeros((8, 8), np.int32)
 BAD = {
     "unknown source": ({"source": "gptq:weight"}, "'gptq:weight'; did you mean 'gptq:qweight'"),
+    "first part": ({"source": "AWQ"}, "'AWQ'; did you mean 'awq:gemm'"),
     "unknown target": ({"target": "awq-gemm"}, "'awq-gemm'; did you mean 'awq:gemm'"),
     "no name": ({"target": 4}, "unknown packing format int"),
     "far name": ({"target": "zzzz"}, "unknown packing format 'zzzz'$"),
@@ -313,6 +314,25 @@ def test_out_refused():
     assert not BUFFER.any()
 
 
+def test_unknown_names():
+    """One sentence for both tables, with a name that is near whatever its case."""
+    for table, word, near in (
+        (sj.formats, "awq", "awq:gemm"), (sj.formats, "GPTQ", "gptq:qweight"),
+        (sj.formats, "Onnx", "onnx"), (sj.formats, "q4_0", "gguf:q4_0"),
+        (sj.schemes, "AWQ", "awq"), (sj.schemes, "NF4", "bnb:nf4"), (sj.schemes, "gptqq", "gptq"),
+        (sj.schemes, "fp8", "fp8:block"), (sj.schemes, "int4", "int4:compressed-tensors"),
+    ):  # fmt: skip
+        with pytest.raises(sj.UnknownNameError) as fault:
+            table[word]
+        kind = "scheme" if table is sj.schemes else "packing format"
+        assert str(fault.value) == f"unknown {kind} {word!r}; did you mean {near!r}?"
+        assert word not in table
+        assert table.get(word) is None
+    for unknown in (4, None, ["awq"]):
+        with pytest.raises(sj.UnknownNameError, match="unknown scheme"):
+            sj.schemes[unknown]
+
+
 def test_formats_are_read_only():
     with pytest.raises(TypeError):
         sj.formats["mine"] = sj.formats["lsb"]
@@ -353,7 +373,7 @@ def test_command(capsys):
 def test_a_wrong_row_is_found(capsys, monkeypatch):
     wrong = replace(sj.formats["torch:x2"], planes=sj.formats["msb"].planes)
     known = {**sj.formats, "torch:x2": wrong}
-    monkeypatch.setattr(repacking, "packing", known.get)
+    monkeypatch.setattr(repacking, "formats", known)
     assert main(["formats", "--verify"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if " NO " in line] == ["torch:x2"]

@@ -18,7 +18,7 @@ from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored, release
 from ..layout import Layout
-from ..packings.rows import packing
+from ..packings.rows import formats
 from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands, cut
 from ..quantization.carrying import UNIT
@@ -289,7 +289,7 @@ def _repacked_right(source: Repacked) -> bool:
     base, elements = source.based(0, end)
     if base.nbytes > WHOLE or base.held(MOST) > WHOLE:
         return True
-    given, wanted = map(packing, source.formats)
+    given, wanted = map(formats.__getitem__, source.formats)
     rows, found = given.rows_of(elements), list[Array]()
     for form, t in ((given, base.tensor()), (wanted, source.rows(0, end))):
         stored = form.stored_rows(rows, source.codes, None)

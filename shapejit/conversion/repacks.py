@@ -15,7 +15,7 @@ from ..dtypes import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..packings.packing import Packing
-from ..packings.rows import packing
+from ..packings.rows import formats
 from ..quantization.groups import memory
 from ..repacking import repack
 from ..tensor import Bytes, Tensor, asarray
@@ -41,7 +41,7 @@ class Repacked(Made):
     @cached_property
     def unit(self) -> int:
         """The rows whose codes are alone in their bytes in both formats; all if there are none."""
-        given, wanted = map(packing, self.formats)
+        given, wanted = map(formats.__getitem__, self.formats)
         rows, count = given.rows_of(self.elements), self.elements[0] if self.elements else 1
         turned = [each.inputs_first and len(rows) == 2 for each in (given, wanted)]
         unit = lcm(*(_unit(each, rows, self.codes) for each in (given, wanted)))
@@ -55,7 +55,7 @@ class Repacked(Made):
     @cached_property
     def _columns(self) -> tuple[int, int] | None:
         """Rows here and columns of the other tensor that hold the same codes, and no others."""
-        given, wanted = map(packing, self.formats)
+        given, wanted = map(formats.__getitem__, self.formats)
         if given.inputs_first == wanted.inputs_first or len(self.base.shape) != 2:
             return None
         count, before, after = self.elements[1], self.base.shape[1], self.shape[0]
@@ -153,7 +153,7 @@ def _unit(row: Packing, rows: tuple[int, ...], codes: DType) -> int:
 def repacked(r: Rule, tensors: Tensors) -> None:
     """The codes of each tensor in another format, in an array of its dtype and shape."""
     kind, *names = r.values
-    given, wanted = map(packing, names)
+    given, wanted = map(formats.__getitem__, names)
     for name, _ in tensors.matching(r):
         with tensors.named(name, r):
             base, codes = tensors.changes[name], dtype(kind)
@@ -192,4 +192,4 @@ def formats_of(given: str, text: str) -> tuple[str, str, str]:
     kind, colon, rest = source.partition(":")
     if not colon or not kind.startswith(("uint", "int", "float")):
         kind, rest = "uint4", source
-    return dtype(kind).name, packing(rest).name, packing(target).name
+    return dtype(kind).name, formats[rest].name, formats[target].name

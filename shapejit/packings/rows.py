@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any
 
-from ..errors import FormatError, quoted
+from ..named_rows import NamedRows
 from .packing import Check, Packing, Plane
 
 _BITS = (1, 2, 3, 4, 5, 6, 7, 8)
@@ -122,16 +119,4 @@ _ROWS = (
 )
 # fmt: on
 
-_BY_NAME = {row.name: row for row in _ROWS}
-formats: Mapping[str, Packing] = MappingProxyType(_BY_NAME)
-
-
-def packing(name: object) -> Packing:
-    """The row of this name; FormatError with the nearest name for any other."""
-    found = _BY_NAME.get(name) if isinstance(name, str) else None
-    if found is None:
-        text = quoted(name) if isinstance(name, str) else type(name).__name__
-        near = get_close_matches(str(name), _BY_NAME, 1, 0.4) if isinstance(name, str) else []
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise FormatError(f"unknown packing format {text}{hint}")
-    return found
+formats = NamedRows("packing format", {row.name: row for row in _ROWS})

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-
-from ..errors import UnknownNameError, quoted
+from ..named_rows import NamedRows
 from .detection import detect
 from .rows import ROWS
 from .scheme import Scheme
 
 
-class Schemes(Mapping[str, Scheme]):
+class Schemes(NamedRows[Scheme]):
     """The schemes by name: a read-only mapping.
 
     >>> schemes["fp8:block"]
@@ -19,22 +16,7 @@ class Schemes(Mapping[str, Scheme]):
     """
 
     def __init__(self) -> None:
-        self._rows = {row.name: Scheme(row, self.__getitem__) for row in ROWS}
-
-    def __getitem__(self, name: str) -> Scheme:
-        found = self._rows.get(name)
-        if found is None:
-            near = get_close_matches(str(name), self._rows, 1, 0)
-            raise UnknownNameError(
-                f"unknown scheme {quoted(str(name))}; the nearest is {near[0]!r}"
-            )
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        super().__init__("scheme", {row.name: Scheme(row, self.__getitem__) for row in ROWS})
 
     detect = staticmethod(detect)
 
