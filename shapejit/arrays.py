@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DTypeError, ReshapeError, shape_text
+from .errors import DTypeError, ReshapeError, shape_text, shortened
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -77,9 +77,12 @@ def possible(shape: Sequence[int], itemsize: int) -> bool:
 def check_possible(shape: Sequence[int], itemsize: int) -> None:
     """Raise ReshapeError for a shape that no ndarray can have."""
     if not possible(shape, itemsize):
+        many = len(shape) > MOST_DIMS
+        most = f"{MOST_DIMS} dims" if many else f"{_MOST_BYTES} bytes, sizes of 0 not counted"
+        text = shortened(shape_text(shape), 60)
         raise ReshapeError(
-            f"NumPy has no array of {len(shape)} dims {shape_text(shape)}: it allows {MOST_DIMS} "
-            f"dims and {_MOST_BYTES} bytes, sizes of 0 not counted; a shapejit.Tensor can have more"
+            f"NumPy has no array of {len(shape)} dims {text}: it allows {most}; "
+            f"a shapejit.Tensor can have more"
         )
 
 

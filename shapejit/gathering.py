@@ -114,7 +114,11 @@ def _found(indices: Any, size: int, axis: int, asked_by: str) -> Addresses:
 
 def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> None:
     """Copy what is at each index to the place of the index in `target`, which is row-major."""
-    if isinstance(x, Tensor) and not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
+    if isinstance(x, Tensor) and max(x.ndim, target.ndim) > MAX_RANK:
+        lead, rest = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+        x, target = x.reshape((lead, x.shape[axis], rest)), target.reshape((lead, -1, rest))
+        axis = 1
+    if isinstance(x, Tensor) and not x.dtype.packed:
         x, target = x.numpy(), target.numpy()
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     if isinstance(x, np.ndarray):

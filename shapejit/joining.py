@@ -47,19 +47,8 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     made: Array | None = None
     if axis is not None and len(parts) > 1:
         made = _alike(tuple(parts), axis, False, out, "concat")
-    if made is not None:
-        return made
-    kind = _joined_kind(parts, "concat")
-    shape: tuple[int, ...]
-    lead: tuple[slice, ...]
-    if axis is None:
-        lead, sizes = (), [x.size for x in parts]
-        shape = (sum(sizes),)
-    else:
-        shape, at = _joined_shape(parts, axis, "concat")
-        lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
-    boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
-    made = joined(parts, boxes, shape, kind, out)
+    if made is None:
+        made = _concatenated(parts, axis, out, "concat")
     assert made is not None
     return made
 
@@ -85,7 +74,24 @@ def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) 
         raise ReshapeError(f"all arrays must have the same shape, not {shapes}", asked_by="stack")
     ndim = parts[0].ndim + 1 if parts else 1
     at = normal_axes(integers((axis,), "axis", "stack"), ndim, "stack")
-    return concat([expand_dims(x, at) for x in parts], axis=at[0], out=out)
+    made = _concatenated([expand_dims(x, at) for x in parts], at[0], out, "stack")
+    assert made is not None
+    return made
+
+
+def _concatenated(parts: list[Any], axis: int | None, out: Any, asked_by: str) -> Any:
+    """`concat` of arrays of any kinds, for whoever asks."""
+    kind = _joined_kind(parts, asked_by)
+    shape: tuple[int, ...]
+    lead: tuple[slice, ...]
+    if axis is None:
+        lead, sizes = (), [x.size for x in parts]
+        shape = (sum(sizes),)
+    else:
+        shape, at = _joined_shape(parts, axis, asked_by)
+        lead, sizes = (slice(None),) * at, [x.shape[at] for x in parts]
+    boxes = [(*lead, slice(*ends)) for ends in pairwise(accumulate(sizes, initial=0))]
+    return joined(parts, boxes, shape, kind, out)
 
 
 def joined(
@@ -105,7 +111,8 @@ def joined(
         if x.size == 0:
             continue
         converts = x.dtype is not kind and x.dtype != kind
-        if only_numpy or (converts and not (beyond_numpy(x.dtype) or beyond_numpy(kind))):
+        numpys = converts and not (beyond_numpy(x.dtype) or beyond_numpy(kind))
+        if only_numpy or (numpys and max(x.ndim, whole.ndim) <= MAX_RANK):
             _assign(x, target, box)
             continue
         moved = cast(x, kind) if converts else x
@@ -116,7 +123,7 @@ def joined(
         launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
-        if not _copied(layout, into, sources, targets, _apart(targets), fresh):
+        if not _copied(layout, into, sources, targets, _apart(targets), fresh, whole.ndim):
             for x, box in zip(arrays, places, strict=True):
                 _assign(x, target, box)
     return target if out is None else out
@@ -129,14 +136,15 @@ def _copied(
     targets: Sequence[Any] | Addresses,
     apart: int,
     fresh: bool,
+    rank: int,
 ) -> bool:
     """Whether parts that lie alike are copied; if not, NumPy is to do that.
 
     `sources` and `targets` are the bit addresses that both Layouts count from; these are
-    `apart` from one another if they are evenly spaced.
+    `apart` from one another if they are evenly spaced. The whole has `rank` dims.
     """
     made = planner.joined(layout, into, len(sources), apart)
-    if made.by_numpy and len(into.shape) <= MAX_RANK:
+    if made.by_numpy and max(rank, layout.ndim) <= MAX_RANK:
         return False
     if made.by_numpy:
         made = planner.compiled(layout, into=into)
@@ -181,7 +189,7 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
     targets = np.arange(count)
     targets *= apart
     targets += begin
-    if not _copied(layout, into, addresses, targets, apart, fresh):
+    if not _copied(layout, into, addresses, targets, apart, fresh, whole.ndim):
         lead = (slice(None),) * at
         for k, x in enumerate(parts):
             _assign(x, target, (*lead, slice(k * size, k * size + size)))

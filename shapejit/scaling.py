@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operations
+from .arrays import array_of
 from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
@@ -106,7 +107,7 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
     given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
     if fixed_width(given.dtype).name == name:
         return np.asarray(operations.ascontiguous(given))
-    made = np.empty(given.shape, name)
+    made = array_of(given.shape, np.dtype(name))
     conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)
     return made

@@ -6,6 +6,7 @@ import weakref
 from math import prod
 
 import loops
+import ml_dtypes
 import numpy as np
 import pytest
 from guarded import guarded
@@ -308,3 +309,55 @@ def test_cases_of_joins_are_measured(case):
     assert row.same
     assert {"shapejit", *comparison.MEMCPYS, "numpy"} <= set(row.seconds)
     assert row.case.nbytes == row.case.source_nbytes == prod(row.case._result_shape) * case.itemsize
+
+
+@pytest.mark.parametrize("join", [sj.concat, sj.stack])
+def test_messages_name_the_function(join):
+    name = join.__name__
+    with pytest.raises(sj.ReshapeError, match=f"at least one array to join\n  asked by {name}$"):
+        join([])
+    with pytest.raises(sj.DTypeError, match=rf"array 1 is no ndarray like array 0 \({name}\)"):
+        join([np.ones(2), sj.asarray(np.ones(2))])
+    with pytest.raises(sj.DTypeError, match=rf"no dtype in common: cast to one first \({name}\)"):
+        join([np.ones(2), np.ones(2, ml_dtypes.int4)])
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int4", "bfloat16", "uint3"])
+@pytest.mark.parametrize("rank", [64, 66])
+def test_tensors_of_more_dims_than_numpys(rank, kind):
+    """What NumPy can hold no longer goes by kernels; the elements are those of fewer dims."""
+    few = sj.Tensor.frombuffer(np.arange(sj.dtype(kind).nbytes(24), dtype="u1"), kind, (2, 3, 4))
+    for axes in ((0, 1, 2), (2, 0, 1)):
+        x = few.permute_dims(axes)
+        many = x.reshape((*x.shape, *[1] * (rank - 3)))
+        wider = [many, many.cast("float64")] if kind in ("uint8", "bfloat16") else [many, many]
+        for axis in range(3):
+            for made, want in (
+                (sj.stack([many, many], axis), sj.stack([x, x], axis)),
+                (sj.concat([many, many], axis), sj.concat([x, x], axis)),
+                (sj.concat(wider, axis), sj.concat([t.reshape(x.shape) for t in wider], axis)),
+                (sj.take(many, [[1, 0], [-1, 0]], axis=axis),
+                 sj.take(x, [[1, 0], [-1, 0]], axis=axis)),
+                (sj.repeat(many, [2] * x.shape[axis], axis=axis), sj.repeat(x, 2, axis=axis)),
+            ):  # fmt: skip
+                assert made.shape == (*want.shape, *[1] * (rank - 3))
+                assert made.dtype == want.dtype
+                assert sj.array_equal(made.reshape(want.shape), want)
+        out = sj.stack([many, many])
+        assert sj.stack([many.flip(), many.flip()], out=out) is out
+        assert sj.array_equal(out.reshape((2, *x.shape))[1], x.flip())
+
+
+def test_one_error_for_more_dims_than_numpys():
+    words = "NumPy has no array of 65 dims .*: it allows 64 dims; a shapejit.Tensor can have more$"
+    x = np.zeros((1,) * 64)
+    t = sj.asarray(x)[None]
+    for call in (
+        lambda: sj.stack([x]), lambda: sj.stack([x, x]), lambda: sj.take(x, [[0]], axis=0),
+        lambda: sj.expand_dims(x), lambda: sj.reshape(x, (1,) * 65), lambda: t.numpy(),
+        lambda: sj.dequantize(t.cast("int8"), t), lambda: sj.quantize(t, t, dtype="int8"),
+        lambda: sj.dequantize(t.cast("int8"), t.cast("float6_e2m3fn"), block_shape=(1,) * 65),
+        lambda: sj.take(t.reshape(-1), t.cast("int8")),
+    ):  # fmt: skip
+        with pytest.raises(sj.ReshapeError, match=words):
+            call()
