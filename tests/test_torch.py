@@ -257,3 +257,4 @@ def test_the_readmes_run(path):
             torch.float4_e2m1fn_x2,
             (64, 64),
         )
+        assert names["backwards"].tolist() == [5, 4, 3, 2, 1, 0]
