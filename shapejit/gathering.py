@@ -14,7 +14,7 @@ from .arrays import is_a, plain
 from .codes import pack
 from .copying import is_numpys
 from .errors import DTypeError, OutOfBoundsError, ReshapeError
-from .foreign import moves
+from .foreign import moves, native
 from .kernels.constants import MAX_RANK
 from .launches import Addresses
 from .layout import Layout, normal_axis
@@ -59,8 +59,9 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     """
     if out is None and type(x) is type(indices) is np.ndarray and type(axis) is int:
         # NumPy's own words mean the same here; what it refuses is refused below. But it wraps
-        # uint64 around to negative indices, and gives a scalar where neither has more than a dim.
-        some = x.ndim > 1 or indices.ndim > 0
+        # uint64 around to negative indices, takes any index of an array without elements, and
+        # gives a scalar where neither has more than a dim.
+        some = x.size and (x.ndim > 1 or indices.ndim > 0)
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
         if some and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
@@ -85,6 +86,7 @@ def positions(indices: Any, asked_by: str) -> NDArray[Any]:
     >>> positions([2, -1], "doctest")
     array([ 2, -1])
     """
+    indices = native(indices)
     if is_a(indices, Tensor):
         indices = np.asarray(indices)
     elif is_a(indices, list) or is_a(indices, tuple):

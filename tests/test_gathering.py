@@ -60,6 +60,11 @@ def test_out_and_kinds_of_indices():
             sj.take(given, far, axis=0)
         with pytest.raises(sj.OutOfBoundsError):
             sj.take(given[0], far)
+    for given in (np.zeros((0, 3)), sj.asarray(np.zeros((0, 3)))):
+        with pytest.raises(
+            sj.OutOfBoundsError, match="index 3 is out of bounds for dim 1 of size 3"
+        ):
+            sj.take(given, np.array([3]), axis=1)
     names = np.array(["a", "bc"], object)
     assert sj.take(names, np.array([1, 1, 0]), axis=0).tolist() == ["bc", "bc", "a"]
     packed = sj.pack(np.array([1, 2, 3], ml_dtypes.uint4))

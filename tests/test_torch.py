@@ -186,6 +186,12 @@ def test_flipped_dims_of_size_1(shape, dtype):
     assert torch.equal(torch.from_dlpack(sj.ascontiguous(t)), torch.flip(x, tuple(range(x.ndim))))
 
 
+def test_indices_of_torch_for_other_arrays():
+    indices = torch.tensor([1, -1], dtype=torch.int32)
+    for x in (np.arange(3), sj.asarray(np.arange(3)), torch.arange(3)):
+        assert sj.take(x, indices).tolist() == [1, 2]
+
+
 def test_dtypes_that_torch_lacks():
     with pytest.raises(sj.DTypeError, match=r"torch has no int4: pass shapejit\.asarray"):
         sj.cast(torch.ones(2, 4), "int4")
