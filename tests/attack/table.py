@@ -17,6 +17,7 @@ from . import (
     layouts,
     lies,
     nested,
+    operations,
     pretenders,
 )
 
@@ -40,6 +41,9 @@ ATTACKS = {
     ),
     "casts": Attack(
         casts.case, "casts, dequantizing and quantizing of any view, at guarded pages", 12
+    ),
+    "operations": Attack(
+        operations.case, "operations on ndarrays, Tensors and torch's tensors, beside NumPy's", 60
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 200),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 200),
