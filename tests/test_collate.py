@@ -7,6 +7,7 @@ import sys
 from collections import OrderedDict, namedtuple
 from multiprocessing import shared_memory
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -122,6 +123,20 @@ def test_a_program_is_done_to_what_fits_it():
     check_same(Collate(half)(raw), default_collate([torch.from_numpy(x).bfloat16() for x in raw]))
     with pytest.raises(sj.DTypeError, match="a Program comes from plan"):
         Collate(lambda t: t)
+
+
+def test_programs_with_packed_results():
+    x = np.arange(-4, 4, dtype=np.float32)
+    codes = x.astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+    pairs = (codes[::2] | codes[1::2] << 4).tolist()
+    program = sj.plan((8,), "float32", lambda t: t.cast("float4_e2m1fn"))
+    for samples in ([x, x], [torch.from_numpy(x)] * 2):
+        made = Collate(program)(samples)
+        assert made.dtype == torch.float4_e2m1fn_x2
+        assert made.view(torch.uint8).tolist() == [pairs, pairs]
+    for kind in ("int4", "uint3"):
+        with pytest.raises(sj.DTypeError, match=kind):
+            Collate(sj.plan((8,), "float32", lambda t, kind=kind: t.cast(kind)))([x, x])
 
 
 class Tagged(torch.Tensor):

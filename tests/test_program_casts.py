@@ -10,12 +10,14 @@ import shapejit as sj
 from shapejit.programs.steps import Constant
 
 DTYPES = ["int4", "uint8", "float32", "bfloat16"]
+LIMITS = {"int4": (-8, 7), "uint2": (0, 3), "float4_e2m1fn": (-6, 6), "float6_e2m3fn": (-7.5, 7.5)}
+PACKED = [*LIMITS]
 
 
 def steps(rng, shape):
     """A few operations on a Tensor or an ndarray of a shape, at least one of them a conversion."""
-    made, kinds = [], ["float32", "bfloat16", "int8", "float8_e4m3fn"]
-    for choice in [*rng.integers(0, 6, rng.integers(1, 5)), rng.integers(4, 6)]:
+    made, kinds = [], ["float32", "bfloat16", "int8", "float8_e4m3fn", *PACKED]
+    for choice in [*rng.integers(0, 7, rng.integers(1, 5)), rng.integers(4, 7)]:
         if choice == 0:
             axes = tuple(map(int, rng.permutation(len(shape))))
             made.append(lambda t, axes=axes: sj.permute_dims(t, axes))
@@ -33,12 +35,14 @@ def steps(rng, shape):
         elif choice == 4:
             kind = str(rng.choice(kinds))
             made.append(lambda t, kind=kind: sj.cast(t, kind))
-        elif choice == 5:
+        elif choice >= 5:
             blocks = tuple(int(rng.integers(1, n + 1)) for n in shape)
             counts = tuple(-(-n // b) for n, b in zip(shape, blocks, strict=True))
             scale = rng.uniform(0.5, 2, counts).astype(np.float32)
-            settings = {"block_shape": blocks, "dtype": "bfloat16"}
-            made.append(lambda t, s=scale, k=settings: sj.dequantize(t, s, **k))
+            kind = "bfloat16" if choice == 5 else str(rng.choice(["uint8", *PACKED]))
+            scaled = sj.dequantize if choice == 5 else sj.quantize
+            settings = {"block_shape": blocks, "dtype": kind}
+            made.append(lambda t, f=scaled, s=scale, k=settings: f(t, s, **k))
     return made
 
 
@@ -68,12 +72,38 @@ def test_chains(seed):
     assert program(t).tobytes() == done(t, operations).tobytes()
     assert all(same(found, wanted) for found in program.map([x, x.copy(), x]))
     assert all(same(found, wanted) for found in program.map(np.stack([x, x])))
+    assert all(same(found, wanted) for found in program.imap([x, x, x], chunk=2))
+    slab = np.empty((2, *wanted.shape), wanted.dtype)
+    assert all(same(found, wanted) for found in program.map([x, x], out=slab))
     out = np.empty(wanted.shape, wanted.dtype)
     assert program(x, out=out) is out
     assert same(out, wanted)
     again = pickle.loads(pickle.dumps(program))
     assert again == program
     assert same(again(x), wanted)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_results_have_a_byte_each_in_ndarrays(kind):
+    """However a program is called, and of each length, as ml_dtypes has them."""
+    x = np.arange(-4, 4, dtype=np.float32)
+    wanted = np.clip(x, *LIMITS[kind]).astype(getattr(ml_dtypes, kind))
+    batch = {"x": np.stack([x, x]), "rows": np.array([x, x[:3], None], object)[:2]}
+    for shape in ((8,), (None,)):
+        program = sj.plan(shape, "float32", lambda t: t.cast(kind))
+        out = np.full(8, 1, wanted.dtype)
+        assert program(x, out=out) is out
+        assert same(out, wanted)
+        assert same(program(x), wanted)
+        assert all(same(made, wanted) for made in program.map([x, x]))
+        assert all(same(made, wanted) for made in program.map_batches(batch, "x")["x"])
+    rows = program.map_batches(batch, ["rows"])["rows"]
+    assert same(rows[0], wanted)
+    assert same(rows[1], wanted[:3])
+    scaled = sj.plan((8,), "float32", lambda t: t.quantize(0.5, dtype=kind))
+    assert same(scaled(x / 2), sj.quantize(x / 2, 0.5, dtype=kind))
+    there_and_back = sj.plan((8,), "float32", lambda t: t.cast(kind)[::-1].cast("float32"))
+    assert same(there_and_back(x), wanted[::-1].astype(np.float32))
 
 
 def test_images():

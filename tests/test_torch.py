@@ -245,6 +245,18 @@ def test_pairs_of_float4():
     assert back.data_ptr() == pairs.data_ptr()
 
 
+def test_programs_make_pairs_of_float4():
+    x = torch.arange(-6.0, 6.0)
+    codes = x.numpy().astype(ml_dtypes.float4_e2m1fn).view(np.uint8)
+    wanted = (codes[::2] | codes[1::2] << 4).tobytes()
+    for shape in ((12,), (None,)):
+        program = sj.plan(shape, "float32", lambda t: t.cast("float4_e2m1fn"))
+        for made in (program(x), *program.map([x, x])):
+            assert (made.dtype, tuple(made.shape)) == (torch.float4_e2m1fn_x2, (6,))
+            assert bytes_of(made) == wanted
+    assert bytes_of(sj.plan((12,), "float32", program).map(torch.stack([x, x]))) == 2 * wanted
+
+
 @pytest.mark.parametrize("path", READMES, ids=lambda path: path.parent.name)
 def test_the_readmes_run(path):
     found = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)

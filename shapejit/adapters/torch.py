@@ -34,6 +34,7 @@ from ..programs.columns import MapsBatches
 from ..programs.ops import COPY
 from ..programs.planned import FreeProgram
 from ..programs.program import Program
+from .libraries import library
 from .shared_slabs import Sent, Slabs, received
 
 try:
@@ -91,14 +92,18 @@ class Collate:
             return _by_torch(batch)
         first = items[0]
         program = self._fitted(first)
+        kind = fixed_width(first.dtype) if program is None else program.result_dtype
+        # Of elements narrower than a byte torch has only pairs.
+        held = kind.numpy is not None and kind.torch is not None and not kind.packed
         if program is None:
-            if any(is_a(x, torch.Tensor) and type(x) is not torch.Tensor for x in batch):
+            subclass = any(is_a(x, torch.Tensor) and type(x) is not torch.Tensor for x in batch)
+            if subclass or not held:
                 return _by_torch(batch)
-            program = _copying(first.shape, fixed_width(first.dtype))
-        kind, shape = program.result_dtype, (len(items), *program.shape)
-        if kind.numpy is None or kind.torch is None:
-            return _by_torch(batch)
-        target, made = self._allocated(shape, kind, prod(shape) * kind.numpy.itemsize)
+            program = _copying(first.shape, kind)
+        elif not held:
+            return library(torch.Tensor).leave(program.map(np.stack(items)), None)
+        shape = len(items), *program.shape
+        target, made = self._allocated(shape, kind, prod(shape) * kind.bits // 8)
         program.map(items, out=target)
         return made
 

@@ -42,11 +42,12 @@ class Route:
         )
 
 
-def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
+def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -> Route:
     """The fewest copies that do `ops`; the result shares memory where step by step it would.
 
-    `kind` is the dtype of the source. A conversion is done by the copy around it.
-    Raises ReshapeError where a VIEW is asked for that does not exist.
+    `kind` is the dtype of the source. A conversion is done by the copy around it; what it makes
+    of fewer than 8 bits shares bytes if it is `packed`, as in Tensors, and else has a byte each,
+    as in ndarrays. Raises ReshapeError where a VIEW is asked for that does not exist.
 
     >>> from shapejit.dtypes import dtype
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
@@ -62,25 +63,26 @@ def route(ops: Sequence[Op], source: Layout, kind: DType) -> Route:
         convert = OPERATIONS[name].convert
         assert convert is not None
         step = convert(kind, shape, *given)
+        unit = step.kind.bits if packed else max(8, step.kind.bits)
         following = _next_conversion(ops, at + 1)
         after = ops[at + 1 : following]
         fused = _moved([*ops[start:at], *after], layout)
         made = None
         if len(fused.fills) == len(moved.fills):
-            made = _converted(fused.fills[-1].layout, step, shape, after)
+            made = _converted(fused.fills[-1].layout, unit, step, shape, after)
         if made is None:
             fused, after = moved, ()
-            made = _converted(moved.fills[-1].layout, step, shape, ())
+            made = _converted(moved.fills[-1].layout, unit, step, shape, ())
         assert made is not None
         done += [*fused.fills[:-1], made]
         start, kind = at + 1 + len(after), step.kind
-        layout = Layout.row_major(fused.result.shape, kind.bits)
+        layout = Layout.row_major(fused.result.shape, unit)
     left = _moved(ops[start:], layout)
     if not done:
         return left
     if left.fresh or left.result != layout:
         done += left.fills
-        layout = Layout.row_major(left.result.shape, kind.bits)
+        layout = Layout.row_major(left.result.shape, layout.bits)
     return Route(tuple(done), layout, tuple(done), True, False)
 
 
@@ -91,14 +93,14 @@ def _next_conversion(ops: Sequence[Op], start: int) -> int | None:
 
 
 def _converted(
-    layout: Layout, step: Step, shape: tuple[int, ...], after: Sequence[Op]
+    layout: Layout, unit: int, step: Step, shape: tuple[int, ...], after: Sequence[Op]
 ) -> Pass | None:
     """The pass that converts elements of `shape`, to which `after` was done, where it can.
 
-    The scales follow the elements as a view; where they have none, and nothing was done
-    to the elements, there is one scale per element.
+    They become elements of `unit` bits. The scales follow the elements as a view; where they
+    have none, and nothing was done to the elements, there is one scale per element.
     """
-    unit, conversion, operands = step.kind.bits, step.conversion, step.operands
+    conversion, operands = step.conversion, step.operands
     if operands is None:
         if step.kind.kind == "complex":
             return Pass(parts_of(layout), unit // 2, conversion)
@@ -110,7 +112,7 @@ def _converted(
         split = aligned([layout, *(x for x in moved if x is not None)])
     if split is None:
         # One scale per element has any dims that the elements have.
-        return None if after else _converted(layout, step.repeated(shape), shape, ())
+        return None if after else _converted(layout, unit, step.repeated(shape), shape, ())
     scales = Scales(conversion.arithmetic, *(x.at(0) for x in split[1:]))
     begins = tuple(x.offset // 8 for x in split[1:])
     arrays = operands.scale, operands.zero

@@ -60,7 +60,9 @@ class Program(MapsBatches):
     shape: tuple[int, ...] = field(init=False, compare=False)
     result_dtype: DType = field(init=False, compare=False)
     # What is found as the program runs; threads may find the same at once.
-    _specializations: Recent[Layout, Specialization] = field(init=False, compare=False, repr=False)
+    _specializations: Recent[tuple[Layout, bool], Specialization] = field(
+        init=False, compare=False, repr=False
+    )
     _batched: Recent[int, Program] = field(init=False, compare=False, repr=False)
     _fast: FastCalls = field(init=False, compare=False, repr=False)
 
@@ -155,7 +157,7 @@ class Program(MapsBatches):
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
         place, layout = place_of(array)
-        special = self._specialized(layout.at(place & 7))
+        special = self._specialized(layout.at(place & 7), as_tensors)
         kind = self._kind(as_tensors)
         if out is None:
             if special.route.fresh and not as_tensors and special.small:
@@ -295,7 +297,7 @@ class Program(MapsBatches):
         groups = []
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
-                groups.append((self._specialized(layout), which))
+                groups.append((self._specialized(layout, as_tensors), which))
         if out is not None:
             targets, kept = outputs.given(out, kind, self.shape, names)
             outputs.check_places_apart(places, targets, is_array(out), names)
@@ -323,17 +325,18 @@ class Program(MapsBatches):
         # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
         return np.dtype(np.void) if made.numpy is None else made.numpy
 
-    def _specialized(self, layout: Layout) -> Specialization:
-        """What the program does to tensors of this Layout."""
-        special = self._specializations.get(layout)
+    def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
+        """What the program does to Tensors, or to ndarrays, of this Layout."""
+        key = layout, as_tensors
+        special = self._specializations.get(key)
         if special is None:
-            special = Specialization(self.ops, layout, self.dtype)
-            self._specializations.put(layout, special)
+            special = Specialization(self.ops, layout, self.dtype, as_tensors)
+            self._specializations.put(key, special)
         return special
 
     def _route(self) -> Route:
         """How the result of a row-major tensor is made."""
-        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits)).route
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
 
     def _of_stacks(self, count: int) -> Program:
         """The program of stacks of `count` tensors."""

@@ -29,12 +29,15 @@ _scratch = threading.local()
 
 
 class Specialization:
-    """Operations on tensors of one Layout (which begins in the byte of the first element)."""
+    """Operations on tensors of one Layout (which begins in the byte of the first element).
 
-    def __init__(self, ops: Sequence[Op], source: Layout, kind: DType) -> None:
+    `packed` as in `route`.
+    """
+
+    def __init__(self, ops: Sequence[Op], source: Layout, kind: DType, packed: bool) -> None:
         self.ops = ops
         self.source = source
-        self.route = route(ops, source, kind)
+        self.route = route(ops, source, kind, packed)
 
     @cached_property
     def numpys(self) -> bool:
