@@ -99,3 +99,14 @@ def test_what_is_removed_and_what_is_not_there():
         padding.pad(x, [(2**62, 2**62), (2**40, 0)])
     with pytest.raises(sj.ReshapeError, match="overlaps"):
         padding.pad(x[1:], [(1, 0), (0, 0)], out=x)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int4", "string"])
+def test_a_constant_is_one_element(kind):
+    x = np.array(list("123"), object) if kind == "string" else np.ones(3, sj.dtype(kind).numpy)
+    out = np.zeros(5, x.dtype)
+    for value in ([1, 2], (), ["a", "b", "c"], [[1], [2]], x[:2]):
+        with pytest.raises(sj.ShapeJitError, match="constant_value"):
+            sj.onnx.pad(x, [1, 1], value, out=out)
+        assert (out == 0).all()
+    assert sj.onnx.pad(x, [1, 1], [x[0]])[[0, 4]].tolist() == [x[0], x[0]]

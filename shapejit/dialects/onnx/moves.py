@@ -276,22 +276,21 @@ def pad(
 
 def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
     """The constant as an array without dims, of the kind and dtype of the data."""
+    made: Any = value
     if is_array(value):
         if row.check(value, "data") is not kind:
             raise DTypeError(f"constant_value of {row} must be {kind}, not {dtype_of(value)}")
-        if value.size != 1:
-            fault = f"constant_value must be one element, not {value.size}"
-            raise ReshapeError(fault, asked_by=str(row))
-        if is_a(value, Tensor) == is_a(x, Tensor):
-            given: Any = value
-            return operations.reshape(given, ())
-        value = np.asarray(value).reshape(())
     elif kind.numpy is None:
         raise DTypeError(f"constant_value of {row} must be a Tensor of {kind}")
-    try:
-        return padding.scalar(x, value)
-    except (TypeError, ValueError, OverflowError):
-        raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
+    if not is_array(value) or is_a(value, Tensor) != is_a(x, Tensor):
+        try:
+            made = padding.scalar(x, value)
+        except (TypeError, ValueError, OverflowError):
+            raise DTypeError(f"constant_value of {row} must be of {kind}, not {value!r}") from None
+    if made.size != 1:
+        fault = f"constant_value must be one element, not {made.size}"
+        raise ReshapeError(fault, asked_by=str(row))
+    return operations.reshape(made, ())
 
 
 @moves
