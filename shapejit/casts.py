@@ -37,7 +37,7 @@ def cast(
     bits as a narrower one; everything but 0 becomes True. NaNs keep their sign, and their
     payload only from bfloat16 and float32 to a wider float. Complex numbers only become
     complex numbers, and strings nothing. `out` (same kind as `x`, of `dtype` and the shape
-    of `x`, C-contiguous, apart from `x`) is filled and returned. ONNX operators Cast-25,
+    of `x`, C-contiguous, apart from all other arguments) is filled and returned. ONNX operators Cast-25,
     section "saturate". Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
@@ -136,7 +136,8 @@ def _result(
         if kind.numpy is None:
             raise DTypeError(f"NumPy has no {kind}: pass a Tensor, shapejit.asarray(x)")
         wanted = kind.numpy
-    target, fresh = outputs.target(out, wanted, source.shape, (source,))
+    given = () if operands is None else operands.given
+    target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     convert(source, target, conversion, operands, fresh)
     return target if out is None else out
 

@@ -38,13 +38,13 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
         ...
     shapejit.errors.FormatError: -9 at index (1,) is out of the range of int4, [-8, 7]
     """
-    given = asarray(x)
+    source = given = asarray(x)
     kind = given.dtype if dtype is None else fixed_width(dtype)
     if kind is not given.dtype:
         given = _codes_as(_in_range(given, kind), kind)
     if not kind.packed:
         return ascontiguous(given, out=out)
-    target, fresh = outputs.target(out, kind, given.shape, (given,))
+    target, fresh = outputs.target(out, kind, given.shape, (source,))
     if all(s % 8 == 0 for s in (given.offset, *given.strides)) and not _side_by_side(given, 8):
         # Bytes are put in order faster than codes.
         codes = Tensor.trusted(given.buffer, CODES, _with_bits(given.layout, 8))

@@ -68,7 +68,8 @@ def cast_conversion(
 class Operands:
     """Scales and zero points, as floats side by side in memory, and what is done with them.
 
-    `blocks` is the block's shape; scales have `shape`, a scalar none.
+    `blocks` is the block's shape; a scalar scale has none. `given` are the arrays that the
+    floats were read from, or are.
     """
 
     def __init__(
@@ -77,11 +78,13 @@ class Operands:
         scale: NDArray[Any],
         zero: NDArray[Any] | None,
         blocks: tuple[int, ...],
+        given: tuple[Any, ...] = (),
     ) -> None:
         self.conversion = conversion
         self.scale = scale
         self.zero = zero
         self.blocks = blocks
+        self.given = given
 
     def parts(self, shape: Sequence[int]) -> Iterator[tuple[tuple[tuple[int, int], ...], Scales]]:
         """The parts of an array (begin and size per dim) within which scales lie regularly.

@@ -72,9 +72,10 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
     given = integers((0 if axis is None else axis,), "axis", asked_by)[0]
     at: int = normal_axis(given, x.ndim, asked_by)
-    found: Addresses = _found(indices, x.shape[at], at, asked_by)
+    array = positions(indices, asked_by)
+    found: Addresses = _found(array, x.shape[at], at, asked_by)
     shape = x.shape[:at] + found.shape + x.shape[at + 1 :]
-    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    target, fresh = outputs.target(out, x.dtype, shape, (x, array))
     if target.size:
         _gather(x, found.reshape(-1), at, target, fresh)
     return target if out is None else out
@@ -99,9 +100,8 @@ def positions(indices: Any, asked_by: str) -> NDArray[Any]:
     return array
 
 
-def _found(indices: Any, size: int, axis: int, asked_by: str) -> Addresses:
+def _found(array: NDArray[Any], size: int, axis: int, asked_by: str) -> Addresses:
     """The indices counted from the front; refused if out of bounds."""
-    array = positions(indices, asked_by)
     if not array.size:
         return np.zeros(array.shape, np.int64)
     low, high = int(array.min()), int(array.max())

@@ -1,7 +1,7 @@
 """Every rule about results: which out= is accepted, that it lies apart, what is allocated.
 
 An out= has exactly the result's kind, dtype and shape, is contiguous and writable,
-begins on a byte, and shares no byte with the elements of a source. Only the bits of
+begins on a byte, and shares no byte with the elements of an operand. Only the bits of
 its elements are written: bits of a last byte that are not its own stay as they are. In
 new memory they are zero.
 """
@@ -78,11 +78,12 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
 
 
 def target(
-    out: Any, dtype: Kind, shape: tuple[int, ...], sources: Sequence[Any]
+    out: Any, dtype: Kind, shape: tuple[int, ...], operands: Sequence[Any]
 ) -> tuple[Any, bool]:
     """Where a result goes: a new array, or `out` without its subclass, checked in every way.
 
-    And whether its memory is fresh: it was never touched.
+    `operands` are all arrays that are read for it; what else is among them has no memory.
+    Returns also whether the memory is fresh: it was never touched.
     """
     if out is None:
         return new_array(dtype, shape)
@@ -90,19 +91,22 @@ def target(
     plain_out = type(out) is np.ndarray and out.dtype is dtype and out.flags.carray
     if not plain_out or out.shape != shape:
         out = checked(out, dtype, shape)
-    for x in sources:
-        check_apart(x, out)
+    for x in operands:
+        if is_array(x):
+            check_apart(x, out, "the source" if x is operands[0] else "another operand")
     return out, False
 
 
-def check_apart(x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor) -> None:
-    """Refuse an out= that shares a byte with an element of the source."""
+def check_apart(
+    x: NDArray[Any] | Tensor, out: NDArray[Any] | Tensor, what: str = "the source"
+) -> None:
+    """Refuse an out= that shares a byte with an element of an operand."""
     memory = [a.buffer if isinstance(a, Tensor) else a for a in (x, out)]
     if not np.may_share_memory(memory[0], memory[1]):
         return
     (low, high), (begin, end) = (np.array([span_of(a)]).T for a in (x, out))
     if overlap((low, high), (begin, end), lambda _: places_of([x])) is not None:
-        raise ReshapeError("out= overlaps the source")
+        raise ReshapeError(f"out= overlaps {what}")
 
 
 def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:

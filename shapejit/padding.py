@@ -57,7 +57,7 @@ def pad(
                 f"dim {empty[0]} of {shape_text(inner.shape)} has no elements to repeat ({mode})",
                 asked_by=asked_by,
             )
-    target, fresh = outputs.target(out, x.dtype, shape, (x,))
+    target, fresh = outputs.target(out, x.dtype, shape, (x, value))
     _fill(_plain(inner), _plain(target), added, mode, value, fresh)
     return target if out is None else out
 
@@ -166,7 +166,7 @@ def scalar(x: Array, value: Any) -> Any:
     >>> scalar(np.zeros(2, np.int8), 3)
     array(3, dtype=int8)
     """
-    made = np.array(value, x.dtype.numpy if isinstance(x, Tensor) else x.dtype)
+    made = np.asarray(value, x.dtype.numpy if isinstance(x, Tensor) else x.dtype)
     # ml_dtypes' integers, and those of NumPy given a number of NumPy's, keep the low bits.
     if dtype(made.dtype).kind == "integer" and made.ndim == 0 and int(made) != int(value):
         raise OverflowError(f"{value} is out of the range of {made.dtype}")

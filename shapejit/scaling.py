@@ -45,17 +45,18 @@ def dequantize_operands(
     src = number or number_of(source)
     if source.kind in ("complex", "bool"):
         raise DTypeError(f"codes are integers or floats, not {source}")
-    scales, scale_kind = _scale(scale)
+    given = _argument(scale), _argument(zero_point)
+    scales, scale_kind = _scale(given[0])
     kind = scale_kind if wanted is None else fixed_width(wanted)
     dst = number_of(kind)
     if dst.kind != "float" or kind.kind != "float":
         raise DTypeError(f"dequantize makes floats, not {kind}")
-    zeros, zero = _zero_point(zero_point, scales, source)
+    zeros, zero = _zero_point(given[1], scales, source)
     if offset is not None:
         zeros, zero = "offset", _one_per_scale("offset", offset, scales)[1]
     blocks = blocks_of(block_shape, codes.shape, scales.shape)
     conversion = Conversion(src, dst, 8 * scales.itemsize, "dequantize", "blocks", zeros)
-    return kind, Operands(conversion, scales, zero, blocks)
+    return kind, Operands(conversion, scales, zero, blocks, given)
 
 
 def quantize_operands(
@@ -68,7 +69,8 @@ def quantize_operands(
         raise DTypeError(f"quantize makes codes of real numbers, not {kind} of {source}")
     if dst.kind == "table" or dst.special == "unsigned":
         raise DTypeError(f"quantize does not make {kind}")
-    scales, _ = _scale(scale)
+    given = _argument(scale), _argument(zero_point)
+    scales, _ = _scale(given[0])
     wrong = ~np.isfinite(scales) | (scales == 0)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -77,29 +79,34 @@ def quantize_operands(
             f"{place} is {scales[at]}: no number can be divided by it "
             f"(scale has shape {shape_text(scales.shape)}, x {shape_text(x.shape)})"
         )
-    zeros, zero = _zero_point(zero_point, scales, kind)
+    zeros, zero = _zero_point(given[1], scales, kind)
     blocks = blocks_of(block_shape, x.shape, scales.shape)
     narrow = dst.kind == "float" and dst.bits == 8
     keep = flag(saturate) or not narrow
     bits = 8 * scales.itemsize
     conversion = Conversion(src, dst, bits, "quantize", "blocks", zeros, keep)
-    return kind, Operands(conversion, scales, zero, blocks)
+    return kind, Operands(conversion, scales, zero, blocks, given)
+
+
+def _argument(x: Any) -> Any:
+    """A scale or a zero point as an array; Python's own numbers, and None, as they are."""
+    own = isinstance(x, int | float) and not isinstance(x, bool | np.generic)
+    return x if own or x is None else operations.checked(native(x))
 
 
 def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
     """Scales as float32 or float64 side by side, and their own dtype."""
-    if isinstance(scale, int | float) and not isinstance(scale, bool):
+    if scale is None:
+        raise DTypeError("scale is a number or an array, not None")
+    if isinstance(scale, int | float):
         try:
             return np.asarray(float(scale), np.float32), FLOAT32
         except OverflowError:
             raise FormatError("scale is an int that no float can hold") from None
-    if isinstance(scale, np.generic):
-        scale = np.asarray(scale)
-    given = operations.checked(native(scale))
-    kind = fixed_width(given.dtype)
+    kind = fixed_width(scale.dtype)
     if kind.kind != "float" or (kind.format and kind.format.table):
         raise DTypeError(f"scales are floats, not {kind}")
-    return _floats(given, "float64" if kind.name == "float64" else "float32"), kind
+    return _floats(scale, "float64" if kind.name == "float64" else "float32"), kind
 
 
 def _floats(x: Any, name: str) -> NDArray[Any]:
@@ -119,28 +126,33 @@ def _zero_point(
     """The kind, "integer", "float" or "" where there is none, and zero points as floats."""
     if zero_point is None:
         return "", None
+    if isinstance(zero_point, int):
+        zero_point = np.asarray(zero_point)  # of objects if 64 bits do not hold it
+        _check_range(zero_point, codes)
     kind, made = _one_per_scale("zero_point", zero_point, scales)
     if kind.kind == "integer" and codes.kind == "integer":
-        low, high = number_of(codes).range
-        wrong = (made < low) | (made > high)
-        if wrong.any():
-            raise FormatError(
-                f"zero point {made[wrong].reshape(-1)[0]:g} is out of the range of {codes}, "
-                f"{low} to {high} (zero_point has shape {shape_text(made.shape)})"
-            )
+        # Floats hold all integers of 16 bits, but not all of 32.
+        _check_range(made if kind.bits < 32 else np.asarray(zero_point), codes)
     return kind.kind, made
+
+
+def _check_range(zero: NDArray[Any], codes: DType) -> None:
+    """Refuse zero points beyond the codes, or for floats beyond integers of 64 bits."""
+    whole = codes.kind == "integer"
+    low, high = number_of(codes).range if whole else (-(2**63), 2**64 - 1)
+    wrong = np.asarray((zero < low) | (zero > high))
+    if wrong.any():
+        raise FormatError(
+            f"zero point {int(zero[wrong][0])} is out of the range of "
+            f"{codes if whole else 'integers of 64 bits'}, {low} to {high} "
+            f"(zero_point has shape {shape_text(zero.shape)})"
+        )
 
 
 def _one_per_scale(name: str, given: Any, scales: NDArray[Any]) -> tuple[DType, NDArray[Any]]:
     """The dtype of the argument `name`, and its numbers as floats, one for each scale."""
-    if isinstance(given, bool):
-        raise DTypeError(f"{name} is a number, not bool")
-    if isinstance(given, int):
-        given = np.asarray(np.clip(given, -(2**63), 2**63 - 1), np.int64)
-    elif isinstance(given, float | np.generic):
+    if isinstance(given, float):
         given = np.asarray(given)
-    else:
-        given = operations.checked(native(given))
     kind = fixed_width(given.dtype)
     if kind.kind not in ("integer", "float"):
         raise DTypeError(f"{name} is integers or floats, not {kind}")

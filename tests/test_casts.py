@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 import os
+import pickle
 import platform
 import random
 import subprocess
@@ -436,10 +437,47 @@ def test_zero_points_that_do_not_fit():
     for zero_point in ("0", [0], True, 1j, np.array("a", object)):
         with pytest.raises((sj.ShapeJitError, TypeError)):
             sj.dequantize(x, scale, zero_point=zero_point)
+    for kind, zero_point in (("int32", 2**31), ("int64", 2**100), ("uint64", -1)):
+        with pytest.raises(sj.FormatError, match=f"zero point {zero_point} .* {kind}"):
+            sj.dequantize(np.ones((2, 3), kind), scale, zero_point=zero_point)
+    with pytest.raises(sj.FormatError, match=r"zero point 2147483648 .* int32"):
+        sj.dequantize(np.ones((2, 3), np.int32), scale, zero_point=np.array([[1], [2**31]]))
+    with pytest.raises(sj.FormatError, match=f"zero point {2**100} "):
+        sj.dequantize(np.ones((2, 3), ml_dtypes.float8_e5m2), scale, zero_point=2**100)
     ends = np.array([2**31 - 1, -(2**31)], np.int32)
     y = sj.dequantize(ends, np.ones(2, np.float64), zero_point=ends)
     assert y.tolist() == [0, 0]
     assert sj.dequantize(ends, np.ones(2, np.float32), zero_point=ends).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("scale", [1.0, np.float64(1)])
+@pytest.mark.parametrize(
+    ("kind", "codes", "zero"),
+    [
+        ("int64", [2**63 - 1, 0], 2**63 - 1),
+        ("int64", [-(2**63), 0], -(2**63)),
+        ("uint64", [2**64 - 1, 1], 2**64 - 1),
+        ("uint64", [2**63, 1], 2**63),
+        ("float8_e5m2", [0, 1], 2**64 - 1),
+        ("float8_e5m2", [0, 1], -(2**63)),
+    ],
+)
+def test_zero_points_of_64_bits(kind, codes, zero, scale):
+    """At once and in a program, as one number or as an array."""
+    x = np.array(codes, np.float64 if kind.startswith("float") else kind)
+    x = x.astype(sj.dtype(kind).numpy)
+    made = np.dtype(np.float64 if isinstance(scale, np.floating) else np.float32)
+    wanted = [float(made.type(int(code)) - made.type(zero)) for code in codes]
+    back = sj.quantize(np.zeros(2, made), scale, dtype=kind, zero_point=zero)
+    for given in (zero, np.array(zero)):
+        settings = {"zero_point": given}
+        found = sj.dequantize(x, scale, **settings)
+        assert (found.dtype, found.tolist()) == (made, wanted)
+        program = sj.plan((2,), kind, lambda t, s=settings: t.dequantize(scale, **s))
+        assert program(x).tolist() == wanted
+        assert pickle.loads(pickle.dumps(program))(x).tolist() == wanted
+        program = sj.plan((2,), made, lambda t, s=settings: t.quantize(scale, dtype=kind, **s))
+        assert program(np.zeros(2, made)).tobytes() == back.tobytes()
 
 
 @pytest.mark.parametrize("name", ["complex64", "bool", "string"])
@@ -460,6 +498,14 @@ def test_codes_and_results_that_are_no_numbers(name):
 def test_float64_scales_mean_float64_arithmetic():
     x = np.array([1], np.int32)
     scale = np.float64(1) + 2.0**-40
+    for call in (
+        lambda x: sj.dequantize(x, scale),
+        lambda x: sj.dequantize(sj.asarray(x), scale).numpy(),
+        sj.plan((1,), "int32", lambda t: t.dequantize(scale)),
+    ):
+        assert (call(x).dtype, call(x)[0]) == (np.float64, scale)
+    assert sj.quantize(np.array([3e300]), np.float64(1e300), dtype="int8").tolist() == [3]
+    assert sj.dequantize(x, float(scale)).dtype == np.float32
     assert sj.dequantize(x, np.asarray(scale))[0] == scale
     assert sj.dequantize(x, np.asarray(np.float32(scale)))[0] == 1
     # Rounded to float32 first, this would be a tie, and then 1.

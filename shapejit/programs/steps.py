@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..casts import ROUND_MODES
+from ..casts import ROUND_MODES, cast
 from ..converting import Operands, cast_conversion, convert
 from ..dtypes import DType, dtype
 from ..errors import FormatError
@@ -18,12 +18,12 @@ from ..layout import checked_shape
 from ..outputs import new_array
 from ..scaling import dequantize_operands, quantize_operands
 
-_CONSTANTS = ("float32", "float64", "int64")
+_CONSTANTS = ("float32", "float64", "int64", "uint64")
 
 
 @dataclass(frozen=True)
 class Constant:
-    """An array that an operation holds: its dtype (float32, float64 or int64), shape and bytes."""
+    """An array that an operation holds: its dtype (one of `_CONSTANTS`), shape and bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -84,9 +84,13 @@ class Expected(NamedTuple):
 
 def scaled(operands: Operands, kind: DType) -> tuple[Any, ...]:
     """The arguments that stand for operands in an operation."""
-    zero, zeros = operands.zero, operands.conversion.zeros
-    if zero is not None:
-        zero = zero.astype(np.int64) if zeros == "integer" else zero
+    zero, made = operands.zero, operands.conversion
+    if zero is not None and made.zeros == "integer":
+        # Saturated: a float may stand for the largest integer of 64 bits that is above it.
+        codes = made.source if made.step == "dequantize" else made.target
+        signed = codes.kind == "int" or zero.min(initial=0) < 0
+        large = not signed and zero.max(initial=0) >= 2**63
+        zero = cast(zero, "uint64" if large else "int64")
     blocks = operands.blocks if operands.scale.ndim else None
     constant = None if zero is None else Constant.of(zero)
     return Constant.of(operands.scale), constant, blocks, kind.name
