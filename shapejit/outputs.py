@@ -205,6 +205,18 @@ def check_places_apart(
         check_all_apart(sources.spans(), spans, sources.take, names)
 
 
+def check_lists_apart(
+    sources: Sequence[Places], targets: Sequence[Places], names: Sequence[object]
+) -> None:
+    """Refuse targets that share bytes with a source or one another, of any of several lists.
+
+    `names` are those of all, one list after the other; see `check_places_apart`.
+    """
+    into = Places.joined(targets)
+    check_disjoint(into.spans(), names)
+    check_places_apart(Places.joined(sources), into, False, names)
+
+
 def check_all_apart(
     sources: Spans,
     targets: Spans,

@@ -1,6 +1,7 @@
 """Casts and scales within programs give what they give step by step."""
 
 import pickle
+from importlib.util import find_spec
 
 import ml_dtypes
 import numpy as np
@@ -231,6 +232,67 @@ def test_any_length_of_dim_0():
         program([1, 2])
     with pytest.raises(sj.DTypeError):
         sj.plan((3, None), "uint8", fn)
+
+
+ROWS = sj.plan((None, 3), "float32", lambda t: t.reshape((-1,)))
+OWN = {"ndarrays": np.asarray, "Tensors": sj.asarray}
+if find_spec("torch"):
+    import torch
+
+    OWN["torch tensors"] = torch.from_numpy
+
+
+@pytest.mark.parametrize("own", OWN.values(), ids=OWN)
+def test_outs_of_all_lengths_are_checked_before_any_is_written(own):
+    memory = np.arange(60, dtype=np.float32)
+
+    def at(begin, *shape):
+        return memory[begin : begin + int(np.prod(shape))].reshape(shape)
+
+    xs = [at(0, 2, 3), at(6, 1, 3), at(9, 2, 3)]
+    fit = [at(20, 6), at(26, 3), at(29, 6)]
+    wrong = {
+        r"tensor [12]: out= overlaps the source": [at(6, 6), *fit[1:]],
+        r"tensor 2: out= overlaps the source": [fit[0], at(12, 3), fit[2]],
+        r"tensor 0: out= overlaps the source": [fit[0], at(3, 3), fit[2]],
+        r"out 1 overlaps out 0": [fit[0], at(25, 3), fit[2]],
+        r"out 2 overlaps out 0": [fit[0], fit[1], at(21, 6)],
+        r"out 1: out= has shape \(4,\), the result \(3,\)": [fit[0], at(40, 4), fit[2]],
+        r"out 2: out= has dtype": [*fit[:2], at(40, 6).view(np.int32)],
+        r"2 arrays for 3": fit[:2],
+    }
+    before = memory.copy()
+    for fault, outs in wrong.items():
+        with pytest.raises(sj.ShapeJitError, match=fault):
+            ROWS.map([*map(own, xs)], out=[*map(own, outs)])
+        assert np.array_equal(memory, before)
+    for x, fault in ((at(40, 1, 3).view(np.int32), "dtype"), (at(40, 3), "shape")):
+        with pytest.raises(sj.ShapeJitError, match=f"tensor 2: .*{fault}"):
+            ROWS.map([*map(own, [*xs[:2], x])], out=[*map(own, fit)])
+        assert np.array_equal(memory, before)
+    outs = [*map(own, fit)]
+    made = ROWS.map([*map(own, xs)], out=outs.__getitem__)
+    assert all(x is out for x, out in zip(made, outs, strict=True))
+    assert memory[20:35].tolist() == [*range(15)]
+    with pytest.raises(sj.DTypeError, match=r"out= must be a sequence of arrays.* not int"):
+        ROWS.map(xs, out=5)
+    column = np.array([xs[0], xs[1].view(np.int32), None], object)[:2]
+    with pytest.raises(sj.DTypeError, match="column 'x': tensor 1"):
+        ROWS.map_batches({"x": column}, ["x"])
+
+
+@pytest.mark.parametrize("kind", ["uint3", "uint6"])
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_imap_ends_where_its_tensors_do(kind, count):
+    """Of a dtype that NumPy lacks, too; map of no tensors is no result."""
+    program = sj.plan((8,), "uint8", lambda t: t.cast(kind))
+    x = sj.asarray(np.arange(8, dtype=np.uint8))
+    made = [*program.imap([x] * count, chunk=2)]
+    assert [t.unpack().tolist() for t in made] == [x.cast(kind).unpack().tolist()] * count
+    outs = [x.cast(kind) for _ in range(count)]
+    made = [*program.imap(iter([x] * count), outs.__getitem__, chunk=2)]
+    assert [*map(id, made)] == [*map(id, outs)]
+    assert len(program.map([x] * count)) == count
 
 
 class Short(list):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, overload
 
 from numpy.typing import NDArray
 
-from .. import foreign
+from .. import foreign, outputs
 from ..arrays import is_a, is_sequence, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
@@ -19,6 +20,8 @@ from ..tensor import Tensor, is_array
 from .columns import MapsBatches
 from .program import Program
 from .trace import traced
+
+_Outs = Sequence[Any] | Callable[[int], Any] | None
 
 KEPT = 64  # lengths whose Programs are remembered
 
@@ -108,34 +111,41 @@ class FreeProgram(MapsBatches):
         return self.of(self._length(x))(x, out)
 
     @overload
-    def map(
-        self, tensors: Iterable[NDArray[Any]], out: Sequence[Any] | None = None
-    ) -> list[NDArray[Any]]: ...
+    def map(self, tensors: Iterable[NDArray[Any]], out: _Outs = None) -> list[NDArray[Any]]: ...
     @overload
-    def map(self, tensors: Iterable[Other], out: Sequence[Any] | None = None) -> list[Other]: ...
+    def map(self, tensors: Iterable[Other], out: _Outs = None) -> list[Other]: ...
 
-    def map(self, tensors: Iterable[Any], out: Sequence[Any] | None = None) -> list[Any]:
+    def map(self, tensors: Iterable[Any], out: _Outs = None) -> list[Any]:
         """As `Program.map` of a sequence: a list of results; one launch per length.
 
-        `out` is a sequence of as many arrays, which becomes the list.
+        `out` is a sequence of as many arrays, which becomes the list, or a function that
+        gives the array for result i. Nothing is written if any tensor or `out` of any length
+        is refused; the error names it.
         """
         items = list(tensors)
+        if callable(out):
+            out = [out(i) for i in range(len(items))]
         if items and foreign.is_foreign(items[0]):
-            made: list[Any] = foreign.call_each(self.map, items, out)
-            return made
-        outs = None if out is None else list(out)
-        if outs is not None and len(outs) != len(items):
-            raise ReshapeError(f"out= holds {len(outs)} arrays for {len(items)} tensors")
+            left: list[Any] = foreign.call_each(self.map, items, out)
+            return left
+        outs = None if out is None else _listed(out, len(items))
         lengths: dict[int, list[int]] = {}
         for i, x in enumerate(items):
             with about(f"tensor {i}"):
                 lengths.setdefault(self._length(x), []).append(i)
-        results: list[Any] = [None] * len(items)
+        jobs = []
         for length, which in lengths.items():
             targets = None if outs is None else [outs[i] for i in which]
-            made = self.of(length).map([items[i] for i in which], targets)
-            for i, result in zip(which, made, strict=True):
-                results[i] = result
+            jobs.append(self.of(length).mapped([items[i] for i in which], targets, which))
+        order = [i for which in lengths.values() for i in which]
+        if outs is not None and len(jobs) > 1:
+            into = [job.targets for job in jobs if job.targets is not None]
+            outputs.check_lists_apart([job.sources for job in jobs], into, order)
+        results: list[Any] = [None] * len(items)
+        for i, result in zip(
+            order, chain.from_iterable(job.results() for job in jobs), strict=True
+        ):
+            results[i] = result
         return results
 
     def _length(self, x: Any) -> int:
@@ -146,3 +156,17 @@ class FreeProgram(MapsBatches):
             want = ", ".join(["n", *map(str, self.shape)])
             raise ReshapeError(f"a tensor for this program has shape ({want}), not {shape}")
         return int(shape[0])
+
+
+def _listed(out: Any, count: int) -> list[Any]:
+    """The arrays of an out=, as many as there are results."""
+    try:
+        outs = list(out)
+    except TypeError:
+        raise DTypeError(
+            f"out= must be a sequence of arrays, or a function of the index, "
+            f"not {type(out).__name__}"
+        ) from None
+    if len(outs) != count:
+        raise ReshapeError(f"out= holds {len(outs)} arrays for {count} tensors")
+    return outs

@@ -26,6 +26,7 @@ from . import sources
 from .columns import MapsBatches
 from .fast_calls import FastCalls
 from .fuse import Route
+from .mapped import Mapped
 from .ops import Op, batched, checked_ops
 from .specialization import Specialization
 from .text import described
@@ -290,30 +291,30 @@ class Program(MapsBatches):
         """`map` of a sequence whose first tensor has the number `first`."""
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
-        as_tensors = is_a(items[0] if items else out, Tensor)
-        kind, names = self._kind(as_tensors), range(first, first + len(items))
-        wanted = as_tensors, self.dtype, self.source_shape
+        return self.mapped(items, out, range(first, first + len(items))).results()
+
+    def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
+        """`map` of the named arrays, none of another library, checked but not begun.
+
+        >>> from shapejit import plan
+        >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
+        Traceback (most recent call last):
+            ...
+        shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
+        """
+        # No arrays are no Tensors and no ndarrays: NumPy may lack the dtype.
+        as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
+        kind, wanted = self._kind(as_tensors), (as_tensors, self.dtype, self.source_shape)
         items, places = located(items, lambda x: sources.check(x, *wanted), names)
         groups = []
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout, as_tensors), which))
-        if out is not None:
-            targets, kept = outputs.given(out, kind, self.shape, names)
-            outputs.check_places_apart(places, targets, is_array(out), names)
-            for special, which in groups:
-                special.fill(places.begins(which), targets.begins(which))
-            del kept  # alive until here: a sequence may make its arrays when asked
-            return out
-        results: list[Any] = [None] * len(items)
-        for special, which in groups:
-            own = (items[i] for i in which.tolist())
-            made = special.results(own, places.begins(which), kind)
-            if len(groups) == 1:
-                return made
-            for i, x in zip(which.tolist(), made, strict=True):
-                results[i] = x
-        return results
+        if out is None:
+            return Mapped(items, places, groups, kind)
+        targets, kept = outputs.given(out, kind, self.shape, names)
+        outputs.check_places_apart(places, targets, is_array(out), names)
+        return Mapped(items, places, groups, kind, out, targets, kept)
 
     def _kind(self, as_tensors: bool) -> outputs.Kind:
         """The dtype of the results, as Tensors or as ndarrays have it."""
