@@ -19,6 +19,7 @@ from . import (
     nested,
     operations,
     pretenders,
+    programs,
 )
 
 
@@ -44,6 +45,9 @@ ATTACKS = {
     ),
     "operations": Attack(
         operations.case, "operations on ndarrays, Tensors and torch's tensors, beside NumPy's", 60
+    ),
+    "programs": Attack(
+        programs.case, "programs that convert, of ndarrays, Tensors and torch tensors", 60
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 200),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 200),
