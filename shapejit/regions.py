@@ -54,7 +54,7 @@ def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
     nbytes, itemsize = region.nbytes, region.itemsize
     if nbytes < planner.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
         return True
-    if region.shape[-1] * itemsize < SHORT or x.size == 1:
+    if x.size == 1 or region.shape[-1] * itemsize < SHORT:
         return True
     dense = x.strides[-1:] == (itemsize,)
     run = x.shape[-1] * itemsize if dense else itemsize

@@ -1,5 +1,7 @@
 """Outputs that overlap sources, or one another, in every way: refused, or right."""
 
+from functools import partial
+from importlib.util import find_spec
 from math import prod
 
 import loops
@@ -10,6 +12,7 @@ import shapejit as sj
 
 from .known import DTYPES, NUMPYS, PACKED, codes_in, laid, unit
 from .memory import memory_of
+from .programs import to_torch
 
 BASE = 600  # bytes that sources and outputs share
 COUNTS = [1, 2, 7, 40]
@@ -168,6 +171,85 @@ def together(random, base):
         checked(base, random.choice(calls), xs, outs, codes)
 
 
+def operands(random, base):
+    """Calls of several arrays, any one of which may lie where the output does."""
+    lend = random.choice(LENDERS)
+    shape = random.choice([(), (3,), (7,), (4, 5), (2, 3, 4)])
+    xs, call = random.choice(SEVERAL)(random, shape)
+    wanted = call(*map(sj.asarray, xs), None).numpy()
+    out, k = in_base(random, base, np.zeros_like(wanted)), random.randrange(len(xs))
+    xs[k] = in_base(random, base, xs[k])
+    if out is None or xs[k] is None:
+        return
+    base.before[...] = base.whole
+    lent, into = [*map(lend, xs)], lend(out)
+    codes = codes_in(wanted, sj.dtype(wanted.dtype))
+    checked(base, lambda: call(*lent, into), [xs[k]], [out], [codes])
+
+
+def in_base(random, base, x):
+    """The elements in the base, where an array of any dtype may begin; None: no room."""
+    if x.nbytes > BASE - 16:
+        return None
+    first = -base.place.ctypes.data % 8
+    at = first + 8 * random.randint(0, (BASE - 16 - x.nbytes) // 8)
+    made = np.ndarray(x.shape, x.dtype, base.place, at)
+    made[...] = x
+    return made
+
+
+def drawn(random, shape, low=1, high=8, kinds=("float32", "float64", "bfloat16")):
+    rng = np.random.default_rng(random.getrandbits(32))
+    return rng.integers(low, high, shape).astype(sj.dtype(random.choice(kinds)).numpy)
+
+
+def scaled(random, shape, name):
+    """dequantize or quantize, with a zero point."""
+    scales = random.choice([shape, (1,) * len(shape), ()])
+    zeros = random.choice([scales, ()])
+    x = drawn(random, shape, kinds=("int8", "uint8", "int32") if name == "dequantize" else FLOATS)
+    scale = drawn(random, scales, kinds=FLOATS)
+    zero = drawn(random, zeros, kinds=("int8", "uint8", *FLOATS))
+    settings = {} if name == "dequantize" else {"dtype": "uint8"}
+    function = getattr(sj, name)
+    return [x, scale, zero], lambda x, s, z, out: function(x, s, zero_point=z, out=out, **settings)
+
+
+def taken(random, shape):
+    """take or onnx.gather."""
+    x = drawn(random, (5, *shape), -9, 9, ("int16", *FLOATS))
+    indices = drawn(random, random.choice([(4,), (9,), (2, 3)]), -5, 5, ("int32", "int64"))
+    return [x, indices], random.choice(
+        [
+            lambda x, i, out: sj.take(x, i, axis=0, out=out),
+            lambda x, i, out: sj.onnx.gather(x, i, axis=0, out=out),
+        ]
+    )
+
+
+def padded(random, shape):
+    """onnx.pad with a constant."""
+    x = drawn(random, shape, -9, 9, FLOATS)
+    constant = drawn(random, (1,)).astype(x.dtype)
+    pads = [random.randint(0, 3) for _ in range(2 * x.ndim)]
+    return [x, constant], lambda x, c, out: sj.onnx.pad(x, pads, c, out=out)
+
+
+def joined(random, shape):
+    """concat or stack, of dtypes that may differ."""
+    xs = [drawn(random, shape or (1,)) for _ in range(random.choice([1, 2, 5]))]
+    join = random.choice([sj.concat, sj.stack])
+    return xs, lambda *given: join(given[:-1], axis=0, out=given[-1])
+
+
+FLOATS = ("float32", "float64", "bfloat16", "float16")
+SCALED = [partial(scaled, name=name) for name in ("dequantize", "quantize")]
+SEVERAL = [*SCALED, taken, padded, joined]
+LENDERS = [np.asarray, sj.asarray]
+if find_spec("torch"):
+    LENDERS.append(lambda x: to_torch(x, sj.dtype(x.dtype)))
+
+
 def type_or_none(x):
     return None if x is None else type(x)
 
@@ -185,4 +267,4 @@ def side_by_side(random, base, dtype, as_array, shape, count):
     return [sj.Tensor.frombuffer(base.place[b : b + nbytes], dtype, shape) for b in begins]
 
 
-CALLS = [alone, unlike_widths, together, together]
+CALLS = [alone, unlike_widths, together, together, operands, operands]

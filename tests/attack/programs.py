@@ -94,13 +94,14 @@ def lent(random, library, codes, name):
 
 
 def to_torch(array, kind):
+    """An ndarray as a torch tensor over its memory, of pairs over new memory; None: as none."""
     import torch
 
     if kind.torch is None:
         return None
     own = getattr(torch, kind.torch)
     if not kind.packed:
-        wide = np.asarray(array).view({8: np.uint8, 16: np.int16, 32: np.int32}[kind.bits])
+        wide = np.asarray(array).view(f"i{array.itemsize}")
         return torch.from_numpy(wide).view(own)
     if array.shape[-1:] in ((), (1,)) or array.shape[-1] % 2:
         return None  # torch has pairs
