@@ -138,13 +138,12 @@ class FreeProgram(MapsBatches):
             targets = None if outs is None else [outs[i] for i in which]
             jobs.append(self.of(length).mapped([items[i] for i in which], targets, which))
         order = [i for which in lengths.values() for i in which]
-        if outs is not None and len(jobs) > 1:
+        if jobs and outs is not None:
             into = [job.targets for job in jobs if job.targets is not None]
             outputs.check_lists_apart([job.sources for job in jobs], into, order)
         results: list[Any] = [None] * len(items)
-        for i, result in zip(
-            order, chain.from_iterable(job.results() for job in jobs), strict=True
-        ):
+        made = chain.from_iterable(job.results() for job in jobs)
+        for i, result in zip(order, made, strict=True):
             results[i] = result
         return results
 

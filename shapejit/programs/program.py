@@ -291,10 +291,14 @@ class Program(MapsBatches):
         """`map` of a sequence whose first tensor has the number `first`."""
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
-        return self.mapped(items, out, range(first, first + len(items))).results()
+        names = range(first, first + len(items))
+        job = self.mapped(items, out, names)
+        if job.targets is not None:
+            outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
+        return job.results()
 
     def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """`map` of the named arrays, none of another library, checked but not begun.
+        """`map` of the named arrays: all is checked but that arrays and outputs lie apart.
 
         >>> from shapejit import plan
         >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])
@@ -302,7 +306,7 @@ class Program(MapsBatches):
             ...
         shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
         """
-        # No arrays are no Tensors and no ndarrays: NumPy may lack the dtype.
+        # No arrays are taken for Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
         kind, wanted = self._kind(as_tensors), (as_tensors, self.dtype, self.source_shape)
         items, places = located(items, lambda x: sources.check(x, *wanted), names)
@@ -310,10 +314,9 @@ class Program(MapsBatches):
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
                 groups.append((self._specialized(layout, as_tensors), which))
-        if out is None:
-            return Mapped(items, places, groups, kind)
-        targets, kept = outputs.given(out, kind, self.shape, names)
-        outputs.check_places_apart(places, targets, is_array(out), names)
+        targets = kept = None
+        if out is not None:
+            targets, kept = outputs.given(out, kind, self.shape, names)
         return Mapped(items, places, groups, kind, out, targets, kept)
 
     def _kind(self, as_tensors: bool) -> outputs.Kind:
