@@ -171,6 +171,24 @@ def together(random, base):
         checked(base, random.choice(calls), xs, outs, codes)
 
 
+def lengths(random, base):
+    """Sources and outputs of several lengths, of one program with a free size."""
+    dtype, as_array = any_kind(random)
+    row = shape_within(random, 12)
+    shapes = [(random.randint(0, 4), *row) for _ in range(random.choice([1, 2, 5]))]
+    xs = [
+        source(random, base, dtype, as_array, np.arange(prod(shape)).reshape(shape))
+        for shape in shapes
+    ]
+    outs = [target(random, base, dtype, as_array, (prod(shape),)) for shape in shapes]
+    if None in map(type_or_none, [*xs, *outs]):
+        return
+    program = sj.plan((None, *row), dtype, lambda t: t.flip().reshape((-1,)))
+    codes = [np.flip(codes_in(x, dtype)).reshape(-1) for x in xs]
+    into = random.choice([list, tuple, lambda outs: outs.__getitem__])(outs)
+    checked(base, lambda: program.map(xs, out=into), xs, outs, codes)
+
+
 def operands(random, base):
     """Calls of several arrays, any one of which may lie where the output does."""
     lend = random.choice(LENDERS)
@@ -267,4 +285,4 @@ def side_by_side(random, base, dtype, as_array, shape, count):
     return [sj.Tensor.frombuffer(base.place[b : b + nbytes], dtype, shape) for b in begins]
 
 
-CALLS = [alone, unlike_widths, together, together, operands, operands]
+CALLS = [alone, unlike_widths, together, together, lengths, operands, operands]
