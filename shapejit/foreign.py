@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import methods
-from .arrays import unwrapped
+from .arrays import is_a, unwrapped
 from .errors import DTypeError
-from .tensor import Tensor, is_array
+from .tensor import Tensor, asarray, is_array
 
 Native = NDArray[Any] | Tensor
 
@@ -182,16 +182,30 @@ def _first(x: Any) -> Any:
     return next(iter(x), None) if type(x) in (list, tuple) else x
 
 
-def call(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+def _alike(x: Any, out: Any) -> tuple[Any, Any]:
+    """A source and an out=, or lists of them: Tensors both if one is, such as pairs of float4."""
+    if is_array(_first(out)) and is_a(_first(x), Tensor) is not is_a(_first(out), Tensor):
+        return _as_tensors(x), _as_tensors(out)
+    return x, out
+
+
+def _as_tensors(x: Any) -> Any:
+    return [asarray(a) for a in x] if type(x) in (list, tuple) else asarray(x)
+
+
+def call(
+    function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], out: Any
+) -> Any:
     """What `function` makes of arguments among which there are foreign arrays.
 
     The first argument is one, or a list of them, and the result of the same library; an
     argument that is returned (`out`) is the caller's own.
     """
-    entered = [_entered(x) for x in args]
-    others = {name: _entered(x) for name, x in named.items()}
-    made = function(*entered, **others)
-    for given, lent in zip((*args, *named.values()), (*entered, *others.values()), strict=True):
+    first, into = _alike(_entered(args[0]), _entered(out))
+    rest = [into if x is out else _entered(x) for x in args[1:]]
+    others = {name: into if x is out else _entered(x) for name, x in named.items()}
+    made = function(first, *rest, **others)
+    for given, lent in zip((*args, *named.values()), (first, *rest, *others.values()), strict=True):
         if lent is made:
             return given
     return left(made, _first(args[0]))
@@ -209,13 +223,13 @@ def check_out(x: Any, out: Any) -> None:
 def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:
     """`call` of a function of one array and `out`."""
     check_out(x, out)
-    return call(function, (x, out), {})
+    return call(function, (x, out), {}, out)
 
 
 def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *rest: Any) -> Any:
     """`call` of a function that makes of each item a result: a list of as many, or `out`."""
     check_out(items, out)
-    made = function(natives(items), _entered(out), *rest)
+    made = function(*_alike(natives(items), _entered(out)), *rest)
     return [left(x, item) for x, item in zip(made, items, strict=True)] if out is None else out
 
 
@@ -237,8 +251,9 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
             args = (unwrapped(args[0]), *args[1:])
         if not (args and is_foreign(_first(args[0]))):
             return function(*args, **named)
-        check_out(args[0], args[place] if len(args) > place else named.get("out"))
-        return call(function, args, named)
+        out = args[place] if len(args) > place else named.get("out")
+        check_out(args[0], out)
+        return call(function, args, named, out)
 
     return call_opened
 

@@ -254,7 +254,18 @@ def test_programs_make_pairs_of_float4():
         for made in (program(x), *program.map([x, x])):
             assert (made.dtype, tuple(made.shape)) == (torch.float4_e2m1fn_x2, (6,))
             assert bytes_of(made) == wanted
+        pairs = torch.zeros(6, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+        assert program(x, out=pairs) is pairs
+        assert bytes_of(pairs) == wanted
+        outs = [torch.zeros_like(pairs) for _ in range(2)]
+        made = program.map([x, x], out=outs)
+        assert all(a is b for a, b in zip(made, outs, strict=True))
+        assert [*map(bytes_of, outs)] == [wanted] * 2
     assert bytes_of(sj.plan((12,), "float32", program).map(torch.stack([x, x]))) == 2 * wanted
+    assert sj.cast(x, "float4_e2m1fn", out=torch.empty_like(pairs)).dtype == pairs.dtype
+    back = torch.empty(12)
+    assert sj.cast(pairs, "float32", out=back) is back
+    assert back.tolist() == x.numpy().astype(ml_dtypes.float4_e2m1fn).astype("f4").tolist()
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda path: path.parent.name)
