@@ -1,5 +1,6 @@
 """Casts, dequantizing and quantizing of any view, against the oracle."""
 
+from importlib.util import find_spec
 from math import prod
 
 import cast_oracle as oracle
@@ -10,7 +11,9 @@ from views import places_in_shape, shape_within, steps_of, turned_matrix
 import shapejit as sj
 
 from .known import DTYPES, NUMPYS, check_same, codes_in, known, output
+from .programs import to_torch
 
+TORCH = find_spec("torch") is not None
 SCALES = ("float32", "float32", "float16", "bfloat16", "float64", "float8_e8m0fnu", "float8_e4m3fn")
 
 
@@ -30,7 +33,7 @@ def cast(random, names=(*oracle.REAL, "nf4", *oracle.PARTS)):
     if target.name == "float8_e8m0fnu":
         settings["round_mode"] = random.choice(["nearest", "up", "down"])
     codes = oracle.cast(numbers(k.codes), name, target.name, **settings)
-    check(random, k, target, codes, lambda out: sj.cast(k.x, target, **settings, out=out))
+    check(random, k, target, codes, lambda x, o: sj.cast(x, target, **settings, out=o))
 
 
 def dequantize(random, names=(*oracle.INTEGERS, *oracle.NARROW, "nf4")):
@@ -51,7 +54,7 @@ def dequantize(random, names=(*oracle.INTEGERS, *oracle.NARROW, "nf4")):
     )
     facts |= given(zero_point, scale, blocks)
     codes = oracle.encode(made, target.name)
-    check(random, k, target, codes, lambda o: sj.dequantize(k.x, scale.x, **facts, out=o))
+    check(random, k, target, codes, lambda x, o: sj.dequantize(x, scale.x, **facts, out=o))
 
 
 def quantize(random, names=(*oracle.INTEGERS, *oracle.FLOATS)):
@@ -72,7 +75,7 @@ def quantize(random, names=(*oracle.INTEGERS, *oracle.FLOATS)):
         zero_point is None or zero_point.name in oracle.INTEGERS,
     )
     facts = given(zero_point, scale, blocks) | {"dtype": target, "saturate": saturate}
-    check(random, k, target, codes, lambda o: sj.quantize(k.x, scale.x, **facts, out=o))
+    check(random, k, target, codes, lambda x, o: sj.quantize(x, scale.x, **facts, out=o))
 
 
 def source(random, names):
@@ -109,7 +112,7 @@ def check(random, k, target, codes, call):
     if random.random() < 0.5:
         out = output(random, k.x, target, k.x.shape)
         try:
-            made = call(out.x)
+            made = call(k.x, out.x)
         except sj.ShapeJitError:
             assert out.may_be_refused
             out.check_unchanged()
@@ -118,10 +121,23 @@ def check(random, k, target, codes, call):
             wanted = agreed(codes_in(out.x, target), codes, target)
             out.check(wanted if target.bits <= 8 else wanted.view(like.dtype))
     else:
-        made = call(None)
+        made = call(k.x, None)
+        if TORCH and random.random() < 0.5:
+            made = by_torch(k.x, target, made, call)
         wanted = agreed(codes_in(made, target), codes, target)
         check_same(made, k.x, target, wanted if target.bits <= 8 else wanted.view(like.dtype))
     k.memory.check_unchanged()
+
+
+def by_torch(x, target, made, call):
+    """What the call makes of the same as a torch tensor, as `made` is; `made` if there is none."""
+    fit = isinstance(x, np.ndarray) and x.flags.writeable and min(x.strides, default=0) >= 0
+    lent = to_torch(x, sj.dtype(x.dtype)) if fit and not sj.dtype(x.dtype).packed else None
+    if lent is None or target.torch is None or target.packed:
+        return made
+    found = sj.asarray(call(lent, None))
+    assert found.dtype == target
+    return found.numpy()
 
 
 def agreed(found, codes, target):

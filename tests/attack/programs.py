@@ -101,8 +101,9 @@ def to_torch(array, kind):
         return None
     own = getattr(torch, kind.torch)
     if not kind.packed:
-        wide = np.asarray(array).view(f"i{array.itemsize}")
-        return torch.from_numpy(wide).view(own)
+        array = array if kind.numpy.isbuiltin == 1 else array.view(f"i{array.itemsize}")
+        made = torch.from_numpy(array)
+        return made if made.dtype is own else made.view(own)
     if array.shape[-1:] in ((), (1,)) or array.shape[-1] % 2:
         return None  # torch has pairs
     pairs = np.array(sj.pack(array).buffer).reshape(*array.shape[:-1], array.shape[-1] // 2)
