@@ -20,7 +20,7 @@ from views import (
 
 import shapejit as sj
 
-from .known import DTYPES, NUMPYS, PACKED, check_same, known, output, raw
+from .known import DTYPES, NUMPYS, PACKED, check_same, codes_in, known, output, raw
 
 COUNTS = {1: 60_000, 2: 20_000, 7: 5000, 100: 300, 2000: 40}  # tensors, elements of each
 
@@ -238,13 +238,23 @@ def packs(random):
 
 
 def codes_packed(random):
-    """Bytes as codes of any packed dtype, their high bits dirty."""
+    """Bytes as codes of any packed dtype, refused where one is out of its range."""
     for k in many(random, 7, dtypes=[sj.dtype("uint8")]):
         kind = random.choice(PACKED)
         codes = k.codes & (1 << kind.bits) - 1
+        if random.random() < 0.8:
+            k.memory.place[...] &= (1 << kind.bits) - 1
+            k.memory.before[...] = k.memory.whole
         out = output(random, sj.asarray(np.empty(0)), kind, k.codes.shape)
-        attempt(lambda: sj.pack(k.x, kind, out=out.x), [out], [codes])  # noqa: B023
-        check_same(sj.pack(k.x, kind.name), out.x, kind, codes)
+        fits = codes_in(k.x, sj.dtype("uint8")).tobytes() == codes.tobytes()
+        try:
+            made = sj.pack(k.x, kind.name)
+        except sj.FormatError:
+            assert not fits
+        else:
+            assert fits, "codes out of range"
+            check_same(made, out.x, kind, codes)
+            attempt(lambda: sj.pack(k.x, kind, out=out.x), [out], [codes])  # noqa: B023
         check_sources([k])
 
 
