@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from .arrays import is_a
 from .casts import cast
+from .dtypes import DType
 from .equality import blocks, first_difference, place
 from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
-from .quantization.configuration import cache_scales
+from .quantization.account import Held, Quantised, tells, unaccounted
+from .quantization.configuration import cache_scales, declared
 from .quantization.parts import Found
 from .quantization.scheme import DECODED
 from .quantization.table import schemes
@@ -58,6 +60,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
 
     def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
         self._tensors = tensors
+        self.declared, self.tells = declared(config or {}), tells(config or {})
         self._groups = dict[str, Found]()
         found = schemes.detect(tensors, config)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
@@ -81,6 +84,22 @@ class Weights(Mapping[str, "Tensor | Found"]):
 
     def __len__(self) -> int:
         return len(self._plain) + len(self._groups)
+
+    @property
+    def plain(self) -> dict[str, Held]:
+        """The tensors of no group; those that a file or a conversion has are not loaded."""
+        made = dict[str, Held]()
+        for name in self._plain:
+            x = self._tensors[name]
+            if not is_a(getattr(x, "dtype", None), DType):
+                x = asarray(x.data if hasattr(x, "tensor_type") else x)
+            made[name] = Held(name, x.dtype, x.size)
+        return made
+
+    @property
+    def groups(self) -> Mapping[str, Found]:
+        """The quantised weights, by their names."""
+        return self._groups
 
     @property
     def quantised(self) -> bool:
@@ -117,8 +136,11 @@ def differences(
     """
     if tolerance is not None and not tolerance >= 0:
         raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
+    strange = _unaccounted(a, b)
     for name in a:
-        if name in b:
+        if name in strange:
+            yield Difference(name, strange[name])
+        elif name in b:
             with about(f"tensor {quoted(name)}"):
                 found = _difference(name, a[name], b[name], tolerance)
             if found is not None:
@@ -130,6 +152,29 @@ def differences(
     for name in b:
         if name not in a and (name not in b.scales or a.quantised):
             yield Difference(name, "only in B")
+
+
+def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
+    """Tensors of both sides that belong to quantised weights which one side stores in another way.
+
+    Their bits may be equal, but they mean nothing without these weights, or their config.
+    """
+    made = dict[str, str]()
+    alike = {n for n in a.groups if n in b.groups and _stored_alike(a.groups[n], b.groups[n])}
+    for one, other in ((a, b), (b, a)):
+        names = {
+            name: [*each.parts.names.values()]
+            for name, each in one.groups.items()
+            if name in other and name not in alike
+        }
+        if names or (one.tells and one.declared != other.declared):
+            decoded = [
+                Quantised(one.groups[n].scheme, own[0], frozenset(own)) for n, own in names.items()
+            ]
+            plain, there = one.plain, other.plain
+            held = {name: x for name, x in plain.items() if name in there}
+            made |= unaccounted(decoded, held, told=bool(alike))
+    return made
 
 
 def _difference(name: str, p: Any, q: Any, tolerance: float | None) -> Difference | None:

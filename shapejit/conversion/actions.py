@@ -8,14 +8,16 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from ..dtypes import DType
-from ..errors import ReshapeError, quoted, shape_text
+from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..layout import normal_axes
 from ..tensor import Tensor
 from .changes import Change
 from .sources import Joined
 from .tensors import Rule, Tensors
 
-__all__ = ["exclude", "interleave", "join", "rename", "select", "split", "stack", "unstack"]
+__all__ = [
+    "exclude", "interleave", "join", "keep", "rename", "select", "split", "stack", "unstack",
+]  # fmt: skip
 
 
 def select(r: Rule, tensors: Tensors) -> None:
@@ -27,6 +29,16 @@ def exclude(r: Rule, tensors: Tensors) -> None:
     """Leave out the tensors that match."""
     for name, _ in tensors.matching(r):
         del tensors.changes[name]
+
+
+def keep(r: Rule, tensors: Tensors) -> None:
+    """Leave the tensors that match as they are, whatever they look like."""
+    for name, _ in tensors.matching(r):
+        with tensors.named(name, r):
+            stored = tensors.changes[name].stored
+            if stored is None:
+                raise FormatError("it was changed by a rule before this one")
+            tensors.kept.add(stored.name)
 
 
 def rename(r: Rule, tensors: Tensors) -> None:

@@ -156,6 +156,11 @@ class Result(NamedTuple):
         return self.change.dtype
 
     @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.change.shape)
+
+    @property
     def data(self) -> Tensor:
         """The tensor, in memory."""
         return self.change.tensor()

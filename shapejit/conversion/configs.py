@@ -15,6 +15,7 @@ from ..files.configuration import BESIDE, configuration, json_file
 from ..files.places import opened, places
 from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
+from .remaining import untouched
 from .tensors import Tensors
 from .weight_sources import Decoded, PartOf
 
@@ -74,7 +75,7 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     """config.json as it must be after the rules; FormatError for what it cannot say."""
     made, became = dict(config.text or {}), tensors.became
     if became:
-        left = _left(tensors)
+        left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and without(made) == made:
             names = ", ".join(config.beside)
             raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
@@ -98,12 +99,6 @@ def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """A file's metadata, without what tells of weights that are stored in another way now."""
     gone = _TELLING if tensors.became else ()
     return {key: value for key, value in metadata.items() if key not in gone}
-
-
-def _left(tensors: Tensors) -> set[str]:
-    """The schemes of the weights that are as they were."""
-    there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
-    return {w.scheme for w in tensors.weights.found if w.codes in there}
 
 
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:

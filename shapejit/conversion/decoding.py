@@ -12,6 +12,7 @@ from ..quantization.naming import part_name
 from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
 from .changes import Change
+from .remaining import Use, uses
 from .tensors import Rule, Tensors
 from .weight_sources import Converted, Decoded, PartOf
 from .weights import Weight
@@ -26,12 +27,15 @@ def to(r: Rule, tensors: Tensors) -> None:
     (target,) = r.values
     _refuse_unclear(r, tensors)
     now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
-    known = _Known(tensors, target)
+    known, used = _Known(tensors, target), uses(tensors)
     made: dict[str, list[Change]] = {}
     matched = False
     for weight in tensors.weights.found:
         codes = now.get(weight.codes)
-        if codes is None or not r.pattern.fullmatch(weight.renamed(codes.name)):
+        if codes is None:
+            _refuse_changed(r, tensors, weight, used.get(weight.codes, ()))
+            continue
+        if weight.codes in tensors.kept or not r.pattern.fullmatch(weight.renamed(codes.name)):
             continue
         matched = True
         if weight.scheme == target:
@@ -47,6 +51,17 @@ def to(r: Rule, tensors: Tensors) -> None:
     tensors.replace(r, made)
     if target in DECODED:
         _forget_cache(tensors)
+
+
+def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Use]) -> None:
+    """FormatError for codes that a rule has moved or cast: they would stay quantised."""
+    for use in used:
+        if r.pattern.fullmatch(weight.renamed(use.change.name)):
+            with tensors.named(use.change.name, r):
+                raise FormatError(
+                    f"the codes {quoted(weight.codes)} of a quantised weight ({weight.scheme}) "
+                    f"were changed by a rule before this one: give --to first"
+                )
 
 
 def _forget_cache(tensors: Tensors) -> None:
@@ -70,7 +85,7 @@ def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
 def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
     """FormatError for tensors that look quantised, but are of no scheme or of several."""
     for unclear in tensors.weights.unclear:
-        left = [name for name in unclear.names if name in tensors.changes]
+        left = [n for n in unclear.names if n in tensors.changes and n not in tensors.kept]
         if left and any(r.pattern.fullmatch(name) for name in left):
             raise FormatError(
                 f"{tensors.path}: {unclear} ({r}; --exclude leaves a tensor out, and "

@@ -40,7 +40,9 @@ class Job:
         """What becomes of the source as it is now; nothing is written yet."""
         reshape = dialect(self.spec, special_zero=self.special_zero, allowzero=self.allowzero)
         rules = [rule(*given) for given in self.rules]
-        return plan(file_formats.read(self.source), rules, reshape, self.saturate, self.chunk)
+        found = plan(file_formats.read(self.source), rules, reshape, self.saturate, self.chunk)
+        found.check(self.destination)
+        return found
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from .configs import config_of, folder_of, rewritten, told
 from .destinations import destination
 from .folders import Folder, folder
 from .items import ITEM, Cutting, Item
+from .remaining import check, check_parts, uses
 from .rules import RULES
 from .runs import Settings, write_folder
 from .specifications import Dialect
@@ -90,6 +91,7 @@ class Conversion:
         """
         start, items = time.perf_counter(), None
         settings = settings or Settings()
+        self.check(path)
         if folder_of(self.checkpoint) is not None and _is_folder(path):
             items = write_folder(self.folder(path, settings), settings, progress, self.most)
         elif settings.shared:
@@ -98,6 +100,26 @@ class Conversion:
             self._write_file(path, progress)
         self.tensors.latest.clear()
         return self._report(items, settings.commit is not None, time.perf_counter() - start)
+
+    def check(self, path: Path) -> None:
+        """FormatError for what a destination at `path` could not tell any more.
+
+        That are parts of quantised weights which rules have taken apart, in a folder whose
+        config still tells of these, and blocks of GGUF in a file that names no types.
+        """
+        if folder_of(self.checkpoint) is not None and not file_formats.has_suffix(path):
+            check_parts(self.tensors, self.config)
+            return
+        row = file_formats.writer(path)
+        if "types" in row.more:
+            return
+        found = uses(self.tensors)
+        for name, kind in self.checkpoint.types.items():
+            if name in found and self.checkpoint.members[name].dtype.name == "uint8":
+                raise FormatError(
+                    f"{self.tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
+                    f"which {row.name} has no name: --to f32 decodes them"
+                )
 
     def _report(self, items: Sequence[Item] | None, read_back: bool, seconds: float) -> Report:
         """What was done: all of it, or some items, which were written or `read_back`."""
@@ -164,6 +186,7 @@ def plan(
     tensors = Tensors(checkpoint, config_of(checkpoint).facts, reshape, saturate)
     for r in rules:
         RULES[r.option].apply(r, tensors)
+    check(tensors)
     if chunk is not None:
         _check_held(tensors, chunk)
     return Conversion(checkpoint, tensors, tuple(rules), chunk or MOST)

@@ -13,7 +13,7 @@ from ..files.paths import Path, file_name
 from ..files.stored import OpenFile
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
-from .actions import exclude, interleave, join, rename, select, split, stack, unstack
+from .actions import exclude, interleave, join, keep, rename, select, split, stack, unstack
 from .decoding import to
 from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
@@ -156,6 +156,8 @@ RULES: dict[str, RuleKind] = {
                    _target, to),
     "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
     "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
+    "keep": RuleKind("REGEX", "leave these tensors as they are, also where nothing tells how to "
+                     "read them", _alone, keep),
     "reshape": RuleKind("REGEX=SHAPE", "a shape, as --spec understands it",
                         _parted("REGEX=SHAPE", _ints), _reshaped),
     "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",

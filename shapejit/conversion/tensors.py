@@ -42,7 +42,8 @@ class Tensors:
     """What a destination will hold: `changes` by their names, in order.
 
     `config` is that of the source; `reshape` says what a reshape means, `saturate` is that of
-    all casts. `became` has a source of each weight that was decoded or converted.
+    all casts. `became` has a source of each weight that was decoded or converted, `kept` the
+    tensors of the source that are right as they are.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Tensors:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect, self.latest = reshape, Latest()
         self.became: list[Source] = []
+        self.kept = set[str]()
         self.changes = {
             name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
         }

@@ -70,6 +70,11 @@ class Typed:
         return self.stored.dtype
 
     @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.stored.layout.size
+
+    @property
     def data(self) -> Tensor:
         """The tensor, mapped."""
         return self.stored.mapped()

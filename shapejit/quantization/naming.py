@@ -19,15 +19,28 @@ def weight_name(row: Row, codes: str) -> str:
     >>> weight_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
     'mlp.experts.down_proj'
     """
+    base, joint, alias = parted(row, codes)
+    if not joint:
+        return base or row.weight or alias
+    return f"{base}.{row.weight}" if joint == "." and row.weight else base
+
+
+def parted(row: Row, codes: str) -> tuple[str, str, str]:
+    """The prefix of codes, the joint, and the part's own name; a name of others is all prefix.
+
+    >>> from .rows import ROWS
+    >>> rows = {row.name: row for row in ROWS}
+    >>> parted(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
+    ('mlp.experts.down_proj', '_', 'blocks')
+    """
     for form in row.forms:
         for alias in form.part(form.codes.part).name.split("|"):
             if codes == alias:
-                return row.weight or alias
+                return "", "", alias
             for joint in row.joints:
                 if codes.endswith(joint + alias):
-                    base = codes.removesuffix(joint + alias)
-                    return f"{base}.{row.weight}" if joint == "." and row.weight else base
-    return codes
+                    return codes.removesuffix(joint + alias), joint, alias
+    return codes, "", ""
 
 
 def part_name(row: Row, weight: str, key: str) -> str:

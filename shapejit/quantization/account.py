@@ -1,0 +1,124 @@
+"""The account of a conversion: no tensor of a quantised weight is left behind without a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..dtypes import DType
+from ..errors import quoted
+from .configuration import declared
+from .naming import parted
+from .rows import ROWS
+
+__all__ = ["BESIDE", "BUFFERS", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
+
+_ROWS = {row.name: row for row in ROWS}
+_CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
+
+# Integers that are no codes: regular expressions of whole names, and what they are.
+BUFFERS = {
+    r"(.*[._])?ids": "positions, types and numbers of tokens: position_ids (BERT, CLIP)",
+    r"(.*\.)?tid2eid(\.weight)?|.*_tid2eid(\.weight)?": "experts of tokens (DeepSeek-V4)",
+    r"(.*[._])?(attn|attention)\.(masked_)?bias": "causal masks (GPT-2, GPT-J, GPT-NeoX)",
+    r"(.*[._])?mask": "masks: causal_mask (CodeGen), attn_mask (Swin)",
+    r"(.*\.)?(relative_position_index|rel_pos_idx|attention_bias_idxs)": "Swin, EVA, LeViT",
+    r"(.*\.)?num_batches_tracked": "a counter (BatchNorm)",
+    r"(.*\.)?(spiece_model|tekken_model|tokenizer_json)": "a tokenizer's file (ComfyUI)",
+}
+_BUFFERS = re.compile("|".join(BUFFERS))
+
+# Tensors of a module beside the parts of its weight that say nothing of the weight.
+BESIDE = {
+    "bias": "added to the product",
+    "input_scale": "scale of activations",
+    "input_scale_ub": "bound of the scale of activations (FBGEMM)",
+    "input_zero_point": "zero point of activations",
+    "input_global_scale": "scale of activations",
+    "activation_scale": "scale of activations",
+    "output_scale": "scale of activations",
+    "output_zero_point": "zero point of activations",
+    "k_scale": "scale of the cache of keys",
+    "v_scale": "scale of the cache of values",
+    "q_scale": "scale of queries",
+    "kv_scale": "scale of the cache of keys and values",
+    "prob_scale": "scale of attention's probabilities",
+    "k_zero_point": "zero point of the cache of keys",
+    "v_zero_point": "zero point of the cache of values",
+    "e_score_correction_bias": "of a router",
+    "expert_bias": "of a router",
+    "inv_freq": "frequencies of a rotary embedding",
+    "cos_cached": "table of a rotary embedding",
+    "sin_cached": "table of a rotary embedding",
+}
+
+
+class Quantised(NamedTuple):
+    """A quantised weight: its scheme, the name of its codes, those of all its parts."""
+
+    scheme: str
+    codes: str
+    names: frozenset[str]
+
+
+class Held(NamedTuple):
+    """A tensor that stays as it is, its name now, and how many elements it has."""
+
+    name: str
+    dtype: DType
+    size: int
+
+
+def holds_codes(x: Held) -> bool:
+    """Whether a tensor looks like codes or their scales: low-bit floats, or packed integers.
+
+    >>> from ..dtypes import dtype
+    >>> holds_codes(Held("experts.W_q", dtype("uint8"), 64))
+    True
+    >>> holds_codes(Held("h.0.attn.bias", dtype("uint8"), 64))
+    False
+    """
+    if x.dtype.kind == "float":
+        return x.dtype.bits <= 8 and x.size > 0
+    if x.dtype.kind != "integer" or x.dtype.bits > _CODE_BITS or x.size <= 1:
+        return False
+    return not _BUFFERS.fullmatch(x.name)
+
+
+def tells(config: Mapping[str, Any]) -> bool:
+    """Whether a config says anything of quantised weights.
+
+    >>> tells({"quantization_config": {"quant_method": "fp8"}}), tells({"model_type": "gpt2"})
+    (True, False)
+    """
+    said = declared(config)
+    return bool(said.words or said.modules or any(said.settings))
+
+
+def unaccounted(
+    decoded: Iterable[Quantised], held: Mapping[str, Held], *, told: bool
+) -> dict[str, str]:
+    """The tensors that need a quantised weight, or a config, that is no longer there, and why.
+
+    `decoded` are weights that are stored in another way now, `held` the tensors that are not,
+    by their names before. `told` says that a config, or weights as they were, still tell how
+    codes among these are to be read.
+    """
+    beside = dict[str, list[str]]()
+    for name in held:
+        beside.setdefault(name.rpartition(".")[0], []).append(name)
+    made = dict[str, str]()
+    for weight in decoded:
+        base, joint, _ = parted(_ROWS[weight.scheme], weight.codes)
+        start = base + joint if joint else weight.codes
+        rooms = start.rpartition(".")[0], weight.codes  # absmax stands in fc.weight.absmax
+        for name in (name for room in rooms for name in beside.get(room, ())):
+            last = name.removeprefix(start).lstrip("_")
+            if name.startswith(start) and name not in weight.names and last not in BESIDE:
+                made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
+    if not told:
+        for name, x in held.items():
+            if name not in made and holds_codes(x):
+                made[name] = f"it holds {x.dtype} that nothing tells how to read"
+    return made

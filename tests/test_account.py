@@ -1,0 +1,258 @@
+"""The account: nothing of a quantised weight is left behind, or read wrongly, without a word."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import scheme_fixtures
+
+import shapejit as sj
+from shapejit.__main__ import main
+
+RNG = np.random.default_rng(5)
+E4M3, E8M0, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, ml_dtypes.bfloat16
+FP8 = scheme_fixtures.named("fp8-block-128")
+DECODED = f"{FP8.prefix}.weight"
+ONES = np.ones((4, 2), np.float32)
+
+
+def e4m3(*shape):
+    return RNG.integers(0, 126, shape, np.uint8).view(E4M3)
+
+
+def e8m0(*shape):
+    return RNG.integers(100, 140, shape, np.uint8).view(E8M0)
+
+
+def packed(kind, *shape):
+    return RNG.integers(0, 100, shape).astype(kind)
+
+
+def folder_of(path, tensors, config):
+    """A folder with one file and its config.json."""
+    path.mkdir()
+    sj.save_file(tensors, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps({"model_type": "x", **config}))
+    return path
+
+
+def given(kind, tmp_path, tensors, config=FP8.config):
+    """A source and a destination, as folders or as single files."""
+    if kind == "folder":
+        return folder_of(tmp_path / "in", tensors, config), tmp_path / "out"
+    sj.save_file(tensors, tmp_path / "in.safetensors")
+    return tmp_path / "in.safetensors", tmp_path / "out.safetensors"
+
+
+def run(capsys, *words):
+    """The exit code of the command line, and what it says."""
+    code = main([str(word) for word in words])
+    return code, capsys.readouterr()
+
+
+KINDS = pytest.mark.parametrize("kind", ["folder", "file"])
+EXPERTS = "layers.0.mlp.experts"
+STRAYS = {
+    "ModelOpt's fused experts": {
+        f"{EXPERTS}.gate_up_proj": packed(np.uint8, 2, 16, 16),
+        f"{EXPERTS}.gate_up_proj_weight_scale": e4m3(2, 16, 2),
+        f"{EXPERTS}.gate_up_proj_weight_scale_2": np.ones(2, np.float32),
+    },
+    "ModelOpt's FP8 experts": {
+        f"{EXPERTS}.gate_up_proj": e4m3(2, 16, 16),
+        f"{EXPERTS}.gate_up_proj_weight_scale": np.ones((), np.float32),
+    },
+    "transformers' FP8 experts": {
+        f"{EXPERTS}.down_proj": e4m3(2, 16, 16),
+        f"{EXPERTS}.down_proj_scale_inv": np.ones((2, 1, 1), np.float32),
+    },
+    "FBGEMM's experts": {
+        f"{EXPERTS}.down_proj": e4m3(2, 16, 16),
+        f"{EXPERTS}.down_proj_scale": np.ones((2, 16, 1), np.float32),
+    },
+    "HQQ": {"layers.0.up.W_q": packed(np.uint8, 16, 16), "layers.0.up.meta": ONES},
+    "EXL3": {"layers.0.up.trellis": packed(np.int16, 4, 4, 16)},
+    "words": {"layers.0.up.idxs": packed(np.uint32, 40)},
+    "scales of no codes": {"layers.0.up.exponents": e8m0(4, 2)},
+}  # fmt: skip
+
+
+@KINDS
+@pytest.mark.parametrize("stray", STRAYS)
+def test_codes_that_nothing_tells_of_any_more_are_refused(stray, kind, tmp_path, capsys):
+    """Where the config goes, whatever their name: by convert, its dry run, and verify."""
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), **STRAYS[stray]})
+    name = next(iter(STRAYS[stray]))
+    for more in ([], ["--dry-run"]):
+        code, said = run(capsys, "convert", source, target, "--to", "bf16", *more)
+        assert code == 2
+        assert name in said.err
+    assert not target.exists()
+    made = {DECODED: FP8.expected["bfloat16"], **STRAYS[stray]}
+    if kind == "folder":
+        folder_of(target, made, {})
+    else:
+        sj.save_file(made, target)
+    code, said = run(capsys, "verify", source, target)
+    assert code == 1
+    assert f"{name}: " in said.out
+    assert run(capsys, "verify", source, source)[0] == 0
+
+
+@KINDS
+def test_what_is_left_out_or_kept_is_no_surprise(kind, tmp_path):
+    stray = STRAYS["HQQ"]
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), **stray})
+    sj.files.convert(source, target, [("keep", ".*W_q"), ("to", "bf16")])
+    assert sj.load_file(target).keys() == {DECODED, *stray}
+    other = target.with_name("b" + target.suffix)
+    sj.files.convert(source, other, [("exclude", ".*W_q"), ("to", "bf16")])
+    assert sj.load_file(other).keys() == {DECODED, "layers.0.up.meta"}
+    kept = target.with_name("c" + target.suffix)
+    rules = [("keep", f"{FP8.prefix}.*"), ("to", "bf16")]
+    with pytest.raises(sj.FormatError, match="no quantised weight"):
+        sj.files.convert(source, kept, rules)
+
+
+BESIDE = {"weight_g_idx": packed(np.int32, 88), "hadamard": ONES, "svd_up": ONES}
+
+
+@KINDS
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_belongs_to_a_decoded_weight_is_not_forgotten(name, kind, tmp_path, capsys):
+    beside = {f"{FP8.prefix}.{name}": BESIDE[name]}
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), **beside})
+    with pytest.raises(sj.FormatError, match=rf"up_proj\.{name}'"):
+        sj.files.convert(source, target, [("to", "bf16")])
+    sj.save_file({DECODED: FP8.expected["bfloat16"], **beside}, tmp_path / "b.safetensors")
+    code, said = run(capsys, "verify", source, tmp_path / "b.safetensors")
+    assert code == 1
+    assert f"{FP8.prefix}.{name}: fp8:block has no {name}" in said.out
+
+
+HARMLESS = {
+    f"{FP8.prefix}.bias": np.ones(136, BF16),
+    f"{FP8.prefix}.input_scale": np.ones((), np.float32),
+    f"{FP8.prefix}.activation_scale": np.ones((), np.float32),
+    "layers.0.self_attn.k_scale": np.ones((), np.float32),
+    "h.0.attn.bias": np.tri(8, dtype=np.uint8).reshape(1, 1, 8, 8),
+    "h.0.attn.masked_bias": np.float32(-1e4).reshape(()),
+    "gpt_neox.layers.0.attention.bias": np.tri(8, dtype=bool).reshape(1, 1, 8, 8),
+    "h.0.attn.causal_mask": np.tri(8, dtype=np.uint8),
+    "embeddings.position_ids": np.arange(77)[None],
+    "embeddings.token_type_ids": np.zeros((1, 77), np.int32),
+    "layers.0.blocks.0.attn.relative_position_index": np.arange(16).reshape(4, 4),
+    "rotary_emb.inv_freq": np.ones(8, np.float32),
+    "bn.num_batches_tracked": np.array(3),
+    "layers.0.ffn.gate.tid2eid": np.zeros((9, 2), np.int32),
+    "layers.0.mlp.gate.e_score_correction_bias": np.ones(4, np.float32),
+    "layers.0.mlp.gate.expert_bias": np.ones(4, np.float32),
+    "spiece_model": packed(np.uint8, 50),
+    "v_pred": np.zeros(0, E4M3),
+}  # fmt: skip
+
+
+@KINDS
+def test_index_and_mask_buffers_stay(kind, tmp_path, capsys):
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), **HARMLESS})
+    sj.files.convert(source, target, [("to", "bf16")])
+    found = sj.load_file(target)
+    gone = f"{FP8.prefix}.input_scale"
+    assert found.keys() == {DECODED, *HARMLESS} - {gone}
+    assert found[DECODED].numpy().tobytes() == FP8.expected["bfloat16"].tobytes()
+    for name in HARMLESS.keys() - {gone}:
+        assert found[name].tobytes() == np.ascontiguousarray(HARMLESS[name]).tobytes()
+    code, said = run(capsys, "verify", source, target)
+    assert (code, said.out.splitlines()[-1]) == (0, f"none of {len(found)} weights differ")
+
+
+# Rules on parts of quantised weights
+
+TWO = {f"{p}.{k}": x for p in ("q_proj", "k_proj") for k, x in FP8.parts.items()}
+
+
+@KINDS
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [("permute", r"q_proj\.weight=1,0")],
+        [("cast", r"q_proj\.weight=BF16")],
+        [("slice", r"q_proj\.weight=0:16")],
+        [("concat", r"q_proj\.weight=0:k_proj.weight->qk.weight")],
+        [("stack", "w.#")],
+    ],
+    ids=lambda rules: rules[0][0],
+)
+def test_an_earlier_rule_hides_no_weight(rules, kind, tmp_path):
+    tensors = dict(TWO)
+    if rules[0][0] == "stack":
+        tensors = {name.replace("q_proj", "w.0"): x for name, x in TWO.items()}
+    source, target = given(kind, tmp_path, tensors)
+    with pytest.raises(sj.FormatError, match="changed by a rule before"):
+        sj.files.convert(source, target, [*rules, ("to", "bf16")])
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ([("permute", r"q_proj\.weight=1,0")], "move or cut one without the other"),
+        ([("permute", r"q_proj\.weight_scale_inv=1,0")], "move or cut one without the other"),
+        ([("slice", r".*\.weight=0:16")], "move or cut one without the other"),
+        ([("cast", r".*\.weight=BF16")], "as bfloat16 it would not stand for"),
+        ([("cast", ".*scale_inv=I8")], "as int8 it would not stand for"),
+        ([("exclude", ".*scale_inv")], "is of no use without"),
+        ([("select", r".*\.weight")], "is of no use without"),
+    ],
+)
+def test_parts_that_do_not_fit_their_config_are_refused(rules, text, tmp_path):
+    source = folder_of(tmp_path / "in", TWO, FP8.config)
+    with pytest.raises(sj.FormatError, match=text):
+        sj.files.convert(source, tmp_path / "out", rules)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [("rename", "s/q_proj(.*)/a\\1/")],
+        [("exclude", r"q_proj\..*")],
+        [("permute", r"q_proj\..*=1,0")],
+        [("cast", ".*scale_inv=BF16")],
+        [("select", "k_proj.*")],
+    ],
+    ids=lambda rules: " ".join(rules[0]),
+)
+def test_rules_on_whole_weights_are_meant(rules, tmp_path):
+    source = folder_of(tmp_path / "in", TWO, FP8.config)
+    sj.files.convert(source, tmp_path / "out", rules)
+    found = sj.schemes.detect(sj.load_file(tmp_path / "out"), FP8.config)
+    assert {each.scheme for each in found} == {"fp8:block"}
+    assert found.unclear == []
+
+
+def test_parts_alone_can_go_to_a_file(tmp_path):
+    """Which tells nothing of them."""
+    source = folder_of(tmp_path / "in", TWO, FP8.config)
+    for rules in ([("select", ".*q_proj.weight")], [("cast", ".*weight=F32")]):
+        sj.files.convert(source, tmp_path / "out.npz", rules)
+
+
+# Types of GGUF
+
+
+def test_blocks_are_not_written_to_files_without_their_type(tmp_path, capsys):
+    blocks = sj.schemes["gguf:q4_0"].encode(np.ones((4, 64), np.float32))["weight"]
+    sj.save_file({"blk.0.w.weight": blocks, "n": ONES}, tmp_path / "a.gguf",
+                 types={"blk.0.w.weight": "Q4_0"})  # fmt: skip
+    for more in ([], ["--dry-run"], ["--select", "blk.*"], ["--rename", r"s/blk\.(.*)/b.\1/"]):
+        for end in ("safetensors", "npz"):
+            words = tmp_path / "a.gguf", tmp_path / f"b.{end}", *more
+            code, said = run(capsys, "convert", *words)
+            assert code == 2
+            assert "'blk.0.w.weight' is rows of blocks (Q4_0)" in said.err
+            assert not (tmp_path / f"b.{end}").exists()
+    for rules in ([("to", "f32")], [("select", "n")]):
+        sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", rules)
+    sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.gguf", [("rename", r"s/blk\.(.*)/b.\1/")])
