@@ -256,3 +256,133 @@ def test_blocks_are_not_written_to_files_without_their_type(tmp_path, capsys):
     for rules in ([("to", "f32")], [("select", "n")]):
         sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", rules)
     sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.gguf", [("rename", r"s/blk\.(.*)/b.\1/")])
+
+
+# Keys and values of configs
+
+CT = scheme_fixtures.named("int4-ct-asymmetric")
+GPTQ = scheme_fixtures.named("gptq-4bit-v2")
+
+
+def changed(config, key, value, *, of="quantization_config"):
+    """A config with one more key, in the section or in what it says of weights."""
+    made = json.loads(json.dumps(config))
+    section = made["quantization_config"]
+    if of == "weights":
+        section = section["config_groups"]["group_0"]["weights"]
+    section[key] = value
+    return made
+
+
+@KINDS
+def test_an_unknown_key_is_warned_of(kind, tmp_path, capsys):
+    config = changed(FP8.config, "shuffled", True)
+    folder = folder_of(tmp_path / "model", FP8.checkpoint(), config)
+    source = folder if kind == "folder" else folder / "model.safetensors"
+    target = tmp_path / ("out" if kind == "folder" else "out.safetensors")
+    text = "the key 'shuffled' of quantization_config is unknown"
+    assert any(text in warning for warning in sj.schemes.detect(FP8.checkpoint(), config).warnings)
+    for more in (["--dry-run"], []):
+        code, said = run(capsys, "convert", source, target, "--to", "bf16", *more)
+        assert code == 0
+        assert f"warning: {text}" in said.err
+    code, said = run(capsys, "convert", source, target, "--to", "bf16", "--json")
+    assert text in json.loads(said.out)["warnings"][0]
+    other = target.with_name("b" + target.suffix)
+    for more in (["--dry-run"], []):
+        code, said = run(capsys, "convert", source, other, "--to", "bf16", "--strict", *more)
+        assert (code, text in said.err, other.exists()) == (2, True, False)
+    report = sj.files.convert(source, other, [("to", "bf16")])
+    assert text in report.warnings[0]
+    with pytest.raises(sj.FormatError, match="shuffled"):
+        sj.files.convert(source, other, [("to", "bf16")], strict=True)
+    code, said = run(capsys, "verify", source, target)
+    assert code == 0
+    assert f"A: warning: {text}" in said.out
+
+
+@pytest.mark.parametrize(
+    ("fixture", "key", "value", "of"),
+    [
+        (GPTQ, "checkpoint_format", "gptq_v3", "quantization_config"),
+        (GPTQ, "packing_format", "planes", "quantization_config"),
+        (GPTQ, "pack_dtype", "int16", "quantization_config"),
+        (GPTQ, "is_marlin_format", True, "quantization_config"),
+        (CT, "actorder", "random", "weights"),
+        (CT, "type", "codebook", "weights"),
+        (CT, "format", "marlin-24", "quantization_config"),
+        (CT, "transform_config", {"config_groups": {"R3": {}, "u": 1}}, "quantization_config"),
+        (CT, "sparsity_config", {"format": "sparse-24-bitmask"}, "quantization_config"),
+        (FP8, "quant_method", "mxfp8", "quantization_config"),
+        (FP8, "scale_fmt", "log2", "quantization_config"),
+        (FP8, "checkpoint_format", "gptq_p", "quantization_config"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_unknown_value_is_refused(fixture, key, value, of, tmp_path):
+    config = changed(fixture.config, key, value, of=of)
+    source = folder_of(tmp_path / "in", fixture.checkpoint(), config)
+    with pytest.raises(sj.FormatError, match=rf"{key}|not stored as"):
+        sj.files.convert(source, tmp_path / "out", [("to", "bf16")])
+    found = sj.schemes.detect(fixture.checkpoint(), config)
+    assert (found, len(found.unclear)) == ([], 1)
+    nested = {"text_config": {"llm_config": config}}
+    assert sj.schemes.detect(fixture.checkpoint(), nested) == [] or key == "checkpoint_format"
+
+
+# What the projects write beside what is read; none of it changes a number.
+WRITTEN = [
+    (CT, {"kv_cache_scheme": None, "sparsity_config": {}, "transform_config": {}, "ignore": [],
+          "global_compression_ratio": None, "version": "0.14.0.1"}),
+    (CT, {"transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"}}),
+    (GPTQ, {"damp_percent": 0.1, "true_sequential": True, "static_groups": False, "lm_head": False,
+            "meta": {"quantizer": ["gptqmodel:7.0"]}, "dynamic": {}, "backend": "auto"}),
+    (FP8, {"modules_to_not_convert": ["lm_head"], "scale_fmt": "ue8m0", "expert_dtype": "fp8",
+           "dequantize": False, "modules_to_convert": None}),
+    (scheme_fixtures.named("awq-gemm"), {"do_fuse": False, "backend": "autoawq", "version": "GEMM",
+                                         "modules_to_not_convert": None, "exllama_config": None}),
+    (scheme_fixtures.named("bnb-nf4"), {"llm_int8_threshold": 6.0, "_load_in_4bit": True,
+                                        "llm_int8_skip_modules": None, "load_in_8bit": False}),
+    (scheme_fixtures.named("nvfp4-modelopt"), {"kv_cache_scheme": {"dynamic": False, "num_bits": 8,
+                                               "type": "float"}, "quant_library": "modelopt"}),
+    (scheme_fixtures.named("mxfp4-gpt-oss-down"), {"dequantize": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("fixture", "keys"), WRITTEN, ids=lambda x: getattr(x, "name", ""))
+def test_harmless_keys_are_no_matter(fixture, keys, tmp_path):
+    config = fixture.config
+    for key, value in keys.items():
+        config = changed(config, key, value)
+    if fixture is CT:
+        config = changed(config, "actorder", None, of="weights")
+        config = changed(config, "observer", "mse", of="weights")
+    source = folder_of(tmp_path / "in", fixture.checkpoint(), config)
+    kind = "float32" if "float32" in fixture.expected else "bfloat16"
+    report = sj.files.convert(source, tmp_path / "out", [("to", kind)], strict=True)
+    assert report.warnings == ()
+    (found,) = sj.load_file(tmp_path / "out").values()
+    assert found.numpy().tobytes() == fixture.expected[kind].tobytes()
+
+
+def test_what_detect_warns_of_convert_prints(tmp_path, capsys):
+    gptq = scheme_fixtures.named("gptq-4bit-v1").checkpoint()
+    sj.save_file(gptq, tmp_path / "a.safetensors")
+    (text,) = sj.schemes.detect(gptq).warnings
+    words = tmp_path / "a.safetensors", tmp_path / "b.safetensors", "--to", "bf16"
+    code, said = run(capsys, "convert", *words)
+    assert code == 0
+    assert f"warning: {text.replace('.0.', '.#.')}" in said.err
+    assert run(capsys, "convert", *words, "--strict")[0] == 2
+    assert run(capsys, "convert", *words[:2], "--rename", "s/model(.*)/a\\1/", "--strict")[0] == 0
+
+
+def test_what_is_unclear_stays_only_with_its_config(tmp_path):
+    lone = {"lone.weight_scale": ONES}
+    source = folder_of(tmp_path / "in", {**FP8.checkpoint(), **lone}, FP8.config)
+    with pytest.raises(sj.FormatError, match=r"'lone\.weight_scale' .* belongs to no codes"):
+        sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
+    two = {f"b.{name}": x for name, x in FP8.parts.items()}
+    source = folder_of(tmp_path / "two", {**FP8.checkpoint(), **lone, **two}, FP8.config)
+    report = sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
+    assert "lone.weight_scale: belongs to no codes" in report.warnings

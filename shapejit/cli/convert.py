@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
 from .command import DONE, Command
-from .output import Columns, print_json, print_table
+from .output import Columns, collapsed, print_json, print_table
 
 _COLUMNS: Columns = {
     "name": lambda row: shown(row.name) + (f" x {row.count}" if row.count > 1 else ""),
@@ -90,6 +91,9 @@ def _options(parser: ArgumentParser) -> None:
         "processes[:N], dask://HOST:PORT or dask://local[:N]")  # fmt: skip
     add("--item-size", metavar="SIZE",
         help="bytes of an item that parts and executors share out (64MiB)")  # fmt: skip
+    add("--strict", action="store_true",
+        help="refuse what is warned of: keys of a config that are unknown, weights that "
+        "contradict it")  # fmt: skip
     add("--dry-run", action="store_true", help="print what would be done, and write nothing")
     add(
         "--proof",
@@ -106,6 +110,11 @@ def _options(parser: ArgumentParser) -> None:
         default=True,
         help="what a cast to float8 makes of numbers beyond its range: the largest, or inf or NaN",
     )
+
+
+def _warn(warnings: Iterable[str]) -> None:
+    for text in collapsed(warnings):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -135,14 +144,16 @@ def _run(args: Namespace) -> int:
     rules = tuple((r.option, r.text) for r in _rules(args.rules))
     chunk = None if args.chunk is None else conversion.nbytes_of(args.chunk)
     job = conversion.Job(
-        args.source, args.destination, rules, saturate=args.saturate, chunk=chunk, **given
-    )
+        args.source, args.destination, rules, saturate=args.saturate, chunk=chunk,
+        strict=args.strict, **given,
+    )  # fmt: skip
     item = None if args.item_size is None else conversion.nbytes_of(args.item_size)
     most = conversion.nbytes_of(args.max_shard_size)
     settings = conversion.Settings(most, args.resume, args.part, args.commit, item)
     plan = job.plan()
+    _warn(plan.warnings)
     if args.dry_run:
-        _print_groups(conversion.described(plan.tensors), args.json)
+        _print_groups(plan, args.json)
         return DONE
     if args.proof and args.commit is None:
         conversion.prove(plan.changes, plan.most)
@@ -165,9 +176,10 @@ def _run(args: Namespace) -> int:
     return DONE
 
 
-def _print_groups(groups: Sequence[conversion.Described], as_json: bool) -> None:
+def _print_groups(plan: conversion.Conversion, as_json: bool) -> None:
+    groups = conversion.described(plan.tensors)
     if as_json:
-        print_json({"groups": [vars(group) for group in groups]})
+        print_json({"groups": [vars(group) for group in groups], "warnings": plan.warnings})
         return
     print_table(_COLUMNS, groups)
     print(f"{sum(g.count for g in groups)} tensors, {sum(g.nbytes for g in groups)} bytes")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import escaped, redacted_url, shown
+from ..errors import redacted_url, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
@@ -17,7 +16,7 @@ from ..quantization.detection import Detected
 from ..quantization.table import schemes
 from .command import DONE, Command
 from .inspect_nodes import NODES, print_nodes
-from .output import NUMBER, Columns, print_json, print_table, shape, times
+from .output import NUMBER, Columns, collapsed, print_json, print_table, shape, times
 
 _COLUMNS: Columns = {
     "name": lambda row: shown(row["name"]) + times(row["count"]),
@@ -93,12 +92,6 @@ def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, 
     ]
 
 
-def _collapsed(texts: Iterable[str]) -> Iterator[str]:
-    """Lines that differ in the numbers of names alone, as one with their count."""
-    for text, count in Counter(NUMBER.sub("#", text) for text in texts).items():
-        yield escaped(text) + times(count)
-
-
 def _run(args: Namespace) -> int:
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
@@ -123,9 +116,9 @@ def _run(args: Namespace) -> int:
     print_nodes(nodes)
     for key, value in (found.metadata or {}).items():
         print(f"{shown(key)}: {_text(value)}")
-    for line in _collapsed(map(str, detected.unclear)):
+    for line in collapsed(map(str, detected.unclear)):
         print(f"unclear: {line}")
-    for line in _collapsed(detected.warnings):
+    for line in collapsed(detected.warnings):
         print(f"warning: {line}")
     print(f"{len(rows)} tensors, {found.nbytes} bytes")
     return DONE

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from ..errors import escaped
 
 NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")  # a whole component of a name
 Columns = Mapping[str, str | Callable[[Any], str]]
@@ -55,6 +58,16 @@ def times(count: int) -> str:
     'layers.#.weight x 61'
     """
     return f" x {count}" if count > 1 else ""
+
+
+def collapsed(texts: Iterable[str]) -> Iterator[str]:
+    """Lines that differ in the numbers of names alone, as one with their count.
+
+    >>> [*collapsed(["layers.0.q is odd", "layers.1.q is odd"])]
+    ['layers.#.q is odd x 2']
+    """
+    for text, count in Counter(NUMBER.sub("#", text) for text in texts).items():
+        yield escaped(text) + times(count)
 
 
 def ratio(value: float | None) -> str:

@@ -36,6 +36,7 @@ def convert(
     special_zero: bool = False,
     allowzero: bool = False,
     saturate: bool = True,
+    strict: bool = False,
     max_shard_size: int | str = MAX_SHARD,
     chunk: int | str | None = None,
     proof: bool = True,
@@ -57,7 +58,8 @@ def convert(
     continues the folder of a run that was killed; `progress` is called with
     numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
     however large it is: FormatError, before anything is written, where a rule needs more.
-    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do.
+    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. What is
+    odd about quantised weights is in the report's `warnings`; with `strict` it is refused.
 
     A folder can be shared out, in items of about `item_size` bytes (64 MiB): `part=(i, n)`
     writes the i-th of n parts, from 1 on, and leaves a receipt; `commit=n` checks what n
@@ -83,7 +85,7 @@ def convert(
     given = tuple((r.option, r.text) for r in rules_of(rules))
     most = None if chunk is None else nbytes_of(chunk)
     names = os.fspath(src), os.fspath(dst)
-    job = Job(*names, given, spec, special_zero, allowzero, saturate, most)
+    job = Job(*names, given, spec, special_zero, allowzero, saturate, most, strict)
     item = None if item_size is None else nbytes_of(item_size)
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, item)
     found = job.plan()

@@ -25,7 +25,10 @@ __all__ = ["Job", "Work", "forget", "keep", "run_item"]
 
 @dataclass(frozen=True)
 class Job:
-    """A conversion of `source` to `destination`, by pairs of a rule's kind and its text."""
+    """A conversion of `source` to `destination`, by pairs of a rule's kind and its text.
+
+    A `strict` one is refused where there is something to warn of.
+    """
 
     source: str
     destination: str
@@ -35,13 +38,14 @@ class Job:
     allowzero: bool = False
     saturate: bool = True
     chunk: int | None = None
+    strict: bool = False
 
     def plan(self) -> Conversion:
         """What becomes of the source as it is now; nothing is written yet."""
         reshape = dialect(self.spec, special_zero=self.special_zero, allowzero=self.allowzero)
         rules = [rule(*given) for given in self.rules]
         found = plan(file_formats.read(self.source), rules, reshape, self.saturate, self.chunk)
-        found.check(self.destination)
+        found.check(self.destination, self.strict)
         return found
 
 

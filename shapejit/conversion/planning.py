@@ -31,7 +31,10 @@ __all__ = ["Conversion", "Report", "plan"]
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took."""
+    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
+
+    `warnings` are what is odd about the quantised weights that were decoded or converted.
+    """
 
     tensors: int
     changed: int
@@ -39,6 +42,7 @@ class Report:
     bytes_read: int
     bytes_written: int
     seconds: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def gb_per_s(self) -> float:
@@ -76,6 +80,14 @@ class Conversion:
         return rewritten(replace(config, text=config.facts), self.tensors)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is odd about quantised weights, where some of them are decoded or converted."""
+        if not self.tensors.became:
+            return ()
+        weights = self.tensors.weights
+        return (*weights.warnings, *map(str, weights.unclear))
+
+    @property
     def nbytes(self) -> int:
         """Bytes of tensor data that will be written."""
         return sum(change.nbytes for change in self.changes)
@@ -101,12 +113,15 @@ class Conversion:
         self.tensors.latest.clear()
         return self._report(items, settings.commit is not None, time.perf_counter() - start)
 
-    def check(self, path: Path) -> None:
+    def check(self, path: Path, strict: bool = False) -> None:
         """FormatError for what a destination at `path` could not tell any more.
 
         That are parts of quantised weights which rules have taken apart, in a folder whose
-        config still tells of these, and blocks of GGUF in a file that names no types.
+        config still tells of these, and blocks of GGUF in a file that names no types; with
+        `strict` also whatever is warned of.
         """
+        if strict and self.warnings:
+            raise FormatError(f"{self.tensors.path}: {'; '.join(self.warnings)} (--strict)")
         if folder_of(self.checkpoint) is not None and not file_formats.has_suffix(path):
             check_parts(self.tensors, self.config)
             return
@@ -136,6 +151,7 @@ class Conversion:
             bytes_read=written if read_back else read,
             bytes_written=0 if read_back else written,
             seconds=seconds,
+            warnings=self.warnings,
         )
 
     def folder(self, path: Path, settings: Settings) -> Folder:

@@ -9,6 +9,7 @@ from ..arrays import is_mapping
 from ..errors import DTypeError, ShapeJitError
 from ..packings.rows import formats
 from ..tensor import asarray
+from .config_keys import unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
@@ -101,19 +102,22 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
             raise DTypeError(f"detect takes mappings, not {type(given).__name__}")
     config = config or {}
     said, made, groups, used = declared(config), Detected(), list[Group](), set[str]()
+    doubt = unknown_values(config)
     nodes: Sequence[WeightNode] = getattr(tensors, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
     for name in sorted(tensors):
         node = by_tensor.get(name)
         fits = [] if name in used else list(_fits(name, tensors, said, node))
-        right = _preferred([fit for fit in fits if fit.group is not None], said)
+        doubted = doubt and any(fit.row.file_type is None for fit in fits)
+        right = _preferred([fit for fit in fits if fit.group is not None and not doubted], said)
         if not fits or (node is not None and node.fault and not right):
             continue
         names = tuple(sorted({n for fit in right or fits for n in fit.names.values()}))
         used |= set(names)
         if len(right) != 1 or right[0].group is None:
-            made.unclear.append(_unclear(names, right, fits))
+            unclear = Unclear(names, (), doubt) if doubted else _unclear(names, right, fits)
+            made.unclear.append(unclear)
         else:
             made.append(_found(right[0], tensors))
             groups.append(right[0].group)
@@ -126,6 +130,8 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
         if name not in used and _looks_quantised(name, tensors[name]):
             made.unclear.append(Unclear((name,), (), _alone(name)))
     made.warnings = contradictions(made, groups, said)
+    if made or made.unclear:
+        made.warnings += unknown_keys(config)
     return made
 
 

@@ -1,0 +1,159 @@
+"""The keys of quantisation configs: which are known, and the values that are understood.
+
+From transformers' utils/quantization_config.py, compressed-tensors' quant_config.py and
+quant_args.py, GPTQModel's quantization/config.py, AutoAWQ's and AutoFP8's configs, auto-round's
+export, nvidia-modelopt's convert_hf_config.py, mlx-lm's utils.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..arrays import is_mapping
+from ..errors import quoted
+from .declaring import KEYS
+
+__all__ = ["unknown_keys", "unknown_values"]
+
+# Keys that change no number of a stored weight, or repeat what its tensors tell.
+_HARMLESS = {
+    "sizes that detection reads, and what the parts of a weight show by themselves":
+        "bits num_bits w_bit nbits group_size q_group_size weight_block_size block_structure "
+        "zero_point sym symmetric has_zero_point desc_act static_groups data_type scale_dtype "
+        "zp_dtype super_bits super_group_size",
+    "which modules are quantised, and how: their tensors show it":
+        "ignore ignored_layers modules_to_not_convert modules_to_convert exclude_modules targets "
+        "skip_modules llm_int8_skip_modules quantized_layers dynamic extra_config layer_config "
+        "lm_head quant_block_list to_quant_block_names block_name_to_quantize quantize_embeddings "
+        "module_name_preceding_first_block modules_in_block_to_quantize config_groups weights",
+    "activations, and the cache of keys and values":
+        "activation_scheme activation_scale_ub input_activations output_activations "
+        "kv_cache_scheme kv_cache_quant_algo kv_cache_quant_targets act_bits act_data_type "
+        "act_dynamic act_group_size act_sym pre_quant_scale smoothquant_val dynamic "
+        "llm_int8_threshold llm_int8_has_fp16_weight",
+    "how weights were found":
+        "observer observer_kwargs damp_percent damp_auto_increment true_sequential mse dataset "
+        "act_group_aware tokenizer batch_size train_bs pad_token_id max_input_length model_seqlen "
+        "seqlen nsamples iters lr minmax_lr amp gradient_accumulate_steps low_gpu_mem_usage "
+        "enable_quanted_input enable_minmax_tuning enable_norm_bias_tuning enable_torch_compile "
+        "not_use_best_mse cache_block_outputs meta v2 v2_alpha gptaq foem fallback failsafe "
+        "hessian weight_only pre_filters moe mock_quantization offload_to_disk gc_mode device "
+        "offload_to_disk_path vram_strategy wait_for_submodule_finalizers "
+        "auto_forward_data_parallel",
+    "how weights are loaded, and computed with":
+        "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_compute_dtype "
+        "bnb_4bit_use_double_quant bnb_4bit_quant_storage llm_int8_enable_fp32_cpu_offload "
+        "run_compressed use_optimized_inference dequantize do_fuse fuse_max_seq_len pack_impl "
+        "modules_to_fuse exllama_config use_exllama disable_exllama use_cuda_fp16",
+    "who wrote them":
+        "quant_library producer provider quantization_status global_compression_ratio "
+        "autoround_version model_name_or_path model_file_base_name",
+}  # fmt: skip
+# The values that are understood, in lower case, where others lie in another way or mean others.
+_VALUES = {
+    "quant_method": "fp8|fbgemm_fp8|compressed-tensors|sparseml|modelopt(_fp[48]|_mixed)?|gptq|awq|"
+                    "mxfp4|bitsandbytes|(intel/)?auto-round|mlx",
+    "quant_algo": r"fp8\w*|(w4a[0-9]+_)?nvfp4\w*|mixed_precision",
+    "format": "(pack|float|naive|int|nvfp4-pack)-quantized|mixed-precision|dense|gptq(_v2)?|"
+              r"gem[mv]|auto_round[\w:]*",
+    "checkpoint_format": "gptq(_v2)?|gem[mv]",
+    "packing_format": r"auto_round[\w:]*",
+    "version": r"gem[mv]|[0-9].*",
+    "backend": "(?!llm-awq).*",
+    "type": "int|float",
+    "strategy": "tensor|channel|group|block|token|tensor_group|attn_head",
+    "actorder": "group|weight|dynamic|static|true|false",
+    "fmt": r"e4m3\w*|e5m2|float8_e4m3fn|float8_e5m2",
+    "scale_fmt": "ue8m0|float",
+    "expert_dtype": "fp8|fp4",
+    "pack_dtype": "int32|torch.int32",
+    "bnb_4bit_quant_type": "nf4|fp4",
+    "mode": "affine|mxfp4|nvfp4|mxfp8",
+    "is_marlin_format": "false",
+}  # fmt: skip
+# Keys of which only an empty value is understood: weights stand for others, or not for all.
+_EMPTY = ("transform_config", "sparsity_config", "rotation", "rotation_config", "hadamard_config")
+_KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_EMPTY, *KEYS}
+# Those that stand beside a model's own keys where a quantiser's file is all there is.
+_ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
+
+Section = tuple[str, Mapping[str, Any]]
+
+
+def unknown_keys(config: Mapping[str, Any]) -> list[str]:
+    """A warning for each key of a quantisation config that is not known.
+
+    >>> unknown_keys({"quantization_config": {"quant_method": "fp8", "shuffle": True}})
+    ["the key 'shuffle' of quantization_config is unknown: weights are read without it"]
+    """
+    found = {
+        f"the key {quoted(str(key))} of {where} is unknown: weights are read without it"
+        for where, section in _sections(config)
+        for key, value in section.items()
+        if key not in _KNOWN and not _is_module(key, value)
+    }
+    return sorted(found)
+
+
+def unknown_values(config: Mapping[str, Any]) -> str:
+    """The first value of a quantisation config that is not understood, as a reason; "" if none.
+
+    >>> unknown_values({"quantization_config": {"actorder": "random"}})
+    "quantization_config says actorder 'random', which is not understood"
+    """
+    alone = {key: config[key] for key in _ALONE if key in config}
+    for where, section in (("the config", alone), *_sections(config)):
+        for key, value in section.items():
+            if not _is_understood(key, value):
+                return f"{where} says {key} {quoted(str(value))}, which is not understood"
+    return ""
+
+
+def _is_understood(key: str, value: Any) -> bool:
+    if key in _EMPTY:
+        dense = is_mapping(value) and str(value.get("format")).lower() == "dense"
+        return dense or _is_empty(value)
+    return (
+        key not in _VALUES
+        or value is None
+        or value == ""
+        or re.fullmatch(_VALUES[key], str(value).lower()) is not None
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a value holds nothing, at any depth."""
+    return not value or (is_mapping(value) and all(map(_is_empty, value.values())))
+
+
+def _is_module(key: str, value: Any) -> bool:
+    """Whether a key is the name of a module (MLX): its value are settings, or false."""
+    return (is_mapping(value) and ("bits" in value or "group_size" in value)) or (
+        isinstance(value, bool) and "." in key
+    )
+
+
+def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
+    """What a config says of quantised weights, and where: also of groups, and parts of a model."""
+    for key, value in config.items():
+        if not is_mapping(value):
+            continue
+        if key in KEYS:
+            yield key, value
+            yield from _groups(key, value)
+        elif str(key).endswith(("_config", "config.json")):
+            if str(key).endswith(".json"):  # a file of a quantiser
+                yield key, value
+            yield from _sections(value)
+
+
+def _groups(where: str, section: Mapping[str, Any]) -> Iterator[Section]:
+    """The groups of compressed-tensors, and what they say of weights."""
+    groups = section.get("config_groups")
+    for name, group in groups.items() if is_mapping(groups) else ():
+        if is_mapping(group):
+            yield f"{where}.config_groups.{name}", group
+            if is_mapping(group.get("weights")):
+                yield f"{where}.config_groups.{name}.weights", group["weights"]
