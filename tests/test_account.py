@@ -53,6 +53,7 @@ def run(capsys, *words):
 
 KINDS = pytest.mark.parametrize("kind", ["folder", "file"])
 EXPERTS = "layers.0.mlp.experts"
+# Named as these projects name them, in shapes that are no scheme's.
 STRAYS = {
     "ModelOpt's fused experts": {
         f"{EXPERTS}.gate_up_proj": packed(np.uint8, 2, 16, 16),
@@ -61,15 +62,15 @@ STRAYS = {
     },
     "ModelOpt's FP8 experts": {
         f"{EXPERTS}.gate_up_proj": e4m3(2, 16, 16),
-        f"{EXPERTS}.gate_up_proj_weight_scale": np.ones((), np.float32),
+        f"{EXPERTS}.gate_up_proj_weight_scale": np.ones(3, np.float32),
     },
     "transformers' FP8 experts": {
         f"{EXPERTS}.down_proj": e4m3(2, 16, 16),
-        f"{EXPERTS}.down_proj_scale_inv": np.ones((2, 1, 1), np.float32),
+        f"{EXPERTS}.down_proj_scale_inv": np.ones((2, 3, 5), np.float32),
     },
     "FBGEMM's experts": {
         f"{EXPERTS}.down_proj": e4m3(2, 16, 16),
-        f"{EXPERTS}.down_proj_scale": np.ones((2, 16, 1), np.float32),
+        f"{EXPERTS}.down_proj_scale": np.ones((2, 16, 3), np.float32),
     },
     "HQQ": {"layers.0.up.W_q": packed(np.uint8, 16, 16), "layers.0.up.meta": ONES},
     "EXL3": {"layers.0.up.trellis": packed(np.int16, 4, 4, 16)},
@@ -115,7 +116,7 @@ def test_what_is_left_out_or_kept_is_no_surprise(kind, tmp_path):
         sj.files.convert(source, kept, rules)
 
 
-BESIDE = {"weight_g_idx": packed(np.int32, 88), "hadamard": ONES, "svd_up": ONES}
+BESIDE = {"weight_perm": packed(np.int32, 144), "hadamard": ONES, "svd_up": ONES}
 
 
 @KINDS
@@ -123,7 +124,7 @@ BESIDE = {"weight_g_idx": packed(np.int32, 88), "hadamard": ONES, "svd_up": ONES
 def test_what_belongs_to_a_decoded_weight_is_not_forgotten(name, kind, tmp_path, capsys):
     beside = {f"{FP8.prefix}.{name}": BESIDE[name]}
     source, target = given(kind, tmp_path, {**FP8.checkpoint(), **beside})
-    with pytest.raises(sj.FormatError, match=rf"up_proj\.{name}'"):
+    with pytest.raises(sj.FormatError, match=rf"up_proj\.{name}"):
         sj.files.convert(source, target, [("to", "bf16")])
     sj.save_file({DECODED: FP8.expected["bfloat16"], **beside}, tmp_path / "b.safetensors")
     code, said = run(capsys, "verify", source, tmp_path / "b.safetensors")
@@ -386,3 +387,121 @@ def test_what_is_unclear_stays_only_with_its_config(tmp_path):
     source = folder_of(tmp_path / "two", {**FP8.checkpoint(), **lone, **two}, FP8.config)
     report = sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
     assert "lone.weight_scale: belongs to no codes" in report.warnings
+
+
+# What is unclear, what differs, what is meant
+
+
+def test_mlx_without_a_config_is_unclear(tmp_path, capsys):
+    """8 bits in groups of 32 have the shapes of 4 bits in groups of 64."""
+    mx = pytest.importorskip("mlx.core")
+    x = RNG.standard_normal((32, 128)).astype(np.float32)
+    for bits, group in ((8, 32), (4, 64)):
+        stored = mx.quantize(mx.array(x), group, bits)
+        parts = dict(zip(("weight", "scales", "biases"), map(np.array, stored), strict=True))
+        tensors = {f"q.{key}": value for key, value in parts.items()}
+        found = sj.schemes.detect(tensors)
+        assert found == []
+        assert "nothing tells bits or group_size" in str(found.unclear[0])
+        sj.save_file(tensors, tmp_path / "a.safetensors")
+        code, said = run(capsys, "convert", tmp_path / "a.safetensors", tmp_path / "b.npz",
+                         "--to", "f32")  # fmt: skip
+        assert (code, "bits or group_size" in said.err) == (2, True)
+        wanted = np.array(mx.dequantize(*stored, group, bits))
+        for key in ("bits", "group_size"):
+            config = {"quantization": {key: {"bits": bits, "group_size": group}[key]}}
+            (one,) = sj.schemes.detect(tensors, config) or [None]
+            if one is not None:  # the usual other one fits
+                made = sj.schemes["mlx"].decode(one.parts, dtype="float32").numpy()
+                assert np.abs(made - wanted).max() < 1e-5
+
+
+def test_compressed_tensors_without_sizes_is_unclear():
+    fixture = scheme_fixtures.named("int4-ct-group32")
+    tensors = {k: x for k, x in fixture.checkpoint().items() if not k.endswith("weight_shape")}
+    found = sj.schemes.detect(tensors)
+    assert (found, len(found.unclear)) == ([], 1)
+    assert [each.scheme for each in sj.schemes.detect(tensors, fixture.config)] == [fixture.scheme]
+    assert len(sj.schemes.detect(fixture.checkpoint())) == 1
+
+
+def test_verify_sees_the_sign_of_zeros_of_float8(tmp_path, capsys):
+    codes = np.arange(32, dtype=np.uint8).reshape(4, 8)
+    codes[1, 2] = 0x80
+    tensors = {"q.weight": codes.view(E4M3), "q.weight_scale": np.ones((4, 1), np.float32)}
+    sj.save_file(tensors, tmp_path / "a.safetensors")
+    decoded = codes.view(E4M3).astype(BF16)
+    for plain, code in ((decoded, 0), (decoded + BF16(0), 1)):
+        sj.save_file({"q.weight": plain}, tmp_path / "b.safetensors")
+        for pair in (["a", "b"], ["b", "a"]):
+            words = [tmp_path / f"{name}.safetensors" for name in pair]
+            found, said = run(capsys, "verify", *words)
+            assert (found, "q.weight[1, 2]" in said.out) == (code, code == 1)
+            assert run(capsys, "verify", *words, "--tolerance", "0.1")[0] == 0
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_autofp8(static, tmp_path):
+    """quant_method fp8, a scalar weight_scale; the words of others do not fit it."""
+    fixture = scheme_fixtures.named("fp8-tensor-modelopt")
+    tensors = {f"q.{key}": x for key, x in fixture.parts.items()}
+    config = {"quant_method": "fp8", "activation_scheme": "static" if static else "dynamic",
+              "ignored_layers": ["lm_head"]}  # fmt: skip
+    if static:
+        tensors["q.input_scale"] = np.ones((), np.float32)
+    source = folder_of(tmp_path / "in", tensors, {"quantization_config": config})
+    report = sj.files.convert(source, tmp_path / "out", [("to", "f32")], strict=True)
+    assert report.warnings == ()
+    (found,) = sj.load_file(tmp_path / "out").values()
+    assert (
+        found.tobytes()
+        == scheme_fixtures.named("fp8-tensor-modelopt").expected["float32"].tobytes()
+    )
+    for word in ("fbgemm_fp8", "mxfp8", "quark"):
+        told = {"quantization_config": {**config, "quant_method": word}}
+        assert sj.schemes.detect(tensors, told) == []
+    channel = scheme_fixtures.named("fp8-channel-f32")
+    told = {"quantization_config": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}}
+    (one,) = sj.schemes.detect(channel.checkpoint(), told)
+    assert one.scheme == "fp8:channel"
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, BF16], ids=["F32", "F16", "BF16"])
+def test_gguf_of_floats_becomes_float32(kind, tmp_path):
+    x, norm = (RNG.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (5,)))
+    tensors = {"blk.0.w.weight": x.astype(kind), "blk.0.norm.weight": norm}
+    sj.save_file(tensors, tmp_path / "a.gguf")
+    for to, wide in (("f32", np.float32), ("bf16", BF16)):
+        sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", [("to", to)])
+        found = sj.load_file(tmp_path / "b.safetensors")
+        wanted = x.astype(kind).astype(wide)
+        assert found["blk.0.w.weight"].dtype.name == np.dtype(wide).name
+        assert found["blk.0.w.weight"].tobytes() == wanted.tobytes()
+        assert found["blk.0.norm.weight"].tobytes() == norm.tobytes()
+    with pytest.raises(sj.FormatError, match="no quantised weight"):
+        sj.files.convert(tmp_path / "a.gguf", tmp_path / "b.safetensors", [("to", "none=f32")])
+    sj.save_file(tensors, tmp_path / "a.safetensors")
+    with pytest.raises(sj.FormatError, match="no quantised weight"):
+        sj.files.convert(tmp_path / "a.safetensors", tmp_path / "c.safetensors", [("to", "f32")])
+
+
+@pytest.mark.parametrize(
+    ("to", "text"),
+    [
+        ("int4", "unknown dtype or scheme 'int4'; did you mean 'int4:compressed-tensors'?"),
+        ("AWQ", "unknown dtype or scheme 'AWQ'; did you mean 'awq'?"),
+        ("awq", "a code is an integer of 4 bits, not float8_e4m3fn"),
+        ("gptq", "a code is an integer of 2, 3, 4 or 8 bits, not float8_e4m3fn"),
+        ("mlx", "a code is float4_e2m1fn, not float8_e4m3fn"),
+        ("gguf:q4_0", "a code is an integer of 4 bits, not float8_e4m3fn"),
+        ("bnb:nf4", "dims"),
+        ("nvfp4:modelopt", "a code is float4_e2m1fn, not float8_e4m3fn"),
+        ("fp8:channel", "has a scale for each (1, 144) elements, not (128, 128)"),
+    ],
+)
+def test_messages_say_what_a_scheme_has(to, text, tmp_path):
+    sj.save_file(FP8.checkpoint(), tmp_path / "a.npz")
+    with pytest.raises(sj.FormatError) as caught:
+        sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", to)])
+    assert text in str(caught.value)
+    assert "known are" not in str(caught.value)

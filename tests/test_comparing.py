@@ -112,13 +112,18 @@ def test_zero_points_count_from_what_the_config_says():
     assert found((fixture.checkpoint(), fixture.config), (fixture.checkpoint(), v2))
 
 
-def test_decoded_zeros_and_nans_are_compared_as_numbers():
+def test_decoded_nans_are_compared_as_numbers_and_zeros_of_float8_with_their_sign():
     codes = np.array([[0x80, 0x00, 0x7F, 0x38]] * 2, np.uint8).view(ml_dtypes.float8_e4m3fn)
     weights = {"x.weight": codes, "x.weight_scale": np.ones((2, 1), np.float32)}
     assert [each.scheme for each in Weights(weights).values()] == ["fp8:channel"]
     nan = with_bit(np.full(1, np.nan, np.float32), 0)[0]
-    assert found(weights, {"x.weight": np.array([[0, -0.0, nan, 1]] * 2, np.float32)}) == []
-    for wrong in ([1, 0, nan, 1], [0, 0, 0, 1], [0, 0, nan, nan]):
+    assert found(weights, {"x.weight": np.array([[-0.0, 0, nan, 1]] * 2, np.float32)}) == []
+    for other in ([0, 0, nan, 1], [-0.0, -0.0, nan, 1]):
+        x = np.array([other] * 2, np.float32)
+        for kind in (np.float32, ml_dtypes.bfloat16, np.float16):
+            assert len(found(weights, {"x.weight": x.astype(kind)})) == 1
+        assert found(weights, {"x.weight": x}, 0) == []
+    for wrong in ([1, 0, nan, 1], [-0.0, 0, 0, 1], [-0.0, 0, nan, nan]):
         assert len(found(weights, {"x.weight": np.array([wrong] * 2, np.float32)})) == 1
 
 

@@ -11,6 +11,7 @@ from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
 from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
+from ..tensor import Tensor
 from .changes import Change
 from .remaining import Use, uses
 from .tensors import Rule, Tensors
@@ -46,11 +47,35 @@ def to(r: Rule, tensors: Tensors) -> None:
             new = known.changes(weight, weight.renamed(codes.name), parts)
             made[codes.name] = new
             tensors.became.append(new[0].source)
+    if not matched and target in DECODED and _cast_plain(r, tensors, target):
+        return
     if not matched:
         raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
     tensors.replace(r, made)
     if target in DECODED:
         _forget_cache(tensors)
+
+
+def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
+    """Cast the weights of a GGUF file without quantised ones; whether there are any.
+
+    That are floats of several dims: F16 and BF16 are types like others there.
+    """
+    if tensors.checkpoint.format != "gguf" or tensors.weights.found:
+        return False
+    weights = [
+        name
+        for name, change in tensors.changes.items()
+        if change.dtype.name in DECODED and len(change.shape) > 1 and r.pattern.fullmatch(name)
+    ]
+
+    def cast(t: Tensor) -> Tensor:
+        return tensors.cast(t, target)
+
+    for name in weights:
+        with tensors.named(name, r):
+            tensors.changes[name] = tensors.changes[name].then(cast)
+    return bool(weights)
 
 
 def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Use]) -> None:

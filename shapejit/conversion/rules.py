@@ -117,7 +117,7 @@ def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
     name = _SHORT.get(name.lower(), name)
     if name not in DECODED and name not in schemes:
         known = (*_SHORT, *schemes)
-        hint = did_you_mean(name, known) + f"; known are {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
         raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}{hint}")
     return pattern if found else ".*", (name,)
 

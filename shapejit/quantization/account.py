@@ -111,11 +111,11 @@ def unaccounted(
     made = dict[str, str]()
     for weight in decoded:
         base, joint, _ = parted(_ROWS[weight.scheme], weight.codes)
-        start = base + joint if joint else weight.codes
+        start = base + joint if joint else f"{weight.codes}_"
         rooms = start.rpartition(".")[0], weight.codes  # absmax stands in fc.weight.absmax
         for name in (name for room in rooms for name in beside.get(room, ())):
-            last = name.removeprefix(start).lstrip("_")
-            if name.startswith(start) and name not in weight.names and last not in BESIDE:
+            last = name.removeprefix(start)
+            if last != name and name not in weight.names and last not in BESIDE:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
     if not told:
         for name, x in held.items():

@@ -70,7 +70,8 @@ class Form:
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
     `writes` makes the parts that say how a weight is stored. `unsaid` is what only a config.json
-    tells, and what is taken without one.
+    tells, and what is taken without one; of the settings and parts `asks` a checkpoint must have
+    one, since shapes alone fit several widths of codes.
     """
 
     parts: tuple[Part, ...]
@@ -88,6 +89,7 @@ class Form:
     writes: Callable[[Any, Mapping[str, int]], dict[str, Any]] | None = None
     usual: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     unsaid: str = ""
+    asks: tuple[str, ...] = ()
 
     def part(self, key: str) -> Part:
         """The part that Numbers call `key`."""

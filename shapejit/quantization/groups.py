@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
@@ -228,3 +228,13 @@ def memory(t: Tensor) -> Any:
 def fault(scheme: str, text: str) -> FormatError:
     """The error of a scheme."""
     return FormatError(f"{scheme}: {text}")
+
+
+def any_of(sizes: Sequence[int]) -> str:
+    """Sizes of which one is meant, for a message.
+
+    >>> any_of((2, 3, 4)), any_of([8])
+    ('2, 3 or 4', '8')
+    """
+    *others, last = map(str, sizes)
+    return f"{', '.join(others)} or {last}" if others else last

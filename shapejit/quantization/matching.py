@@ -12,7 +12,7 @@ from ..request import integers
 from ..tensor import Tensor
 from . import sizes
 from .forms import Form, Part
-from .groups import Group, fault
+from .groups import Group, any_of, fault
 
 _SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, or twice, tell least
 
@@ -69,7 +69,7 @@ def _matched(
     group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
     widths = group.packing(form.codes).bits if form.codes.format else ()
     if widths and group.bits(form.codes) not in widths:
-        raise fault(scheme, f"has codes of {widths} bits, not {group.bits(form.codes)}")
+        raise fault(scheme, f"has codes of {any_of(widths)} bits, not {group.bits(form.codes)}")
     if form.codes.format and group.packing(form.codes).blocks:
         group.stored(form.codes, group.kind(form.codes))
     return group

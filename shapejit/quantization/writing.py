@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..tensor import Tensor, asarray
 from . import sizes
 from .content import Content, blocks_of, code_bits
 from .forms import Form, Numbers, Part
-from .groups import Group, axes_of, fault
+from .groups import Group, any_of, axes_of, fault
 from .parts import Parts
 
 Array = NDArray[Any]
@@ -78,19 +78,22 @@ def _check_codes(group: Group, content: Content) -> None:
     integer = kind.kind == "integer" and not codes.table
     values = codes.table or ("integer" if integer else kind.name)
     bits = code_bits(group, codes)
-    if (values, bits) != (content.values, content.bits):
-        given, wanted = (
-            x if isinstance(x, str) else f"one of {x}" for x in (content.values, values)
-        )
-        raise fault(
-            group.scheme, f"a code is {wanted} of {bits} bits, not {given} of {content.bits} bits"
-        )
     widths = group.packing(codes).bits if codes.format else ()
+    if (values, bits) != (content.values, content.bits):
+        wanted, given = _words(values, widths or (bits,)), _words(content.values, (content.bits,))
+        raise fault(group.scheme, f"a code is {wanted}, not {given}")
     if widths and group.bits(codes) not in widths:
-        raise fault(group.scheme, f"has codes of {widths} bits, not {group.bits(codes)}")
+        raise fault(group.scheme, f"has codes of {any_of(widths)} bits, not {group.bits(codes)}")
     blocks = blocks_of(form, group.known, content.shape[len(content.batch) :])
     if blocks != content.blocks:
         raise fault(group.scheme, f"has a scale for each {blocks} elements, not {content.blocks}")
+
+
+def _words(values: Any, widths: Sequence[int]) -> str:
+    """What codes mean, for a message."""
+    if values == "integer":
+        return f"an integer of {any_of(widths)} bits"
+    return values if isinstance(values, str) else f"one of {len(values)} values"
 
 
 def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numbers, Array]:
