@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import scheme_fixtures
+from safetensors import safe_open
 
 import shapejit as sj
 from shapejit.__main__ import main
@@ -505,3 +506,30 @@ def test_messages_say_what_a_scheme_has(to, text, tmp_path):
         sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", to)])
     assert text in str(caught.value)
     assert "known are" not in str(caught.value)
+
+
+def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
+    fixture = scheme_fixtures.named("nvfp4-comfyui")
+    own = {key: x for key, x in fixture.parts.items() if key != "comfy_quant"}
+    tensors = {f"{name}.{key}": x for name in ("a", "b") for key, x in own.items()}
+    layers = {name: {"format": "nvfp4"} for name in ("a", "b")}
+    told = {"_quantization_metadata": json.dumps({"format_version": "1.0", "layers": layers})}
+    sj.save_file(tensors, tmp_path / "in.safetensors", metadata=told)
+    sj.files.convert(tmp_path / "in.safetensors", tmp_path / "b.safetensors", [("to", "a.*=f32")])
+    with safe_open(tmp_path / "b.safetensors", "numpy") as file:
+        made = json.loads(file.metadata()["_quantization_metadata"])
+    assert made == {"format_version": "1.0", "layers": {"b": {"format": "nvfp4"}}}
+    sj.files.convert(tmp_path / "b.safetensors", tmp_path / "c.safetensors", [("to", "f32")])
+    found = sj.load_file(tmp_path / "c.safetensors")
+    assert found["a.weight"].tobytes() == found["b.weight"].tobytes()
+    with safe_open(tmp_path / "c.safetensors", "numpy") as file:
+        assert not file.metadata()
+
+
+@pytest.mark.parametrize("kind", [E4M3, ml_dtypes.float8_e5m2, E8M0])
+def test_inspect_names_floats_of_8_bits_whatever_they_are_called(kind, tmp_path, capsys):
+    tensors = {"experts.gate_up": packed(np.uint8, 4, 4).view(kind), "mark": np.zeros(0, kind)}
+    sj.save_file(tensors, tmp_path / "a.safetensors")
+    code, said = run(capsys, "inspect", tmp_path / "a.safetensors")
+    assert (code, said.out.count("unclear: experts.gate_up")) == (0, 1)
+    assert said.out.count("unclear") == 1

@@ -13,6 +13,7 @@ from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import BESIDE, configuration, json_file
 from ..files.places import opened, places
+from ..quantization.configuration import comfy_layers
 from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
 from .remaining import untouched
@@ -25,7 +26,8 @@ CONFIG = "config.json"
 
 _DTYPE = ("torch_dtype", "dtype")
 # What the metadata of ComfyUI's files and of GGUF tell of how weights are quantised.
-_TELLING = ("_quantization_metadata", "general.file_type")
+_COMFY = "_quantization_metadata"
+_TELLING = (_COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
@@ -97,8 +99,14 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
 
 def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """A file's metadata, without what tells of weights that are stored in another way now."""
-    gone = _TELLING if tensors.became else ()
-    return {key: value for key, value in metadata.items() if key not in gone}
+    if not tensors.became:
+        return dict(metadata)
+    made = {key: value for key, value in metadata.items() if key not in _TELLING}
+    kept = {weight.codes.rpartition(".")[0] for weight in untouched(tensors)}
+    layers = {name: how for name, how in comfy_layers(metadata).items() if name in kept}
+    if layers:
+        made[_COMFY] = json.dumps({**json.loads(metadata[_COMFY]), "layers": layers})
+    return made
 
 
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..dtypes import DType
@@ -105,17 +107,16 @@ def unaccounted(
     by their names before. `told` says that a config, or weights as they were, still tell how
     codes among these are to be read.
     """
-    beside = dict[str, list[str]]()
-    for name in held:
-        beside.setdefault(name.rpartition(".")[0], []).append(name)
-    made = dict[str, str]()
+    names, made = sorted(held), dict[str, str]()
     for weight in decoded:
         base, joint, _ = parted(_ROWS[weight.scheme], weight.codes)
         start = base + joint if joint else f"{weight.codes}_"
-        rooms = start.rpartition(".")[0], weight.codes  # absmax stands in fc.weight.absmax
-        for name in (name for room in rooms for name in beside.get(room, ())):
+        for name in islice(names, bisect_left(names, start), None):
+            if not name.startswith(start):
+                break
             last = name.removeprefix(start)
-            if last != name and name not in weight.names and last not in BESIDE:
+            own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
+            if own and name not in weight.names and last not in BESIDE:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
     if not told:
         for name, x in held.items():

@@ -288,9 +288,11 @@ def _looks_quantised(name: str, x: Any) -> bool:
     """Whether a tensor of no group has the name of a companion, or a dtype of codes."""
     last = name.rpartition(".")[2]
     kind = str(getattr(x, "dtype", ""))
+    if kind.startswith(("float8", "float6", "float4")):
+        return bool(getattr(x, "size", 1))
     if last == "weight":
-        return kind in _WEIGHTS or kind.startswith("float8")
-    return last in _TELLING or last.endswith(("_blocks", "_scales")) or kind == "float8_e8m0fnu"
+        return kind in _WEIGHTS
+    return last in _TELLING or last.endswith(("_blocks", "_scales"))
 
 
 def _alone(name: str) -> str:

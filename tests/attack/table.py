@@ -11,6 +11,7 @@ from . import (
     batches,
     caches,
     casts,
+    checkpoints,
     crossings,
     files,
     hostile,
@@ -50,6 +51,9 @@ ATTACKS = {
         programs.case, "programs that convert, of ndarrays, Tensors and torch tensors", 60
     ),
     "aliases": Attack(aliases.case, "outputs that overlap sources and one another", 200),
+    "checkpoints": Attack(
+        checkpoints.case, "configs with unknown keys, and stray tensors of few bits", 40
+    ),
     "hostile": Attack(hostile.case, "arguments that nobody should pass", 200),
     "layouts": Attack(layouts.case, "layout operators with arguments that nobody should pass", 200),
     "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 100),
