@@ -529,6 +529,7 @@ def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):
 @pytest.mark.parametrize("kind", [E4M3, ml_dtypes.float8_e5m2, E8M0])
 def test_inspect_names_floats_of_8_bits_whatever_they_are_called(kind, tmp_path, capsys):
     tensors = {"experts.gate_up": packed(np.uint8, 4, 4).view(kind), "mark": np.zeros(0, kind)}
+    tensors |= {f"plain.{wide}": np.ones(4, wide) for wide in ("f8", "f4", "f2", "i8", "?")}
     sj.save_file(tensors, tmp_path / "a.safetensors")
     code, said = run(capsys, "inspect", tmp_path / "a.safetensors")
     assert (code, said.out.count("unclear: experts.gate_up")) == (0, 1)

@@ -109,15 +109,16 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     for name in sorted(tensors):
         node = by_tensor.get(name)
         fits = [] if name in used else list(_fits(name, tensors, said, node))
-        doubted = doubt and any(fit.row.file_type is None for fit in fits)
-        right = _preferred([fit for fit in fits if fit.group is not None and not doubted], said)
+        fitting = [fit for fit in fits if fit.group is not None]
+        right = _preferred(fitting, said)
         if not fits or (node is not None and node.fault and not right):
             continue
         names = tuple(sorted({n for fit in right or fits for n in fit.names.values()}))
         used |= set(names)
-        if len(right) != 1 or right[0].group is None:
-            unclear = Unclear(names, (), doubt) if doubted else _unclear(names, right, fits)
-            made.unclear.append(unclear)
+        if doubt and any(fit.row.file_type is None for fit in fitting):
+            made.unclear.append(Unclear(names, (), doubt))
+        elif len(right) != 1 or right[0].group is None:
+            made.unclear.append(_unclear(names, right, fits))
         else:
             made.append(_found(right[0], tensors))
             groups.append(right[0].group)
@@ -288,7 +289,7 @@ def _looks_quantised(name: str, x: Any) -> bool:
     """Whether a tensor of no group has the name of a companion, or a dtype of codes."""
     last = name.rpartition(".")[2]
     kind = str(getattr(x, "dtype", ""))
-    if kind.startswith(("float8", "float6", "float4")):
+    if kind.startswith(("float8_", "float6_", "float4_")):
         return bool(getattr(x, "size", 1))
     if last == "weight":
         return kind in _WEIGHTS
