@@ -629,6 +629,33 @@ def test_files_of_quantisers_tell_and_vanish(fixture, file, told, tmp_path):
     assert not (out / file).exists()
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_what_config_json_tells_is_followed_and_deleted_at_any_depth(nested, tmp_path):
+    fixture, out = scheme_fixtures.named("gptq-4bit-v2"), tmp_path / "out"
+    more = {f"b.{name}": x for name, x in fixture.checkpoint().items()}
+    told = {**fixture.config["quantization_config"]}
+    version = {} if nested else {"checkpoint_format": told.pop("checkpoint_format")}
+    config = {"quantization_config": told, "torch_dtype": "float16"}
+    if nested:
+        config = {"quantization_config": {}, "thinker_config": {"text_config": config}}
+    source = plain_folder(tmp_path / "in", fixture.checkpoint() | more, config)
+    (source / "quantize_config.json").write_text(json.dumps({"bits": 4, **version}))
+    sj.files.convert(source, out, [("to", "f32")])
+    for found in sj.load_file(out).values():
+        assert bits(found.numpy()) == bits(fixture.expected["float32"])
+    text = (out / "config.json").read_text()
+    assert "quant" not in text
+    assert "float32" in text
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+
+    # some weights stay: config.json alone tells of them then
+    sj.files.convert(source, out, [("to", r"b\..*=f32")])
+    assert sorted(os.listdir(out)) == ["config.json", "model.safetensors"]
+    sj.files.convert(out, tmp_path / "all", [("to", "f32")])
+    for found in sj.load_file(tmp_path / "all").values():
+        assert bits(found.numpy()) == bits(fixture.expected["float32"])
+
+
 def test_the_index_counts_what_is_decoded(tmp_path):
     fixture = scheme_fixtures.named("awq-gemm")
     source, name = folder_of(tmp_path / "in", fixture), "model.safetensors.index.json"

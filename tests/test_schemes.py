@@ -77,6 +77,56 @@ def test_fixtures_are_detected_and_decoded(fixture):
     check_same(again, out.numpy())
 
 
+def gptq_v2(**more):
+    return {"quant_method": "gptq", "bits": 4, "group_size": 32, **more}
+
+
+TOLD = {"checkpoint_format": "gptq_v2"}
+MODULE = named("gptq-4bit-v2").prefix
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"quantization_config": gptq_v2(), "quantize_config.json": gptq_v2(**TOLD)},
+        {"quantization_config": gptq_v2(), "quantize_config.json": TOLD, "version": "v1.5"},
+        {"thinker_config": {"text_config": {"quantization_config": gptq_v2(**TOLD)}}},
+        {"quantization_config": {}, "text_config": {"quantization_config": gptq_v2(**TOLD)}},
+        {"quantization_config": None, "a_b_config": {"quantization_config": gptq_v2(**TOLD)}},
+        {"quantization_config": gptq_v2(checkpoint_format="GPTQ_V2")},
+        {"quantization_config": gptq_v2(format="gptq_v2")},
+        {"quantization_config": gptq_v2(**TOLD, **{MODULE: {"bits": 4}})},
+        {"quantization_config": gptq_v2(**TOLD, **{MODULE: {"bits": 4}}) | {"bits": 2}},
+        {"quantization_config": gptq_v2(**TOLD, extra_config={MODULE: {"bits": 4}}) | {"bits": 2}},
+        gptq_v2(**TOLD),
+        TOLD,
+    ],
+    ids=repr,
+)
+def test_the_version_of_gptq_is_found_wherever_it_is_told(config):
+    fixture = named("gptq-4bit-v2")
+    ((_, scheme, parts),) = sj.schemes.detect(fixture.checkpoint(), config)
+    check_same(sj.schemes[scheme].decode(parts, dtype="float32"), fixture.expected["float32"])
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "reason"),
+    [
+        ("gptq-4bit-v2", {"quantize_config.json": {"checkpoint_format": "gptq"}}, "contradicts"),
+        ("gptq-4bit-v2", {"quantize_config.json": {"checkpoint_format": "marlin"}}, "as marlin"),
+        ("gptq-4bit-v2", {"text_config": {"compression_config": {"version": "X"}}}, "as x"),
+        ("gptq-auto-round-auto-gptq-4bit", {"checkpoint_format": "gptq_v2"}, "contradicts"),
+        ("gptq-4bit-v2", {"quantization": {"packing_format": "auto_round:mlx"}}, "auto_round:mlx"),
+        ("awq-gemm", {"quantization": {"packing_format": "auto_round:auto_gptq"}}, "auto_gptq"),
+    ],
+)
+def test_layouts_that_are_unknown_or_contradict_each_other(name, config, reason):
+    fixture = named(name)
+    found = sj.schemes.detect(fixture.checkpoint(), {**fixture.config, **config})
+    assert found == []
+    assert reason in str(found.unclear[0])
+
+
 @pytest.mark.parametrize("fixture", LOOK_ALIKES, ids=lambda f: f.name)
 def test_look_alikes_are_reported(fixture):
     found = sj.schemes.detect(fixture.checkpoint(), fixture.config)

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import BESIDE, configuration, json_file
+from ..files.configuration import configuration, json_file
 from ..files.places import opened, places
-from ..quantization.configuration import comfy_layers
+from ..quantization.configuration import BESIDE, comfy_layers, sections
 from ..quantization.declaring import NESTED, declaration, left_out, without
 from .changes import Change
 from .remaining import untouched
@@ -78,7 +78,7 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     made, became = dict(config.text or {}), tensors.became
     if became:
         left = {weight.scheme for weight in untouched(tensors)}
-        if left and config.beside and without(made) == made:
+        if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
             raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
         schemes = {s.whole.scheme for s in became if isinstance(s, PartOf)}
@@ -91,7 +91,8 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
         if not schemes and not left:
             made = without(made)
         elif decoded:
-            made = left_out(made, [name.removesuffix(".weight") for name in decoded])
+            modules = [name.removesuffix(".weight") for name in decoded]
+            made = left_out(made, modules, config.facts)
     if any(isinstance(c.source, Decoded) or c.casts for c in tensors.changes.values()):
         made = _of_dtype(made, _most(tensors.changes.values()))
     return made

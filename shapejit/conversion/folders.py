@@ -14,10 +14,10 @@ from .. import __version__
 from ..errors import FileFormatError
 from ..files import safetensors
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import BESIDE
 from ..files.paths import Path, file_name
 from ..files.places import places
 from ..files.sharded import SUFFIX
+from ..quantization.configuration import BESIDE
 from .configs import CONFIG, config_of, rewritten
 from .items import Cutting, File, Item, items_of
 from .receipts import hashed

@@ -6,15 +6,12 @@ import json
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.declaring import KEYS, NESTED
+from ..quantization.configuration import BESIDE
 from .checkpoint import Checkpoint
 from .places import opened, places
 
-__all__ = ["BESIDE", "configuration", "json_file"]
+__all__ = ["configuration", "json_file"]
 
-# What quantisers write beside config.json: AutoAWQ, AutoGPTQ, nvidia-modelopt.
-BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
-_FILES = (*BESIDE, "config.json")  # the keys of the last one win
 _COMFY = "_quantization_metadata"
 _MAX_BYTES = 100_000_000  # as of a safetensors header
 
@@ -22,7 +19,7 @@ _MAX_BYTES = 100_000_000  # as of a safetensors header
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """The config for `schemes.detect`: that of the folder, and what the file's metadata tell.
 
-    What config.json says of the weights may stand in the config of a part, its `text_config`.
+    What files of quantisers beside config.json say stands under the names of these files.
     Raises FileFormatError where a file is not a JSON object, has more than 100 MB, or is a
     link out of the folder.
     """
@@ -31,13 +28,10 @@ def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     folder = path if place.is_folder(path) else place.parent(path)
     if _COMFY in metadata:
         found[_COMFY] = metadata[_COMFY]
-    for name in _FILES:
+    for name in ("config.json", *BESIDE):
         if place.exists(place.join(folder, name)):
-            found |= json_file(place.inside(folder, name, None))
-    for name in NESTED:
-        room = found.get(name)
-        if isinstance(room, dict) and found.keys().isdisjoint(KEYS):
-            found |= {key: room[key] for key in KEYS if key in room}
+            told = json_file(place.inside(folder, name, None))
+            found |= {name: told} if name in BESIDE else told
     return found
 
 

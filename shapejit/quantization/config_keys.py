@@ -13,7 +13,7 @@ from typing import Any
 
 from ..arrays import is_mapping
 from ..errors import quoted
-from .declaring import KEYS
+from .configuration import KEYS
 
 __all__ = ["unknown_keys", "unknown_values"]
 

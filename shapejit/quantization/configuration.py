@@ -9,15 +9,22 @@ from typing import Any
 
 from ..arrays import is_a, is_mapping
 
+# The keys under which a config, or the config of a part of the model, tells of quantised weights.
+KEYS = ("quantization_config", "compression_config", "quantization")
+# Files of quantisers beside config.json, by which `configuration` has their content: AutoAWQ's,
+# AutoGPTQ's, nvidia-modelopt's.
+BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
+_PARTS = ("_config", *BESIDE)
 # The keys of config.json for each setting that `Scheme.decode` takes.
 _SETTINGS = {
     "bits": ("bits", "num_bits", "w_bit"),
     "group_size": ("group_size", "q_group_size"),
     "weight_block_size": ("weight_block_size", "block_structure"),
 }
-_VERSIONS = {"gptq": 1, "gptq_v2": 2}
 _WORDS = ("quant_method", "format", "quant_algo", "strategy")
-_LAYOUTS = ("checkpoint_format", "version")
+# The keys that `Row.layouts` may have.
+_LAYOUTS = ("checkpoint_format", "format", "packing_format", "version", "actorder")
+_OF_MODELS = ("format", "version")  # a model's config.json has these for other facts, too
 # What tells that the cache of keys and values is quantised, and how its scales are called.
 _CACHE = ("kv_cache_scheme", "kv_cache_quant_algo")
 _CACHE_SCALES = ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale")
@@ -25,53 +32,97 @@ _CACHE_SCALES = ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale")
 
 @dataclass(frozen=True)
 class Declared:
-    """Words that name methods, and layouts; settings of all weights (several ways), and of some."""
+    """Words that name methods, layouts by their keys, settings of all weights, and of some.
+
+    `settings` are several where a config tells of several groups of weights.
+    """
 
     words: frozenset[str]
-    layouts: frozenset[str]
+    layouts: Mapping[str, frozenset[str]]
     settings: tuple[Mapping[str, Any], ...]
     modules: Mapping[str, Mapping[str, Any]]
 
     def settings_of(self, prefix: str) -> Iterator[Mapping[str, Any]]:
-        """The settings that a weight may have; a module's own ones leave no others."""
-        if prefix in self.modules:
-            yield self.modules[prefix]
-        else:
-            yield from self.settings
+        """The settings that a weight may have; a module's own ones replace those of all."""
+        own = self.modules.get(prefix, {})
+        yield from ({**settings, **own} for settings in self.settings)
+
+
+Part = tuple[tuple[str, ...], Mapping[str, Any]]
+
+
+def sections(config: Mapping[str, Any]) -> dict[tuple[str, ...], Mapping[str, Any]]:
+    """What a config says of quantised weights, wherever it stands, by the keys that lead there.
+
+    The configs of parts of the model, at any depth, have sections of their own.
+
+    >>> sections({"thinker_config": {"text_config": {"quantization_config": {"bits": 4}}}})
+    {('thinker_config', 'text_config', 'quantization_config'): {'bits': 4}}
+    """
+    found, left = dict[tuple[str, ...], Mapping[str, Any]](), list[Part]([((), config)])
+    while left:
+        path, part = left.pop()
+        found |= {(*path, key): part[key] for key in KEYS if is_mapping(part.get(key))}
+        left += [((*path, key), each) for key, each in part.items() if is_part(key, each)]
+    return found
+
+
+def is_part(key: object, value: object) -> bool:
+    """Whether a value in a config is the config of a part, or a file's, with sections of its own.
+
+    >>> is_part("text_config", {}), is_part("quantization_config", {}), is_part("a_config", 1)
+    (True, False, False)
+    """
+    return is_mapping(value) and key not in KEYS and str(key).endswith(_PARTS)
+
+
+def completed(section: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """A section with the settings and layouts that only files beside config.json tell.
+
+    >>> beside = {"quantize_config.json": {"bits": 4, "checkpoint_format": "gptq_v2"}}
+    >>> completed({"bits": 8}, beside)
+    {'bits': 8, 'checkpoint_format': 'gptq_v2'}
+    """
+    made = dict(section)
+    for beside in (config[name] for name in BESIDE if name in config):
+        for keys in (*_SETTINGS.values(), *zip(_LAYOUTS)):
+            if made.keys().isdisjoint(keys):
+                made |= {key: beside[key] for key in keys if key in beside}
+    return made
 
 
 def declared(config: Mapping[str, Any]) -> Declared:
     """The facts in config.json, the files of quantisers beside it, or ComfyUI's metadata."""
-    found = _rooms(config)
     words, modules = set[str](), dict[str, Mapping[str, Any]]()
-    settings = list[Mapping[str, Any]]()
-    for room in found:
-        words |= {str(room[key]).lower() for key in _WORDS if key in room}
-        producer = room.get("producer")
+    settings, layouts = list[Mapping[str, Any]](), dict[str, set[str]]()
+    for section in _told(config):
+        producer = section.get("producer")
         if is_mapping(producer) and "name" in producer:
             words.add(str(producer["name"]).lower())
-        groups = room.get("config_groups")
-        weights = (
-            [g.get("weights") for g in groups.values() if is_mapping(g)]
-            if is_mapping(groups)
-            else []
-        )
-        for each in [room, *(w for w in weights if is_mapping(w))]:
+        for each in [section, *_weights(section)]:
             words |= {str(each[key]).lower() for key in _WORDS if key in each}
             made = _settings(each)
             if made and made not in settings:
                 settings.append(made)
-        modules |= {key: _settings(v) for key, v in room.items() if is_mapping(v) and "bits" in v}
-    affine = config.get("quantization")
-    if is_mapping(affine) and "group_size" in affine and "quant_algo" not in affine:
+            of_model = each is config and not made and "quant_method" not in each
+            for key in _LAYOUTS:
+                text = str(each.get(key) or "").lower()
+                number = key == "version" and not text[:1].isalpha()
+                if text and not number and not (of_model and key in _OF_MODELS):
+                    layouts.setdefault(key, set()).add(text)
+        for entries in (section, section.get("extra_config")):
+            for name, entry in entries.items() if is_mapping(entries) else ():
+                if is_mapping(entry) and _settings(entry):
+                    modules[name] = _settings(entry)
+    affine = (each for path, each in sections(config).items() if path[-1] == KEYS[2])
+    if any("group_size" in each and "quant_algo" not in each for each in affine):
         words.add("mlx")
     if "weight_block_size" in {key for each in settings for key in each}:
         words.add("block")
     if "_quantization_metadata" in config:
         words.add("comfyui")
-    layouts = {str(room[key]).lower() for room in found for key in _LAYOUTS if key in room}
-    named = frozenset(text for text in layouts if text[:1].isalpha())  # others are versions
-    return Declared(frozenset(words), named, tuple(settings) or ({},), modules)
+    told = {key: frozenset(texts) for key, texts in layouts.items()}
+    return Declared(frozenset(words), told, tuple(settings) or ({},), modules)
 
 
 def cache_scales(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
@@ -80,29 +131,35 @@ def cache_scales(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
     >>> cache_scales(["q.weight", "q.k_scale"], {"quantization": {"kv_cache_quant_algo": "FP8"}})
     {'q.k_scale'}
     """
-    if not any(room.get(key) for room in _rooms(config) for key in _CACHE):
+    if not any(section.get(key) for section in _told(config) for key in _CACHE):
         return set()
     return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
 
-def _rooms(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Where a config tells of weights, itself last."""
-    keys = ("quantization_config", "compression_config", "quantization")
-    return [room for room in (*map(config.get, keys), config) if is_mapping(room)]
+def _told(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """All that is said of weights: sections, files of quantisers, the config itself."""
+    beside = [config[name] for name in BESIDE if is_mapping(config.get(name))]
+    return [*sections(config).values(), *beside, config]
 
 
-def _settings(room: Mapping[str, Any]) -> dict[str, Any]:
+def _weights(section: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What compressed-tensors says of the weights of each group."""
+    groups = section.get("config_groups")
+    found = (
+        [g.get("weights") for g in groups.values() if is_mapping(g)] if is_mapping(groups) else []
+    )
+    return [weights for weights in found if is_mapping(weights)]
+
+
+def _settings(section: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in one object; sizes below 1 and None mean one group for all."""
     made = dict[str, Any]()
     for name, keys in _SETTINGS.items():
-        given = next((room[key] for key in keys if key in room), None)
+        given = next((section[key] for key in keys if key in section), None)
         if type(given) is int and given > 0:
             made[name] = given
         elif is_a(given, list) and len(given) == 2 and all(type(n) is int and n > 0 for n in given):
             made[name] = tuple(given)
-    version = _VERSIONS.get(str(room.get("checkpoint_format")))
-    if version is not None:
-        made["version"] = version
     return made
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError
+from .configuration import KEYS, completed, is_part, sections
 
-__all__ = ["KEYS", "NESTED", "declaration", "left_out", "without"]
+__all__ = ["NESTED", "declaration", "left_out", "without"]
 
-# Where config.json has it, also in the config of a part of the model.
-KEYS = ("quantization_config", "compression_config", "quantization")
+# The configs of parts of the model that have the model's dtype.
 NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 # The names under which quantisers list modules that are not quantised.
 _LISTS = ("ignore", "modules_to_not_convert", "exclude_modules")
@@ -66,8 +66,7 @@ def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> d
         known = ", ".join(_ROWS)
         raise FormatError(f"config.json cannot tell of {scheme}, only of {known}")
     key, names, made = _ROWS[scheme]
-    before = [each for _, _, each in _found(config)]
-    lists = (each.get(name) for each in before for name in _LISTS)
+    lists = (each.get(name) for each in sections(config).values() for name in _LISTS)
     skipped = next((given for given in lists if given and isinstance(given, list)), [])
     try:
         said = made(settings)
@@ -83,39 +82,34 @@ def without(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> without({"a": 1, "text_config": {"b": 2, "quantization_config": {}}})
     {'a': 1, 'text_config': {'b': 2}}
     """
-    made = {key: value for key, value in config.items() if key not in KEYS}
-    for key in NESTED:
-        if isinstance(made.get(key), dict):
-            made[key] = without(made[key])
-    return made
+    return {
+        key: without(value) if is_part(key, value) else value
+        for key, value in config.items()
+        if key not in KEYS
+    }
 
 
-def left_out(config: Mapping[str, Any], modules: Sequence[str]) -> dict[str, Any]:
-    """A config that lists more modules as not quantised.
+def left_out(
+    config: Mapping[str, Any], modules: Sequence[str], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A config that lists more modules as not quantised, and tells what files beside it told.
 
-    >>> left_out({"quantization_config": {"quant_method": "fp8"}}, ["lm_head"])
+    `facts` are those of `configuration`, with the files of quantisers.
+
+    >>> left_out({"quantization_config": {"quant_method": "fp8"}}, ["lm_head"], {})
     {'quantization_config': {'quant_method': 'fp8', 'modules_to_not_convert': ['lm_head']}}
     """
     made = dict(config)
-    for room, key, said in _found(config):
+    for path, said in sections(config).items():
         compressed = said.get("quant_method") in (_COMPRESSED, "modelopt")
         name = next((k for k in _LISTS if k in said), _LISTS[0] if compressed else _LISTS[1])
         listed = said.get(name) if isinstance(said.get(name), list) else []
         new = {**said, name: [*dict.fromkeys([*(listed or []), *modules])]}
-        if room:
-            made[room] = {**made[room], key: new}
-        else:
-            made[key] = new
+        made = _put(made, path, completed(new, facts))
     return made
 
 
-def _found(config: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    """Where a config tells of quantised weights: the part of the model, the key, what it says."""
-    rooms = [("", config), *((name, config.get(name)) for name in NESTED)]
-    return [
-        (name, key, room[key])
-        for name, room in rooms
-        if isinstance(room, Mapping)
-        for key in KEYS
-        if isinstance(room.get(key), dict)
-    ]
+def _put(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """A config with another value where the keys of the path lead."""
+    first, *rest = path
+    return {**config, first: _put(config[first], rest, value) if rest else value}

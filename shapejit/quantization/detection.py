@@ -227,13 +227,13 @@ def _fit(
     beside = [name for name in telling if name in tensors and name not in own]
     if beside and row.file_type is None:
         return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
-    others = said.layouts - set(row.layouts.split()) if row.layouts else None
-    if others:
-        return _Fit(row, form, names, None, {}, f"is not stored as {', '.join(sorted(others))}")
+    layout, why = _layout(row, said)
+    if why:
+        return _Fit(row, form, names, None, {}, why)
     reason, found = "", list[_Fit]()
     try:
         parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
-        for settings in _settings_of(row, form, said, base):
+        for settings in ({**each, **layout} for each in _settings_of(row, form, said, base)):
             try:
                 group = group_of(row.name, (form,), Parts(parts, settings), {})
             except ShapeJitError as fault:
@@ -261,6 +261,20 @@ def _settings_of(row: Row, form: Form, said: Declared, base: str) -> Iterator[Ma
             yield from ({**settings, "bits": bits} for bits in formats[form.codes.format].bits)
         else:
             yield settings
+
+
+def _layout(row: Row, said: Declared) -> tuple[Mapping[str, int], str]:
+    """The settings that the layouts in the config stand for, or why the weights are no such."""
+    made = dict[str, int]()
+    for key, known in row.layouts.items():
+        for text in sorted(said.layouts.get(key, ())):
+            if text not in known:
+                return {}, f"is not stored as {text}"
+            settings = known[text]
+            if any(made.get(name, value) != value for name, value in settings.items()):
+                return {}, f"the config says {key} {text}, and elsewhere what contradicts it"
+            made |= settings
+    return made, ""
 
 
 def _preferred(fits: list[_Fit], said: Declared) -> list[_Fit]:

@@ -100,11 +100,11 @@ class Form:
 class Row:
     """A scheme: its name, the words of a config.json that speak for it, and where its facts stand.
 
-    `layouts` are the checkpoint formats and versions that a config.json may name, any if
-    empty; `joints` come between a prefix and the names of parts; `file_type` is the type that a
-    GGUF file tells for each of its tensors, `operator` the operator of the nodes of ONNX that take
-    such weights. The prefix and `weight` make the name of the same weight where it is not
-    quantised; behind the joint "_" the prefix alone does.
+    `layouts` are what a config.json may say, under some keys, of how the weights lie, and the
+    settings that each value stands for. `joints` come between a prefix and the names of parts;
+    `file_type` is the type that a GGUF file tells for each of its tensors, `operator` the
+    operator of the nodes of ONNX that take such weights. The prefix and `weight` make the name
+    of the same weight where it is not quantised; behind the joint "_" the prefix alone does.
     """
 
     name: str
@@ -112,7 +112,9 @@ class Row:
     source: str
     forms: tuple[Form, ...]
     joints: str = "."
-    layouts: str = ""
+    layouts: Mapping[str, Mapping[str, Mapping[str, int]]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     file_type: str | None = None
     operator: str = ""
     weight: str = "weight"

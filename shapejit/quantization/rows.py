@@ -24,6 +24,16 @@ _BLOCKS = {"m": 128, "k": 128}  # rows and columns per scale
 _INPUT = Part("input_scale", "float32|bfloat16", "?", optional=True)
 _COMFY = Part("comfy_quant", "uint8", "?", optional=True)
 
+_AWQ: dict[str, dict[str, int]] = {"gemm": {}, "gemv": {}}
+_V1, _V2 = {"version": 1}, {"version": 2}
+_GPTQ = {"gptq": _V1, "gptq_v2": _V2}
+# auto-round, export_to_autoround/export.py, dynamic_import_quant_linear_for_packing.
+_AUTOROUND = {
+    f"auto_round{packing}{kernel}": version
+    for packing, version in (("", _V2), (":gptqmodel", _V2), (":auto_gptq", _V1), (":gptq", _V1))
+    for kernel in ("", ":exllamav2", ":tritonv2", ":marlin")
+}
+
 _NF4 = dtype("nf4").format
 assert _NF4 is not None
 # bitsandbytes, functional.py, get_4bit_type: divided by the largest.
@@ -137,7 +147,8 @@ ROWS = (
              tells=computed.group_index, rule=rules.by_range, chosen=_GROUP,
              writes=computed.groups_of_inputs,
              unsaid="how zero points are stored: less one (v1) is taken"),),
-        layouts="gptq gptq_v2"),
+        layouts={"checkpoint_format": _GPTQ, "format": _GPTQ, "packing_format": _AUTOROUND,
+                 "version": {}}),
     Row("awq", "awq", "GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm", (
         Form((Part("qweight", _WORDS, "K N*b/32"), Part("qzeros", _WORDS, "K/g N*b/32"),
               Part("scales", _HALVES, "K/g N")),
@@ -149,7 +160,8 @@ ROWS = (
               Part("scales", _HALVES, "N z*8")),
              Numbers("qweight", "N K", "uint{b}", "awq:gemv"), (Numbers("scales", "N K/g"),),
              Numbers("qzeros", "N K/g", "uint{b}", "compressed-tensors"), usual={"b": 4})),
-        layouts="gemm gemv"),
+        layouts={"checkpoint_format": _AWQ, "format": _AWQ, "version": _AWQ,
+                 "packing_format": {"auto_round:auto_awq": {}, "auto_round:awq": {}}}),
     Row("matmulnbits", "", "onnxruntime, docs/ContribOperators.md, com.microsoft.MatMulNBits",
         tuple(
             Form((Part("B|qweight|Q4|Q8|Q2", "uint8", "N K/g g*b/8"),
