@@ -550,6 +550,7 @@ def test_codes_go_to_another_scheme(name, target, tmp_path):
     ("name", "rules", "text"),
     [
         ("gptq-4bit-act-order", [("to", "awq")], "act-order"),
+        ("int4-ct-act-order", [("to", "gptq")], "act-order"),
         ("int4-ct-group32", [("to", "mxfp4:gguf")], "a code is"),
         ("int4-ct-asymmetric", [("to", "awq")], "only reads"),
         ("int7-ct-ragged", [("to", "awq")], "has codes of"),

@@ -118,6 +118,7 @@ def test_the_version_of_gptq_is_found_wherever_it_is_told(config):
         ("gptq-auto-round-auto-gptq-4bit", {"checkpoint_format": "gptq_v2"}, "contradicts"),
         ("gptq-4bit-v2", {"quantization": {"packing_format": "auto_round:mlx"}}, "auto_round:mlx"),
         ("awq-gemm", {"quantization": {"packing_format": "auto_round:auto_gptq"}}, "auto_gptq"),
+        ("int4-ct-act-order", {"quantization": {"actorder": "random"}}, "not stored as random"),
     ],
 )
 def test_layouts_that_are_unknown_or_contradict_each_other(name, config, reason):
@@ -348,6 +349,7 @@ def test_converted_weights_are_the_same(name, to):
     ("name", "to", "reason"),
     [
         ("gptq-4bit-act-order", "awq", "act-order"),
+        ("int4-ct-act-order", "gptq", "act-order"),
         ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
         ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
         ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),

@@ -33,11 +33,12 @@ def json_of(t: Tensor, name: str) -> Mapping[str, Any]:
 
 
 def weight_shape(tensors: Mapping[str, Tensor]) -> Known:
-    """The sizes in compressed-tensors' `weight_shape`."""
+    """The sizes in compressed-tensors' `weight_shape`, and the elements per group."""
+    groups = group_index(tensors)
     if "weight_shape" not in tensors:
-        return {}
+        return groups
     sizes = tensors["weight_shape"].numpy().reshape(-1).tolist()
-    return dict(zip("NK", sizes[-2:], strict=False))
+    return {**dict(zip("NK", sizes[-2:], strict=False)), **groups}
 
 
 def group_index(tensors: Mapping[str, Tensor]) -> Known:

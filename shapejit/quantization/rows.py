@@ -27,6 +27,9 @@ _COMFY = Part("comfy_quant", "uint8", "?", optional=True)
 _AWQ: dict[str, dict[str, int]] = {"gemm": {}, "gemv": {}}
 _V1, _V2 = {"version": 1}, {"version": 2}
 _GPTQ = {"gptq": _V1, "gptq_v2": _V2}
+# compressed-tensors, quantization/quant_args.py, ActivationOrdering: groups that are not those of
+# the columns' order come with a weight_g_idx.
+_ACTORDER = {word: dict[str, int]() for word in ("group", "dynamic", "weight", "static", "true")}
 # auto-round, export_to_autoround/export.py, dynamic_import_quant_linear_for_packing.
 _AUTOROUND = {
     f"auto_round{packing}{kernel}": version
@@ -132,13 +135,15 @@ ROWS = (
         Form((Part("weight_packed", _WORDS, "N K*b/32"),
               Part("weight_scale", _FLOATS, "N K/g"),
               Part("weight_shape", "int64|int32", "2", optional=True),
-              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True)),
+              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True),
+              Part("g_idx|weight_g_idx", "int32|int64", "K", optional=True)),
              Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
              (Numbers("weight_scale", "N K/g"),),
              Numbers("weight_zero_point", "K/g N", "uint{b}", "compressed-tensors", swapped=True),
              zero="half", usual={"b": 4}, tells=computed.weight_shape,
              rule=rules.by_range_or_least, chosen=_GROUP, writes=computed.sizes_of_weight,
-             asks=("bits", "group_size", "weight_shape")),)),
+             asks=("bits", "group_size", "weight_shape")),),
+        layouts={"actorder": _ACTORDER}),
     Row("gptq", "gptq", "GPTQModel, nn_modules/qlinear/__init__.py, dequantize_weight", (
         Form((Part("qweight", _WORDS, "K*b/32 N"), Part("qzeros", _WORDS, "K/g N*b/32"),
               Part("scales", _HALVES, "K/g N"), Part("g_idx", "int32|int64", "K", optional=True)),
