@@ -312,6 +312,14 @@ def test_sources_are_encoded_as_in_the_fixtures(fixture):
 
 
 CONVERTIBLE = [
+    ("int8-group-ct-asymmetric", "int4:compressed-tensors"),
+    ("int8-channel-ct", "int4:compressed-tensors"),
+    ("int8-ct-asymmetric", "int8:compressed-tensors"),
+    ("int8-ct-tensor-asymmetric", "int8:compressed-tensors"),
+    ("fp8-group-ct", "fp8:block"),
+    ("fp8-experts-transformers", "fp8:block"),
+    ("fp8-experts-fbgemm-down", "fp8:channel"),
+    ("fp8-experts-transformers-tensor", "fp8:tensor"),
     ("awq-gemm", "gptq"),
     ("awq-gemm", "int4:compressed-tensors"),
     ("awq-gemm", "matmulnbits"),
@@ -350,6 +358,7 @@ def test_converted_weights_are_the_same(name, to):
     [
         ("gptq-4bit-act-order", "awq", "act-order"),
         ("int4-ct-act-order", "gptq", "act-order"),
+        ("int8-tensor-ct", "int4:compressed-tensors", "only decoded"),
         ("gptq-4bit-v1", "gguf:q4_0", "no zero points"),
         ("gptq-4bit-symmetric", "gguf:q4_0", r"\(1, 32\) elements, not \(1, 16\)"),
         ("gptq-4bit-v1", "gguf:q4_k", "only decoded"),
@@ -387,6 +396,27 @@ def test_gpt_oss_becomes_ggufs_gate_and_up():
     assert len(experts) == 2
     check_same(scheme.decode(experts[1]), scheme.decode(parts).numpy()[1])
     check_same(scheme.decode(scheme.stack(experts)), scheme.decode(parts).numpy())
+
+
+def test_tensors_beside_others_that_are_called_their_scales_are_plain():
+    x = np.ones((2, 3), np.float32)
+    tensors = {"logit": x, "logit_scale": x[0], "a.k": x, "a.k_scale": x, "b_weight_scale": x}
+    assert (found := sj.schemes.detect(tensors)) == []
+    assert found.unclear == []
+
+
+@pytest.mark.parametrize("name", ["fp8-experts-fbgemm-down", "fp8-experts-transformers"])
+@pytest.mark.parametrize("scale", [np.float32(3), np.full((1,), 3, np.float32)])
+def test_stacked_experts_may_have_one_scale(name, scale):
+    fixture = named(name)
+    codes = next(x for x in fixture.parts.values() if x.dtype.itemsize == 1)
+    tensors = {"h.up_proj": codes, "h.up_proj_weight_scale": np.asarray(scale)}
+    tensors |= {"up.weight": codes, "up.weight_scale": np.asarray(scale)}
+    found = sj.schemes.detect(tensors)
+    assert [each.parts.weight for each in found] == ["h.up_proj", "up.weight"]
+    for _, scheme, parts in found:
+        wanted = codes.astype(np.float32) * np.float32(3)
+        assert np.array_equal(sj.schemes[scheme].decode(parts, dtype="float32").numpy(), wanted)
 
 
 def test_stacked_experts_have_global_scales_of_their_own():

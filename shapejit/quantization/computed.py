@@ -100,6 +100,15 @@ def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
     return read
 
 
+def from_the_middle(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """One zero point that counts from the middle of unsigned codes."""
+    half = 1 << (group.bits(group.form.codes) - 1)
+    zero = group.tensors[numbers.part].numpy().reshape(1, 1).astype(np.int16) + half
+    if not 0 <= zero.item() < 2 * half:
+        raise FormatError(f"{numbers.part} is {zero.item() - half}: not from {-half} to {half - 1}")
+    return asarray(zero.astype(np.uint8)), "NK"
+
+
 def one(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
     """A scale of 1 for all."""
     rank = len(group.batch)

@@ -70,6 +70,8 @@ def content_of(group: Group) -> Content:
     zeros = zero_points(group)
     if isinstance(zeros, Axes):
         zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
+        if integer and kind.signed:
+            zeros = zeros.view(np.uint8) ^ np.uint8(128)
     elif integer and kind.signed:
         zeros = (zeros or 0) + (1 << (bits - 1))
     offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None

@@ -26,13 +26,15 @@ _TELLING = {"pre_quant_scale"} | {
     for row in ROWS
     for form in row.forms
     for part in form.parts
-    if part.key not in ("weight", "scale", "input_scale", "bias")
+    if part.key not in ("", "weight", "scale", "input_scale", "bias")
     for name in part.name.split("|")
 }
-# How names of codes end, row by row and form by form.
+# How names of codes end, row by row and form by form; in any way where they have none.
 _ENDS = [
     [
         tuple(joint + n for n in form.part(form.codes.part).name.split("|") for joint in row.joints)
+        if form.codes.part
+        else ("",)
         for form in row.forms
     ]
     for row in ROWS
@@ -184,20 +186,27 @@ def _fits(
 def _named(name: str, form: Form, tensors: Mapping[str, Any], joints: str) -> dict[str, str] | None:
     """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
     codes = form.part(form.codes.part)
-    needed = [part for part in form.parts if part is not codes]
-    for alias in codes.name.split("|"):
-        for joint in joints:
-            if name != alias and not name.endswith(joint + alias):
-                continue
-            base = name.removesuffix(alias)
-            if any(not part.optional and _there(base, part, tensors) is None for part in needed):
-                continue
-            stem, found = (
-                base[: base.rfind(".") + 1],
-                (_there(base, p, tensors) for p in form.parts),
-            )
-            return {full.removeprefix(stem): full for full in found if full is not None}
+    for base in _bases(name, codes, joints):
+        found = [name if part is codes else _there(base, part, tensors) for part in form.parts]
+        parts = zip(form.parts, found, strict=True)
+        if any(full is None and not part.optional for part, full in parts):
+            continue
+        if not codes.name and asarray(_data(tensors[name])).dtype.name not in codes.kinds:
+            continue  # any tensor may have one beside it that is called its scale
+        stem = base[: base.rfind(".") + 1]
+        return {full.removeprefix(stem): full for full in found if full is not None}
     return None
+
+
+def _bases(name: str, codes: Part, joints: str) -> Iterator[str]:
+    """What the names of the other parts begin with, beside codes of this name."""
+    if not codes.name:
+        if name.rpartition(".")[2] != "weight":
+            yield f"{name}_"
+        return
+    for alias in codes.name.split("|"):
+        if name == alias or any(name.endswith(joint + alias) for joint in joints):
+            yield name.removesuffix(alias)
 
 
 def _there(base: str, part: Part, tensors: Mapping[str, Any]) -> str | None:
@@ -223,6 +232,7 @@ def _fit(
     """Whether the tensors are such a group, with any of the settings that the config tells."""
     base, own = codes.rpartition(".")[0], set(names.values())
     stems = {codes.rpartition(joint)[0] + joint for joint in row.joints}
+    stems = stems if form.codes.part else {f"{codes}_"}
     telling = (stem + other for stem in stems for other in _TELLING)
     beside = [name for name in telling if name in tensors and name not in own]
     if beside and row.file_type is None:

@@ -13,6 +13,7 @@ from ..tensor import Tensor
 from . import sizes
 from .forms import Form, Part
 from .groups import Group, any_of, fault
+from .naming import fused_key
 
 _SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, or twice, tell least
 
@@ -48,7 +49,8 @@ def _matched(
         if key is None:
             if not part.optional:
                 given = ", ".join(map(quoted, parts)) or "nothing"
-                raise fault(scheme, f"needs {part.name.replace('|', ' or ')}; got {given}")
+                wanted = part.name.replace("|", " or ") or "codes whose name others begin with"
+                raise fault(scheme, f"needs {wanted}; got {given}")
             continue
         tensors[part.key] = t = left.pop(key)
         if t.dtype.name not in part.dtypes.split("|"):
@@ -77,6 +79,8 @@ def _matched(
 
 def _key(part: Part, parts: Mapping[str, Tensor]) -> str | None:
     """The key under which a part was given: a name of it, or one that ends in it."""
+    if not part.name:
+        return fused_key(parts)
     names = part.name.split("|")
     for name in names:
         if name in parts:
@@ -109,7 +113,7 @@ def _sizes(
             raise fault(scheme, f"{name} has shape {shape_text(t.shape)}: {open_} is unclear, "
                                 f"known are {known}")  # fmt: skip
         whole = (*batch, *(size for size in fit if size is not None))
-        flat = name in free and t.ndim == 1 and t.size == prod(whole)
+        flat = name in free and t.ndim <= 1 and t.size == prod(whole)
         if t.shape != whole and not flat and (wanted or t.size not in (1, prod(batch))):
             raise fault(
                 scheme,

@@ -34,7 +34,7 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
     ('mlp.experts.down_proj', '_', 'blocks')
     """
     for form in row.forms:
-        for alias in form.part(form.codes.part).name.split("|"):
+        for alias in filter(None, form.part(form.codes.part).name.split("|")):
             if codes == alias:
                 return "", "", alias
             for joint in row.joints:
@@ -59,12 +59,26 @@ def part_name(row: Row, weight: str, key: str) -> str:
     return base + key
 
 
+def fused_key(keys: Iterable[str]) -> str | None:
+    """The key of codes that have no name of their own: those of the other parts begin with it.
+
+    >>> fused_key(["gate_up_proj_scale_inv", "gate_up_proj"])
+    'gate_up_proj'
+    """
+    given = list(keys)
+    least = min(given, key=len, default=None)
+    return least if all(key == least or key.startswith(f"{least}_") for key in given) else None
+
+
 def codes_key(row: Row, keys: Iterable[str]) -> str:
     """Which of the keys of a weight's parts is that of its codes."""
     names = [alias for form in row.forms for alias in form.part(form.codes.part).name.split("|")]
     given = list(keys)
-    for name in names:
+    for name in filter(None, names):
         for key in given:
             if key == name or any(key.endswith(joint + name) for joint in row.joints):
                 return key
-    raise KeyError(names)
+    fused = fused_key(given) if "" in names else None
+    if fused is None:
+        raise KeyError(names)
+    return fused

@@ -38,8 +38,6 @@ def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = No
             found = Axes(asarray(-found.tensor.numpy()), found.axes)
         step = {size[0]: sizes.block(size, group.known) for size in other.dims.split()}
         step = {axis: step[axis] // per[axis] if step else prod(made.sizes(axis)) for axis in per}
-        if found.tensor.size == 1:
-            step["*"] = prod(group.batch)
         factor, blocks = aligned(group, made, found, step)
         scaled: Any = quantize if other.step == "/" else dequantize
         given = {"block_shape": [max(1, n) for n in blocks], "dtype": kind or FLOAT32}
@@ -55,7 +53,7 @@ def zero_points(group: Group) -> Any:
     if group.tensors[form.zeros.part].dtype.kind == "float":
         return group.numbers(form.zeros._replace(dtype="", format=None))
     found = group.numbers(form.zeros)
-    bias = group.packing(form.zeros).bias
+    bias = group.packing(form.zeros).bias if form.zeros.format else 0
     if not bias:
         return found
     top = np.uint8((1 << group.bits(form.codes)) - 1)
@@ -66,7 +64,9 @@ def zero_points(group: Group) -> Any:
 def aligned(
     group: Group, codes: Axes, numbers: Axes, step: Mapping[str, int]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """`_spread` where each number is that of `step` codes along each axis."""
+    """`_spread` where each number is that of `step` codes along each axis, or of all of them."""
+    if numbers.tensor.size == 1:
+        step = {**step, "*": prod(group.batch)}
     found = numbers.permuted("".join(dict.fromkeys(codes.axes)))
     shape, blocks = list[int](), list[int]()
     for axis in dict.fromkeys(codes.axes):

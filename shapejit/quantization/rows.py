@@ -21,7 +21,9 @@ _FP8 = f"{_E4M3}|float8_e5m2"
 _WORDS = "int32|uint32"
 _GROUP = {"g": 128, "b": 4}
 _BLOCKS = {"m": 128, "k": 128}  # rows and columns per scale
-_INPUT = Part("input_scale", "float32|bfloat16", "?", optional=True)
+_INPUT = Part("input_scale|activation_scale|input_scale_ub", "float32|bfloat16", "?", optional=True)
+_SHAPE = Part("weight_shape", "int64|int32", "2", optional=True)
+_GROUPS = Part("g_idx|weight_g_idx", "int32|int64", "K", optional=True)
 _COMFY = Part("comfy_quant", "uint8", "?", optional=True)
 
 _AWQ: dict[str, dict[str, int]] = {"gemm": {}, "gemv": {}}
@@ -43,13 +45,21 @@ assert _NF4 is not None
 _FP4 = tuple(x / 12 for x in (0, 0.0625, 8, 12, 4, 6, 2, 3, 0, -0.0625, -8, -12, -4, -6, -2, -3))
 
 _FLAT_NIBBLES = replace(packing("(w e) -> (w -e) 1", bits=4), flat=True, pads=True)
+_PAIRS_OF_ROWS = packing("n (w e) -> w n [e]", bits=4)
 _ROW_OF_ZEROS = replace(packing("n -> (n)", bits=0), pads=True)
 
 
-def _fp8(scale: Part, dims: str, **rest: Any) -> tuple[Form]:
+def _fp8(scale: Part, dims: str, **rest: Any) -> Form:
     parts = Part("weight", _FP8, "N K"), scale, _INPUT, _COMFY
-    scales = (Numbers(scale.key, dims),)
-    return (Form(parts, Numbers("weight", "N K"), scales, rule=rules.by_most, **rest),)
+    return Form(parts, Numbers("weight", "N K"), (Numbers(scale.key, dims),), **rest)
+
+
+def _fused(scale: Part, dims: str, codes: str = "N K", **rest: Any) -> Form:
+    """float8 of stacked experts: their name is the module's, with which those of scales begin."""
+    return Form(
+        (Part("", _FP8, codes), scale, _INPUT), Numbers("", codes), (Numbers(scale.key, dims),),
+        result=codes, **rest,
+    )  # fmt: skip
 
 
 def _scaled(codes: Part, numbers: Numbers, scale: Part, kind: str, **rest: Any) -> Form:
@@ -93,20 +103,43 @@ def _bnb(name: str, table: tuple[float, ...]) -> Row:
 # fmt: off
 ROWS = (
     Row("fp8:block", "fp8 compressed-tensors block",
-        "compressed-tensors, entrypoints/convert/converters/fp8block_dequantizer.py",
-        _fp8(Part("weight_scale_inv|weight_scale", _SINGLES, "N/m K/k"), "N/m K/k", usual=_BLOCKS)),
+        "compressed-tensors, entrypoints/convert/converters/fp8block_dequantizer.py", (
+        _fp8(Part("weight_scale_inv|weight_scale", _SINGLES, "N/m K/k"), "N/m K/k",
+             usual=_BLOCKS, rule=rules.by_most),
+        _fp8(Part("weight_scale_inv", _SINGLES, "N/N K/K"), "N/N K/K"),
+        # transformers, integrations/finegrained_fp8.py, FP8Experts; a scale for gate, one for up
+        _fused(Part("scale_inv", _SINGLES, "N/m K/k"), "N/m K/k", usual=_BLOCKS),
+        _fused(Part("scale_inv", _SINGLES, "N/m K/K"), "N/m K/K"))),
     Row("fp8:channel", "compressed-tensors fbgemm_fp8 channel",
-        "compressed-tensors, compressors, FloatQuantizationCompressor",
-        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K")),
+        "compressed-tensors, compressors, FloatQuantizationCompressor", (
+        _fp8(Part("weight_scale", _SINGLES, "N K/K"), "N K/K", rule=rules.by_most),
+        _fp8(Part("weight_scale", _SINGLES, "N K/g"), "N K/g"),
+        # transformers, integrations/fbgemm_fp8.py, FbgemmFp8Llama4TextExperts: gate_up, down
+        _fused(Part("scale", _SINGLES, "K/K N"), "K/K N", "K N"),
+        _fused(Part("scale", _SINGLES, "N K/K"), "N K/K", "K N"))),
     Row("fp8:tensor", "fp8 compressed-tensors modelopt comfyui tensor",
-        "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize",
+        "nvidia-modelopt, torch/quantization/qtensor/fp8_tensor.py, FP8QTensor.dequantize", (
         _fp8(Part("weight_scale|qscale_weight", _SINGLES, ""), "N/N K/K", rounds="scales",
-             tells=computed.comfy_format("float8_e4m3fn"))),
+             tells=computed.comfy_format("float8_e4m3fn"), rule=rules.by_most),
+        _fp8(Part("weight_scale_inv", _SINGLES, "1", flat=True), "N/N K/K"),
+        _fused(Part("weight_scale", _SINGLES, ""), "N/N K/K", rounds="scales"))),
+    Row("int8:compressed-tensors", "compressed-tensors",
+        "compressed-tensors, compressors, IntQuantizationCompressor", tuple(
+        Form((Part("weight", "int8", "N K"), Part("weight_scale", _FLOATS, dims, flat=not grouped),
+              Part("weight_zero_point", "int8", dims, optional=True, flat=not grouped),
+              *((_GROUPS,) if grouped else ()), _INPUT),
+             Numbers("weight", "N K"), (Numbers("weight_scale", blocks),),
+             Numbers("weight_zero_point", blocks), tells=computed.group_index)
+        for dims, blocks, grouped in (("N K/g", "N K/g", True), ("1", "N/N K/K", False))),
+        layouts={"actorder": _ACTORDER}),
     Row("deepseek-v4", "fp8", "DeepSeek-V4, inference/convert.py", (
         _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
                 Part("scale", f"{_E8M0}|uint8", "N/m K/k"), _E8M0, usual=_BLOCKS),
         _scaled(Part("weight", "int8|uint8", "N K/2"), Numbers("weight", "N K", _E2M1, "torch:x2"),
-                Part("scale", f"{_E8M0}|uint8", "N K/32"), _E8M0, zero=-0.0))),
+                Part("scale", f"{_E8M0}|uint8", "N K/32"), _E8M0, zero=-0.0),
+        # transformers, integrations/finegrained_fp8.py, FP8Experts with expert_dtype fp4
+        _scaled(Part("", "int8", "N K/2"), Numbers("", "N K", _E2M1, "torch:x2"),
+                Part("scale_inv", f"{_E8M0}|uint8", "N K/32"), _E8M0, rule=None))),
     Row("mxfp4:gpt-oss", "mxfp4",
         "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
@@ -115,8 +148,14 @@ ROWS = (
         weight=""),
     Row("nvfp4:modelopt", "modelopt",
         "nvidia-modelopt, torch/quantization/qtensor/nvfp4_tensor.py, NVFP4QTensor.dequantize",
-        _nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,
-                rule=rules.by_two_levels_or_one)),
+        (*_nvfp4("weight", _INPUT, Numbers("weight_scale_2", ""), zero=-0.0,
+                 rule=rules.by_two_levels_or_one),
+         # torch/export/unified_export_hf.py: Llama 4's experts, transposed
+         Form((Part("", "uint8", "K/2 N"), Part("weight_scale", f"{_E4M3}|uint8", "K/16 N"),
+               Part("weight_scale_2", "float32", ""), _INPUT),
+              Numbers("", "N K", _E2M1, _PAIRS_OF_ROWS),
+              (Numbers("weight_scale", "K/16 N", _E4M3), Numbers("weight_scale_2", "")),
+              result="K N", zero=-0.0))),
     Row("nvfp4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, NVFP4PackedCompressor",
         _nvfp4("weight_packed", Part("input_global_scale", "float32", "?", optional=True),
@@ -133,16 +172,22 @@ ROWS = (
     Row("int4:compressed-tensors", "compressed-tensors",
         "compressed-tensors, compressors, PackedQuantizationCompressor", (
         Form((Part("weight_packed", _WORDS, "N K*b/32"),
-              Part("weight_scale", _FLOATS, "N K/g"),
-              Part("weight_shape", "int64|int32", "2", optional=True),
-              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True),
-              Part("g_idx|weight_g_idx", "int32|int64", "K", optional=True)),
+              Part("weight_scale", _FLOATS, "N K/g"), _SHAPE,
+              Part("weight_zero_point", _WORDS, "N*b/32 K/g", optional=True), _GROUPS),
              Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
              (Numbers("weight_scale", "N K/g"),),
              Numbers("weight_zero_point", "K/g N", "uint{b}", "compressed-tensors", swapped=True),
              zero="half", usual={"b": 4}, tells=computed.weight_shape,
              rule=rules.by_range_or_least, chosen=_GROUP, writes=computed.sizes_of_weight,
-             asks=("bits", "group_size", "weight_shape")),),
+             asks=("bits", "group_size", "weight_shape")),
+        Form((Part("weight_packed", _WORDS, "N K*b/32"),
+              Part("weight_scale", _FLOATS, "1", flat=True), _SHAPE,
+              Part("weight_zero_point", "int8", "1", optional=True, flat=True)),
+             Numbers("weight_packed", "N K", "uint{b}", "compressed-tensors"),
+             (Numbers("weight_scale", "N/N K/K"),),
+             Numbers("weight_zero_point", "N/N K/K", read=computed.from_the_middle),
+             zero="half", usual={"b": 4}, tells=computed.weight_shape,
+             asks=("bits", "weight_shape"))),
         layouts={"actorder": _ACTORDER}),
     Row("gptq", "gptq", "GPTQModel, nn_modules/qlinear/__init__.py, dequantize_weight", (
         Form((Part("qweight", _WORDS, "K*b/32 N"), Part("qzeros", _WORDS, "K/g N*b/32"),

@@ -36,8 +36,9 @@ def written(
 
 
 def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Parts:
-    read = any(numbers.read is not None for numbers in (*form.scales, *form.offset))
-    if read or len(form.offset) > 1:
+    zeros = (form.zeros,) if form.zeros else ()
+    read = any(numbers.read is not None for numbers in (*form.scales, *form.offset, *zeros))
+    if read or len(form.offset) > 1 or not form.codes.part:
         raise fault(scheme, "is only decoded")
     rank = 1 if form.result == "n" else 2
     if len(content.blocks) != rank:
@@ -51,9 +52,10 @@ def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     scale, *factors = form.scales
     values[scale] = content.scale
     values |= _factor(group, content, factors)
-    zeros = _zeros(group, content)
-    if zeros is not None and form.zeros is not None:
-        values[form.zeros] = zeros
+    found = _zeros(group, content)
+    if found is not None and form.zeros is not None:
+        signed = group.kind(form.codes).signed
+        values[form.zeros] = (found ^ np.uint8(128)).view(np.int8) if signed else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
     return Parts(_parts(group, content, values), group.settings)
