@@ -417,6 +417,10 @@ def test_stacked_experts_may_have_one_scale(name, scale):
     for _, scheme, parts in found:
         wanted = codes.astype(np.float32) * np.float32(3)
         assert np.array_equal(sj.schemes[scheme].decode(parts, dtype="float32").numpy(), wanted)
+        made = sj.schemes[scheme].convert(parts, "fp8:block")
+        assert made["weight_scale_inv"].shape == (2, 1, 1)
+        x = sj.schemes["fp8:block"].decode(made, dtype="float32").numpy()
+        assert np.array_equal(np.sort(x, axis=None), np.sort(wanted, axis=None))
 
 
 def test_stacked_experts_have_global_scales_of_their_own():

@@ -67,6 +67,7 @@ def content_of(group: Group) -> Content:
     lone = len(factors) == 1 and not factors[0].dims
     scales = multiplied(group, form.scales[:1] if lone or not factors else form.scales)
     scale, counts = _ordered(scales, order)
+    each = (*group.batch, *counts[len(group.batch) :])  # one of all experts is that of each
     zeros = zero_points(group)
     if isinstance(zeros, Axes):
         zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
@@ -82,7 +83,7 @@ def content_of(group: Group) -> Content:
         bits=bits,
         values=form.codes.table or ("integer" if integer else kind.name),
         blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
-        scale=np.asarray(scale.unpack()).reshape(counts),
+        scale=np.broadcast_to(scale.unpack().reshape(counts), each),
         factor=group.tensors[factors[0].part].numpy() if lone else None,
         step=factors[0].step if lone else "*",
         zeros=zeros,
