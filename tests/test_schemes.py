@@ -320,6 +320,7 @@ CONVERTIBLE = [
     ("fp8-experts-transformers", "fp8:block"),
     ("fp8-experts-fbgemm-down", "fp8:channel"),
     ("fp8-experts-transformers-tensor", "fp8:tensor"),
+    ("nvfp4-experts-modelopt-down-proj", "nvfp4:modelopt"),
     ("awq-gemm", "gptq"),
     ("awq-gemm", "int4:compressed-tensors"),
     ("awq-gemm", "matmulnbits"),

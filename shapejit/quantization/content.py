@@ -84,11 +84,17 @@ def content_of(group: Group) -> Content:
         values=form.codes.table or ("integer" if integer else kind.name),
         blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
-        factor=group.tensors[factors[0].part].numpy() if lone else None,
+        factor=_of_each(group, factors[0]) if lone else None,
         step=factors[0].step if lone else "*",
         zeros=zeros,
         offset=None if offset is None else offset.reshape(counts),
     )
+
+
+def _of_each(group: Group, factor: Numbers) -> Array:
+    """The factor of all scales: of each expert, where they have the same one, too."""
+    given = group.tensors[factor.part].numpy()
+    return given if given.size > 1 else np.broadcast_to(given.reshape(()), group.batch)
 
 
 def code_bits(group: Group, numbers: Numbers) -> int:

@@ -29,16 +29,25 @@ _TELLING = {"pre_quant_scale"} | {
     if part.key not in ("", "weight", "scale", "input_scale", "bias")
     for name in part.name.split("|")
 }
-# How names of codes end, row by row and form by form; in any way where they have none.
-_ENDS = [
-    [
-        tuple(joint + n for n in form.part(form.codes.part).name.split("|") for joint in row.joints)
-        if form.codes.part
-        else ("",)
-        for form in row.forms
-    ]
-    for row in ROWS
-]
+
+
+class _Names(NamedTuple):
+    """What a form is found by: the codes, how names of these end, the parts that they need."""
+
+    form: Form
+    codes: Part
+    ends: tuple[str, ...]
+    needed: list[Part]
+
+
+def _names(row: Row, form: Form) -> _Names:
+    codes = form.part(form.codes.part)
+    ends = tuple(joint + n for n in codes.name.split("|") for joint in row.joints if codes.name)
+    needed = [part for part in form.parts if part is not codes and not part.optional]
+    return _Names(form, codes, ends, needed)
+
+
+_NAMES = [[_names(row, form) for form in row.forms] for row in ROWS]
 _METHODS = {word for row in ROWS for word in row.words}
 _WEIGHTS = ("int8", "uint8", "int32", "uint32")
 
@@ -156,22 +165,23 @@ def _fits(
     `node` takes a weight that has this tensor, if one does: what it says goes before names.
     """
     kind = getattr(tensors[name], "tensor_type", None)
-    for row, ends in zip(ROWS, _ENDS, strict=True):
+    for row, known in zip(ROWS, _NAMES, strict=True):
         if node is not None and row.operator:
             if (row.operator, name, "") == (node.operator, node.codes, node.fault):
                 yield _fit_of_node(row, node, tensors)
             continue
         reasons = list[_Fit]()
-        for form, end in zip(row.forms, ends, strict=True):
+        for names in known:
+            form = names.form
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
                     beside = {p.key: base + p.name for p in others if base + p.name in tensors}
                     yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
                 continue
-            if kind is not None or not f".{name}".endswith(end):
+            if kind is not None or (names.codes.name and not f".{name}".endswith(names.ends)):
                 continue
-            named = _named(name, form, tensors, row.joints)
+            named = _named(name, names, tensors, row.joints)
             if named is None:
                 continue
             made = _fit(row, form, named, tensors, said, name)
@@ -183,19 +193,25 @@ def _fits(
             yield from reasons[:1]
 
 
-def _named(name: str, form: Form, tensors: Mapping[str, Any], joints: str) -> dict[str, str] | None:
+def _named(
+    name: str, names: _Names, tensors: Mapping[str, Any], joints: str
+) -> dict[str, str] | None:
     """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
-    codes = form.part(form.codes.part)
+    form, codes = names.form, names.codes
     for base in _bases(name, codes, joints):
-        found = [name if part is codes else _there(base, part, tensors) for part in form.parts]
-        parts = zip(form.parts, found, strict=True)
-        if any(full is None and not part.optional for part, full in parts):
+        if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
             continue
+        found = [name if part is codes else _there(base, part, tensors) for part in form.parts]
         if not codes.name and asarray(_data(tensors[name])).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale
         stem = base[: base.rfind(".") + 1]
         return {full.removeprefix(stem): full for full in found if full is not None}
     return None
+
+
+def _fills(name: str | None, part: Part, tensors: Mapping[str, Any]) -> bool:
+    """Whether a part is there; one number is no table, which other forms have."""
+    return name is not None and (part.dims != "1" or getattr(tensors[name], "ndim", 0) < 2)
 
 
 def _bases(name: str, codes: Part, joints: str) -> Iterator[str]:
