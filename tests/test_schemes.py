@@ -113,19 +113,19 @@ def test_the_version_of_gptq_is_found_wherever_it_is_told(config):
     ("name", "config", "reason"),
     [
         ("gptq-4bit-v2", {"quantize_config.json": {"checkpoint_format": "gptq"}}, "contradicts"),
-        ("gptq-4bit-v2", {"quantize_config.json": {"checkpoint_format": "marlin"}}, "as marlin"),
-        ("gptq-4bit-v2", {"text_config": {"compression_config": {"version": "X"}}}, "as x"),
+        ("gptq-4bit-v2", {"quantize_config.json": {"checkpoint_format": "marlin"}}, "marlin"),
+        ("gptq-4bit-v2", {"text_config": {"compression_config": {"version": "Turned"}}}, "turned"),
         ("gptq-auto-round-auto-gptq-4bit", {"checkpoint_format": "gptq_v2"}, "contradicts"),
         ("gptq-4bit-v2", {"quantization": {"packing_format": "auto_round:mlx"}}, "auto_round:mlx"),
         ("awq-gemm", {"quantization": {"packing_format": "auto_round:auto_gptq"}}, "auto_gptq"),
-        ("int4-ct-act-order", {"quantization": {"actorder": "random"}}, "not stored as random"),
+        ("int4-ct-act-order", {"quantization": {"actorder": "random"}}, "random"),
     ],
 )
 def test_layouts_that_are_unknown_or_contradict_each_other(name, config, reason):
     fixture = named(name)
     found = sj.schemes.detect(fixture.checkpoint(), {**fixture.config, **config})
     assert found == []
-    assert reason in str(found.unclear[0])
+    assert reason in str(found.unclear[0]).lower()
 
 
 @pytest.mark.parametrize("fixture", LOOK_ALIKES, ids=lambda f: f.name)
