@@ -39,9 +39,9 @@ def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | Non
 
     `indices` is an integer array or Tensor of any rank, whose dims take the place of
     `axis` in the result, an int, or a list or tuple of ints. They may be negative, -1 is the last
-    one. `axis` may be left out where `x` has one dim. `out` as in `reshape`. Raises
-    OutOfBoundsError (an IndexError) for an index out of bounds, ReshapeError,
-    DTypeError.
+    one. `axis` may be left out where `x` has one dim. `out` as in `reshape`, apart from
+    `indices`, too. Raises OutOfBoundsError (an IndexError) for an index out of bounds,
+    ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> take(np.array([[1, 2, 3], [4, 5, 6]]), [2, 0, -1], axis=1)

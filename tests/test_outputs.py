@@ -154,3 +154,17 @@ def test_every_part_of_a_weight_lies_apart_from_out(scheme, settings):
                 assert over.tobytes() == part.tobytes()
             else:
                 assert row.decode(given, dtype="float32", out=out).tobytes() == wanted.tobytes()
+
+
+def test_packed_and_repacked_codes_lie_apart_from_out():
+    memory = np.zeros(64, np.uint8)
+    facts = {"shape": (32,), "dtype": "uint4", "source": "lsb", "target": "msb"}
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        sj.repack(memory[:16], **facts, out=memory[15:31])
+    packed = sj.Tensor.frombuffer(memory[15:23], "uint4", (16,))
+    for codes in (memory[:16], memory[:32].view(np.int16)):  # wide integers are copied first
+        with pytest.raises(sj.ReshapeError, match="overlaps"):
+            sj.pack(codes, "uint4", out=packed)
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        packed.unpack(memory[:16].view(ml_dtypes.uint4))
+    assert not memory.any()
