@@ -340,9 +340,8 @@ def test_a_source_that_is_truncated_is_an_error(when, words, tmp_path):
         truncate()
     with pytest.raises(sj.FileFormatError) as caught:
         made.write(out, truncate)
-    assert str(caught.value) == (
-        f"{source}: tensor 'x': the file was truncated to 16384 bytes while it was read"
-    )
+    reason = "the file was truncated to 16384 bytes while it was read"
+    assert str(caught.value) in [f"{source}: tensor {name!r}: {reason}" for name in "wx"]
     assert out.read_bytes() == b"old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
 
@@ -369,6 +368,31 @@ def test_a_tensor_that_is_read_in_bands_is_numpys(tmp_path_factory, axes, kind, 
 
 
 # Casts
+
+
+@pytest.mark.parametrize("rules", [[], [("cast", ".*=f16")], [("permute", ".*=1,0")]])
+@pytest.mark.parametrize("where", ["file", "folder", "workers"])
+@pytest.mark.parametrize("change", ["bytes", "size"])
+def test_a_source_that_is_changed_while_it_is_read_is_an_error(change, where, rules, tmp_path):
+    source = tmp_path / "model.safetensors"
+    sj.save_file({name: np.ones((1024, 1024), np.float32) for name in "abcd"}, source)
+    os.utime(source, (1e9, 1e9))
+
+    def progress(nbytes):
+        with source.open("r+b") as file:
+            if change == "bytes":
+                file.seek(-100, os.SEEK_END)
+                file.write(bytes(100))
+            else:
+                file.truncate(source.stat().st_size + 1)
+                os.utime(source, (1e9, 1e9))
+
+    given = source if where == "file" else tmp_path
+    options = {"executor": "threads:1", "item_size": 1 << 20} if where == "workers" else {}
+    target = tmp_path.with_name(f"{tmp_path.name}-out") if where != "file" else tmp_path / "o.npz"
+    with pytest.raises(sj.FileFormatError, match=r"tensor '[a-d]': it was changed while it was r"):
+        sj.files.convert(given, target, rules, progress=progress, proof=False, **options)
+    assert not target.exists()
 
 
 @pytest.mark.parametrize(

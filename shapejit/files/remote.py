@@ -32,6 +32,7 @@ except ImportError as missing:
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..tensor import Bytes
 from .ahead import Ahead, Raw
+from .stored import CHANGED
 from .urls import Url
 
 __all__ = [
@@ -62,7 +63,6 @@ _PRECONDITION_FAILED = 412
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _files = WeakSet["RemoteFile"]()
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
-_CHANGED = "it was changed while it was read"
 # A connection that is dropped is made anew after so many seconds; what has timed out is not.
 _PAUSES = (0.1, 0.4, 1.6)
 _DROPPED = {"ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"}
@@ -105,7 +105,7 @@ def _as_ours(fault: Exception, url: str, tensor: str | None) -> Exception:
         cause = fault.__cause__  # fsspec calls all that a web server refuses so
     status = getattr(cause, "status", 0)
     if status == _PRECONDITION_FAILED or type(cause).__name__ == "FileExpired":
-        return FileFormatError(url, tensor, _CHANGED)
+        return FileFormatError(url, tensor, CHANGED)
     known = next((code for kind, code in _KINDS if isinstance(cause, kind)), None)
     number = _STATUS.get(status) or known
     if number is not None:
@@ -202,7 +202,7 @@ async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None
         del said["Last-Modified"]  # servers of one file may have it from different times
     another = any(value and info.get(key, value) != value for key, value in said.items())
     if another or (came and came[2] and int(came[2]) != info["size"]):
-        raise FileFormatError(url, None, _CHANGED)
+        raise FileFormatError(url, None, CHANGED)
 
 
 class RemoteFile:
@@ -323,4 +323,4 @@ class RemoteFile:
 
     def _check_version(self, info: Mapping[str, Any]) -> None:
         if _version(info) != self.version:
-            raise FileFormatError(self.path, None, _CHANGED)
+            raise FileFormatError(self.path, None, CHANGED)

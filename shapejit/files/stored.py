@@ -25,12 +25,24 @@ from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 
-__all__ = ["BANDS", "CONTIGUOUS", "Extent", "File", "OpenFile", "Source", "Stored", "release"]
+__all__ = [
+    "BANDS",
+    "CHANGED",
+    "CONTIGUOUS",
+    "Extent",
+    "File",
+    "OpenFile",
+    "Source",
+    "Stored",
+    "release",
+]
 
 # Bytes of a file in memory at a time: casts of 1 MiB took 1.6 times as long as of 8 MiB, where
 # other programs have the cores. A view that picks its elements from all over needs more.
 CONTIGUOUS = 8 * 1024 * 1024
 BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
+
+CHANGED = "it was changed while it was read"
 
 _maps = WeakSet[mmap.mmap]()
 _LINE = 512  # bits of a cache line
@@ -76,26 +88,43 @@ class OpenFile:
         self.path = path
         self.descriptor = open_regular(path, path)
         finalize(self, os.close, self.descriptor)
-        self.size = os.fstat(self.descriptor).st_size
+        self._state = self._state_now()
+        self.size = self._state[0]
         self._memory: Bytes | None = None
 
     @property
     def version(self) -> str:
         """The size and the time of the last change; file servers keep fewer digits of it."""
+        size, time = self._state_now()
+        return f"{size} bytes of {time // 10**6} ms"
+
+    def _state_now(self) -> tuple[int, int]:
         status = os.fstat(self.descriptor)
-        return f"{status.st_size} bytes of {status.st_mtime_ns // 10**6} ms"
+        return status.st_size, status.st_mtime_ns
+
+    def check(self, tensor: str | None) -> None:
+        """FileFormatError where the file is no longer as it was when it was opened."""
+        state = self._state_now()
+        if state != self._state:
+            shorter = f"the file was truncated to {state[0]} bytes while it was read"
+            raise FileFormatError(self.path, tensor, shorter if state[0] < self.size else CHANGED)
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
+        """Fill `memory` from byte `at`.
+
+        FileFormatError (with `tensor`) if the file ends before, or was changed meanwhile.
+        """
         while memory:
             try:
                 count = os.preadv(self.descriptor, (memory,), at)
             except OSError as fault:
                 raise OSError(fault.errno, fault.strerror, self.path) from None
             if count == 0:
-                reason = f"the file was truncated to {at} bytes while it was read"
-                raise FileFormatError(self.path, tensor, reason)
+                break
             memory, at = memory[count:], at + count
+        self.check(tensor)
+        if memory:
+            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
 
     def bytes(self, at: int, count: int) -> bytearray:
         """`count` bytes from byte `at`, which the file is known to have."""

@@ -249,5 +249,6 @@ def _copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int
         if count == 0:  # which raises the error of a file that ends too soon
             extent.file.read(memoryview(bytearray(1)), extent.begin + done, name)
             return
+        extent.file.check(name)
         done += count
         yield count
