@@ -443,6 +443,7 @@ def test_two_conversions_of_one_destination(tmp_path):
         ("config.json", "[]", "it is not a JSON object"),
         ("config.json", "{", "it is not JSON"),
         ("config.json", "\xff", "it is not JSON"),
+        pytest.param("config.json", f"{{{' ' * 16_000_000}}}", "more than 16000000", id="long"),
         ("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}', "leads out"),
         ("model.safetensors.index.json", '{"weight_map": {"a": "/x.safetensors"}}', "relative"),
         ("link", None, "leads out of"),

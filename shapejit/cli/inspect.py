@@ -11,7 +11,7 @@ from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
 from ..files.places import places
-from ..files.stored import File, Stored
+from ..files.stored import Stored
 from ..quantization.detection import Detected
 from ..quantization.table import schemes
 from .command import DONE, Command
@@ -54,7 +54,7 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
         row["shard"] = places(member.file.path).base(member.file.path)
     elif member.file.path != found.path:
         row["external"] = places(member.file.path).base(member.file.path)
-    elif isinstance(member.file, File):
+    elif not member.file.sequential:
         begin = member.begin - found.start
         row["offsets"] = begin, begin + (member.layout.span[1] + 7) // 8
     return row

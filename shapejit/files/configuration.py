@@ -13,14 +13,15 @@ from .places import opened, places
 __all__ = ["configuration", "json_file"]
 
 _COMFY = "_quantization_metadata"
-_MAX_BYTES = 100_000_000  # as of a safetensors header
+# An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
+_MAX_BYTES = 16_000_000
 
 
 def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
     """The config for `schemes.detect`: that of the folder, and what the file's metadata tell.
 
     What files of quantisers beside config.json say stands under the names of these files.
-    Raises FileFormatError where a file is not a JSON object, has more than 100 MB, or is a
+    Raises FileFormatError where a file is not a JSON object, has more than 16 MB, or is a
     link out of the folder.
     """
     path, metadata, found = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()

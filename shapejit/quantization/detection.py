@@ -165,7 +165,7 @@ def _fits(
 
     `node` takes a weight that has this tensor, if one does: what it says goes before names.
     """
-    kind = getattr(tensors[name], "tensor_type", None)
+    kind, dotted = getattr(tensors[name], "tensor_type", None), f".{name}"
     for row, known in zip(ROWS, _NAMES, strict=True):
         if node is not None and row.operator:
             if (row.operator, name, "") == (node.operator, node.codes, node.fault):
@@ -180,7 +180,7 @@ def _fits(
                     beside = {p.key: base + p.name for p in others if base + p.name in tensors}
                     yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
                 continue
-            if kind is not None or (names.codes.name and not f".{name}".endswith(names.ends)):
+            if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
                 continue
             named = _named(name, names, tensors, row.joints)
             if named is None:
