@@ -65,7 +65,10 @@ _files = WeakSet["RemoteFile"]()
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
 # A connection that is dropped is made anew after so many seconds; what has timed out is not.
 _PAUSES = (0.1, 0.4, 1.6)
-_DROPPED = {"ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError"}
+_DROPPED = {
+    "ConnectionError", "ClientConnectionError", "ClientPayloadError", "IncompleteReadError",
+    "ChunkedEncodingError", "NetworkError", "ProtocolError",
+}  # fmt: skip
 _NO_RANGES = "its server does not serve ranges of bytes: copy the file to this machine first"
 
 
@@ -268,22 +271,23 @@ class RemoteFile:
 
     def _fetch(self, begin: int, end: int) -> Raw:
         """The bytes [begin, end), exactly."""
-        data: Raw
         to = self.connection
         if to is None:
             to = self.connection = _Connection(*resolved(self.path))
         with told(self.path):
             # Those of async file systems may be used by several threads at a time.
-            if isinstance(to.system, AsyncFileSystem):
-                data = retried(self._ranged, to, begin, end)
-            else:
-                with to.lock:
-                    self._check_version(to.system.info(to.place))
-                    data = to.system.cat_file(to.place, begin, end, cache_type="none")
+            way = self._ranged if isinstance(to.system, AsyncFileSystem) else self._alone
+            data: Raw = retried(way, to, begin, end)
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)
         return data
+
+    def _alone(self, to: _Connection, begin: int, end: int) -> Any:
+        """Bytes of a file system that one thread may use at a time."""
+        with to.lock:
+            self._check_version(to.system.info(to.place))
+            return to.system.cat_file(to.place, begin, end, cache_type="none")
 
     def _ranged(self, to: _Connection, begin: int, end: int) -> Any:
         """Bytes by a handle of this thread's own, which tells if the server ignores ranges."""
