@@ -117,6 +117,18 @@ def test_what_is_left_out_or_kept_is_no_surprise(kind, tmp_path):
         sj.files.convert(source, kept, rules)
 
 
+@KINDS
+def test_float8_that_is_moved_is_no_less_float8(kind, tmp_path):
+    stray = {"experts.gate_up": e4m3(2, 8, 4), "h.0.attn.bias": np.tri(8, dtype=np.uint8)}
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), **stray})
+    rules = [("permute", "experts.gate_up=0,2,1"), ("rename", r"s/h\.0\.attn\.bias/causal/")]
+    with pytest.raises(sj.FormatError, match=r"experts\.gate_up"):
+        sj.files.convert(source, target, [*rules, ("to", f"{FP8.prefix}.*=bf16")])
+    rules = [("exclude", "experts.*"), *rules[1:], ("to", "bf16")]
+    sj.files.convert(source, target, rules)
+    assert sj.load_file(target)["causal"].tobytes() == stray["h.0.attn.bias"].tobytes()
+
+
 BESIDE = {"weight_perm": packed(np.int32, 144), "hadamard": ONES, "svd_up": ONES}
 
 

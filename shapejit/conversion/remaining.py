@@ -20,9 +20,6 @@ from .weights import Weight
 
 __all__ = ["Use", "check", "check_parts", "untouched", "uses"]
 
-# Operations by which rules move elements.
-_MOVES = ("permute", "flip", "narrow", "select", "reshape", "join")
-
 
 class Use(NamedTuple):
     """A tensor of a destination into which a stored one goes, and what is done to it."""
@@ -69,12 +66,12 @@ def check(tensors: Tensors) -> None:
         return
     kept = untouched(tensors)
     own = {name for weight in kept for name in weight.names} | tensors.kept
-    meant = {"cast", "repack"} if tells(tensors.config) else {"cast", "repack", *_MOVES}
+    told = tells(tensors.config)
     held = {
-        name: Held(use.change.name, use.change.dtype, prod(use.change.shape))
+        name: Held(name, use.change.dtype, prod(use.change.shape))
         for name, found in uses(tensors).items()
         for use in found
-        if name not in own and meant.isdisjoint(use.ops)
+        if name not in own and not _is_meant(use, told)
     }
     missing = unaccounted(map(_quantised, tensors.became), held, told=bool(kept))
     if not kept:
@@ -82,9 +79,19 @@ def check(tensors: Tensors) -> None:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():
         raise FormatError(
-            f"{tensors.path}: tensor {quoted(name)} would stay as it is, although {reason} "
+            f"{tensors.path}: tensor {quoted(name)} would stay as it is: {reason} "
             f"(--exclude leaves it out, --keep says that it is right)"
         )
+
+
+def _is_meant(use: Use, told: bool) -> bool:
+    """Whether rules say what becomes of the elements: casts, repacked codes, integers that move.
+
+    Where a config has `told` of quantised weights, these may be codes that move.
+    """
+    if "cast" in use.ops or "repack" in use.ops:
+        return True
+    return not told and use.change.dtype.kind == "integer" and bool(use.ops)
 
 
 def _quantised(source: Source) -> Quantised:

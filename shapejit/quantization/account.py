@@ -14,7 +14,7 @@ from .configuration import declared
 from .naming import parted
 from .rows import ROWS
 
-__all__ = ["BESIDE", "BUFFERS", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
+__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
 
 _ROWS = {row.name: row for row in ROWS}
 _CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
@@ -32,7 +32,7 @@ BUFFERS = {
 _BUFFERS = re.compile("|".join(BUFFERS))
 
 # Tensors of a module beside the parts of its weight that say nothing of the weight.
-BESIDE = {
+IRRELEVANT = {
     "bias": "added to the product",
     "input_scale": "scale of activations",
     "input_scale_ub": "bound of the scale of activations (FBGEMM)",
@@ -65,7 +65,7 @@ class Quantised(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A tensor that stays as it is, its name now, and how many elements it has."""
+    """A tensor that stays as it is, its name before, and how many elements it has."""
 
     name: str
     dtype: DType
@@ -116,7 +116,7 @@ def unaccounted(
                 break
             last = name.removeprefix(start)
             own = "." not in last or name.startswith(f"{weight.codes}.")  # fc.weight.absmax
-            if own and name not in weight.names and last not in BESIDE:
+            if own and name not in weight.names and last not in IRRELEVANT:
                 made[name] = f"{weight.scheme} has no {last} beside {quoted(weight.codes)}"
     if not told:
         for name, x in held.items():
