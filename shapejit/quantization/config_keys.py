@@ -13,7 +13,8 @@ from typing import Any
 
 from ..arrays import is_mapping
 from ..errors import quoted
-from .configuration import KEYS
+from .configuration import BESIDE, KEYS, sections
+from .rows import ROWS
 
 __all__ = ["unknown_keys", "unknown_values"]
 
@@ -51,31 +52,33 @@ _HARMLESS = {
         "quant_library producer provider quantization_status global_compression_ratio "
         "autoround_version model_name_or_path model_file_base_name",
 }  # fmt: skip
-# The values that are understood, in lower case, where others lie in another way or mean others.
+# The values that are understood, in lower case, where others lie in another way or mean others;
+# besides those that the rows of schemes know.
 _VALUES = {
     "quant_method": "fp8|fbgemm_fp8|compressed-tensors|sparseml|modelopt(_fp[48]|_mixed)?|gptq|awq|"
                     "mxfp4|bitsandbytes|(intel/)?auto-round|mlx",
     "quant_algo": r"fp8\w*|(w4a[0-9]+_)?nvfp4\w*|mixed_precision",
-    "format": "(pack|float|naive|int|nvfp4-pack)-quantized|mixed-precision|dense|gptq(_v2)?|"
-              r"gem[mv]|auto_round[\w:]*",
-    "checkpoint_format": "gptq(_v2)?|gem[mv]",
-    "packing_format": r"auto_round[\w:]*",
-    "version": r"gem[mv]|[0-9].*",
+    "format": r"(pack|float|naive|int|nvfp4-pack)-quantized|mixed-precision|dense|auto_round[\w:]*",
+    "version": "[0-9].*",
     "backend": "(?!llm-awq).*",
     "type": "int|float",
     "strategy": "tensor|channel|group|block|token|tensor_group|attn_head",
-    "actorder": "group|weight|dynamic|static|true|false",
     "fmt": r"e4m3\w*|e5m2|float8_e4m3fn|float8_e5m2",
     "scale_fmt": "ue8m0|float",
     "expert_dtype": "fp8|fp4",
     "pack_dtype": "int32|torch.int32",
     "bnb_4bit_quant_type": "nf4|fp4",
     "mode": "affine|mxfp4|nvfp4|mxfp8",
-    "is_marlin_format": "false",
 }  # fmt: skip
-# Keys of which only an empty value is understood: weights stand for others, or not for all.
-_EMPTY = ("transform_config", "sparsity_config", "rotation", "rotation_config", "hadamard_config")
-_KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_EMPTY, *KEYS}
+_LAYOUTS: dict[str, set[str]] = {}
+for _row in ROWS:
+    for _key, _known in _row.layouts.items():
+        _LAYOUTS.setdefault(_key, set()).update(_known)
+# Keys of which only an empty value is understood: weights lie in another way, stand for others, or
+# not for all.
+_EMPTY = ("transform_config", "sparsity_config", "rotation", "rotation_config", "hadamard_config",
+          "is_marlin_format")  # fmt: skip
+_KNOWN = {*" ".join(_HARMLESS.values()).split(), *_VALUES, *_LAYOUTS, *_EMPTY, *KEYS}
 # Those that stand beside a model's own keys where a quantiser's file is all there is.
 _ALONE = ("quant_method", "quant_algo", "checkpoint_format", "packing_format", "pack_dtype")
 
@@ -115,12 +118,10 @@ def _is_understood(key: str, value: Any) -> bool:
     if key in _EMPTY:
         dense = is_mapping(value) and str(value.get("format")).lower() == "dense"
         return dense or _is_empty(value)
-    return (
-        key not in _VALUES
-        or value is None
-        or value == ""
-        or re.fullmatch(_VALUES[key], str(value).lower()) is not None
-    )
+    if not value or key not in {*_VALUES, *_LAYOUTS}:
+        return True
+    text = str(value).lower()
+    return text in _LAYOUTS.get(key, ()) or re.fullmatch(_VALUES.get(key, ""), text) is not None
 
 
 def _is_empty(value: Any) -> bool:
@@ -136,17 +137,11 @@ def _is_module(key: str, value: Any) -> bool:
 
 
 def _sections(config: Mapping[str, Any]) -> Iterator[Section]:
-    """What a config says of quantised weights, and where: also of groups, and parts of a model."""
-    for key, value in config.items():
-        if not is_mapping(value):
-            continue
-        if key in KEYS:
-            yield key, value
-            yield from _groups(key, value)
-        elif str(key).endswith(("_config", "config.json")):
-            if str(key).endswith(".json"):  # a file of a quantiser
-                yield key, value
-            yield from _sections(value)
+    """What a config says of weights, and where: also of groups, and files of quantisers."""
+    for path, section in sections(config).items():
+        yield ".".join(path), section
+        yield from _groups(".".join(path), section)
+    yield from ((name, config[name]) for name in BESIDE if is_mapping(config.get(name)))
 
 
 def _groups(where: str, section: Mapping[str, Any]) -> Iterator[Section]:
