@@ -21,6 +21,14 @@ def test_a_few_cases(name):
     assert not outcome.failures, "\n\n".join(map(str, outcome.failures[:5]))
 
 
+@pytest.mark.parametrize("name", ["aliases", "casts", "operations", "programs"])
+def test_a_few_cases_with_torch(name):
+    """The attacks that draw torch tensors, too, where torch is installed."""
+    pytest.importorskip("torch")
+    outcome = run(name, seed=13, last=FEW[name])
+    assert not outcome.failures, "\n\n".join(map(str, outcome.failures[:5]))
+
+
 # Attacks that fail, so that the runner has something to find; processes look them up here.
 
 

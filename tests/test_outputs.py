@@ -1,14 +1,11 @@
 """An out= that shares memory with any operand is refused, whatever the call."""
 
-from importlib.util import find_spec
-
 import ml_dtypes
 import numpy as np
 import pytest
 
 import shapejit as sj
 
-TORCH = find_spec("torch") is not None
 AT = 2048  # where an output begins
 RNG = np.random.default_rng(0)
 
@@ -71,15 +68,16 @@ CALLS = {
         [numbers(3), numbers(3)],
     ),
 }  # fmt: skip
-KINDS = {"ndarrays": np.asarray, "Tensors": sj.asarray}
-if TORCH:
-    import torch
 
-    def to_torch(x):
-        own = {16: torch.bfloat16}.get(8 * x.itemsize) if x.dtype == ml_dtypes.bfloat16 else None
-        return torch.from_numpy(x) if own is None else torch.from_numpy(x.view(np.int16)).view(own)
 
-    KINDS["torch tensors"] = to_torch
+def to_torch(x):
+    torch = pytest.importorskip("torch")
+    if x.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(x)
+
+
+KINDS = {"ndarrays": np.asarray, "Tensors": sj.asarray, "torch tensors": to_torch}
 
 
 def laid(memory, at, x):
@@ -91,9 +89,7 @@ def laid(memory, at, x):
 
 def raw(x):
     """The bytes of a result."""
-    if TORCH and isinstance(x, torch.Tensor):
-        return x.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return x.tobytes()
+    return (x if isinstance(x, np.ndarray) else sj.asarray(x)).tobytes()
 
 
 def places(nbytes, other, memory):
