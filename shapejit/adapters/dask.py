@@ -184,7 +184,7 @@ def dequantize(
     """
     x, per = _opened(x, packed)
     shape = (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
-    if isinstance(scale, int | float):
+    if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
         scale = np.float32(float(scale))
     scales = _operand(scale)
