@@ -1,38 +1,12 @@
-"""Neighbouring dims as one: the only place that merges them; and dims split alike.
-
-`merge` is in the subset of Python that numba compiles: small plans run the same
-function, compiled.
-"""
+"""Neighbouring dims as one, and dims split alike."""
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-
-def merge(sizes: MutableSequence[int], sides: Sequence[MutableSequence[int]], rank: int) -> int:
-    """Merge neighbours that are evenly spaced on every side, where they stand, and drop size 1.
-
-    `sides` holds the strides of the dims, of the source alone or of more. Returns how
-    many dims are left; what stands behind them means nothing.
-    """
-    kept = 0
-    for k in range(rank):
-        size = sizes[k]
-        if size == 1:
-            continue
-        joins = kept > 0
-        for strides in sides:
-            joins = joins and strides[kept - 1] == size * strides[k]
-        if joins:
-            kept -= 1
-            size *= sizes[kept]
-        sizes[kept] = size
-        for strides in sides:
-            strides[kept] = strides[k]
-        kept += 1
-    return kept
+from .shapes.arithmetic import merge
 
 
 def merged(sizes: Sequence[int], *sides: Sequence[int]) -> list[tuple[int, ...]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from .dims import merged
 from .errors import AxisError, FormatError, ReshapeError, shape_text
-from .request import MAX_SIZE, integers
+from .request import integers
+from .shapes.arithmetic import MAX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

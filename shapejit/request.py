@@ -12,12 +12,8 @@ import numpy as np
 
 from .arrays import is_a, is_sequence, plain
 from .errors import DTypeError, ReshapeError
+from .shapes.arithmetic import COPY, INFER, INVALID, MAX_SIZE
 
-INFER = -1
-COPY = -2
-INVALID = -3
-
-MAX_SIZE = 2**63 - 1
 MAX_RANK = 1024  # NumPy allows 64; a range or a stride-0 array must not fill the memory
 
 # Not np.integer, of which timedelta64 is one.

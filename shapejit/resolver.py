@@ -1,92 +1,30 @@
-"""Source shape + Request -> target shape: the only place that multiplies sizes.
-
-`resolve_dims` is integer arithmetic in the subset of Python that numba compiles:
-batches of shapes run the same function, compiled.
-"""
+"""Source shape + Request -> target shape, or the error that says why there is none."""
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from . import errors
 from .arrays import is_a
 from .errors import ReshapeError
-from .request import COPY, INFER, MAX_SIZE, Request, integers, plain_shape
+from .request import Request, integers, plain_shape
 from .request import request as requested
-
-OK = 0
-BAD_SOURCE = 1
-BAD_SIZE = 2
-SECOND_INFER = 3
-NOTHING_TO_COPY = 4
-SOURCE_OVERFLOW = 5
-TARGET_OVERFLOW = 6
-INFER_UNDEFINED = 7
-INFER_NOT_WHOLE = 8
-COUNTS_DIFFER = 9
-
-
-def resolve_dims(
-    source: Sequence[int], dims: Sequence[int], cancel: bool, target: MutableSequence[int]
-) -> tuple[int, int]:
-    """Write the target shape for `dims` into `target`; return (status, dim concerned or -1).
-
-    Products are of the non-zero sizes, zeros are counted apart: so overflow does
-    not depend on the order of the dims.
-    """
-    count, zeros, known, known_zeros, infer = 1, 0, 1, 0, -1
-    for i, size in enumerate(source):
-        if size < 0:
-            return BAD_SOURCE, i
-        if size == 0:
-            zeros += 1
-        elif count > MAX_SIZE // size:
-            return SOURCE_OVERFLOW, i
-        else:
-            count *= size
-    for i, asked in enumerate(dims):
-        size = asked
-        if size == INFER:
-            if infer >= 0:
-                return SECOND_INFER, i
-            infer = i
-            target[i] = 1
-            continue
-        if size == COPY:
-            if i >= len(source):
-                return NOTHING_TO_COPY, i
-            size = source[i]
-        elif size < 0:
-            return BAD_SIZE, i
-        target[i] = size
-        if size == 0:
-            known_zeros += 1
-        elif known > MAX_SIZE // size:
-            return TARGET_OVERFLOW, i
-        else:
-            known *= size
-
-    if infer < 0:
-        empty = zeros > 0 and known_zeros > 0
-        same = empty or (count == known and zeros == known_zeros)
-        return (OK, -1) if same else (COUNTS_DIFFER, -1)
-
-    if cancel:
-        # A copied dim is on both sides, so its zero cancels. A non-zero size c may stay
-        # in both products: (count * c) / (known * c) is the same quotient.
-        for i in range(len(dims)):
-            if dims[i] == COPY and source[i] == 0:
-                zeros -= 1
-                known_zeros -= 1
-        if known_zeros > 0 and zeros > 0:
-            return OK, -1
-    if known_zeros > 0:
-        return INFER_UNDEFINED, infer
-    if zeros == 0 and count % known != 0:
-        return INFER_NOT_WHOLE, infer
-    target[infer] = 0 if zeros > 0 else count // known
-    return OK, -1
+from .shapes.arithmetic import (
+    BAD_SIZE,
+    BAD_SOURCE,
+    COPY,
+    INFER,
+    INFER_NOT_WHOLE,
+    INFER_UNDEFINED,
+    MAX_SIZE,
+    NOTHING_TO_COPY,
+    OK,
+    SECOND_INFER,
+    SOURCE_OVERFLOW,
+    TARGET_OVERFLOW,
+    resolve_dims,
+)
 
 
 @lru_cache(maxsize=4096)

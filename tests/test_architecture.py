@@ -14,7 +14,7 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors", "arithmetic", "control_group", "cpu_caches"],
-    ["arrays", "dtype_names", "float_formats", "named_rows"],
+    ["arrays", "dtype_names", "float_formats", "named_rows", "shapes"],
     ["dtypes"],
     ["promotion"],
     ["request"],
@@ -109,6 +109,16 @@ def test_imports_go_upwards(path):
     for other in imported(path):
         if other in FLOOR and other != here:
             assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"
+
+
+def test_what_kernels_share_with_the_package_imports_nothing_of_it():
+    """The stamp of the compiled code covers what kernels import, and no more."""
+    for path in sorted((ROOT / "kernels").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level > 1:
+                assert node.module, f"{path}: name the module whose names are imported"
+                shared = ROOT / f"{node.module.replace('.', '/')}.py"
+                assert list(imported(shared)) == [], shared
 
 
 def offered(path):

@@ -21,7 +21,7 @@ from shapejit.kernels.jit import COMPILED
 from shapejit.launches import address_of
 from shapejit.layout import Layout
 from shapejit.programs import batch
-from shapejit.request import COPY, INFER
+from shapejit.shapes.arithmetic import COPY, INFER
 
 DTYPES = [
     np.uint8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, np.float32, ">f4", np.float64,

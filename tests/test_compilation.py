@@ -222,8 +222,20 @@ for name in sys.argv[1:]:
 check(0, "from the cache")
 """
     files = sources(package)
-    assert {"jit.py", "resolver.py"} < {file.name for file in files}
+    assert {"jit.py", "arithmetic.py"} < {file.name for file in files}
     assert run(PROBES + edits, str(tmp_path / "cache"), *files, home=tmp_path) == ""
+
+
+def test_an_edit_of_what_kernels_do_not_compile_compiles_nothing(package, tmp_path):
+    edits = """
+for name in sys.argv[1:]:
+    file = Path(name)
+    file.write_bytes(file.read_bytes() + b"# edited\\n")
+    check(0, f"after an edit of {name}")
+"""
+    others = sorted({*package.rglob("*.py")} - {*sources(package)})
+    assert {"errors.py", "resolver.py"} < {file.name for file in others}
+    assert run(PROBES + edits, str(tmp_path / "cache"), *others, home=tmp_path) == ""
 
 
 def test_a_damaged_cache_file_is_compiled_anew(package, tmp_path):

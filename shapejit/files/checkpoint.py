@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..dtypes import DType
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
-from ..request import MAX_SIZE
+from ..shapes.arithmetic import MAX_SIZE
 from ..tensor import Tensor
 from .stored import Stored
 

@@ -35,8 +35,8 @@ LOGGER = logging.getLogger("shapejit")
 NOTICED = 1.0  # seconds of a compilation that is logged
 NOTICE = "compiled kernels in %.1f s; `shapejit warmup` or shapejit.warmup() does so beforehand"
 
-# from .module import names, from . import modules; the names may stand in parentheses.
-IMPORT = re.compile(r"from (\.+)(\w*) import (\([^)]*\)|.*)")
+# A module outside `kernels` whose functions or constants kernels compile.
+SHARED = re.compile(rb"^from \.\.([\w.]+) import ", re.MULTILINE)
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 Result = TypeVar("Result")
@@ -223,29 +223,15 @@ class _CacheFiles(IndexDataCacheFile):  # type: ignore[misc]  # Any: numba is no
 def _stamp() -> bytes:
     """A digest of all that is compiled into kernels: they call each other and bake in constants.
 
-    numba's own stamp is the digest of the one file that a function stands in.
+    numba's own stamp is the digest of the one file that a function stands in. The modules that
+    kernels share with the rest of the package import nothing of it themselves (a test of the
+    architecture sees to that): so an error's text, say, is no part of this.
     """
     digest = blake2b(f"{numba.__version__} {llvmlite.__version__}".encode())
-    for source in _sources().values():
+    folder = Path(__file__).parent
+    own = [file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    shared = sorted({name.decode() for source in own for name in SHARED.findall(source)})
+    files = [folder.parent / f"{name.replace('.', '/')}.py" for name in shared]
+    for source in (*own, *(file.read_bytes() for file in files)):
         digest.update(source)
     return digest.digest()
-
-
-def _sources() -> dict[Path, bytes]:
-    """The kernels' files and those of the modules that they import from the package, in turn."""
-    found: dict[Path, bytes] = {}
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    for file in files:  # and those that are added on the way
-        if file not in found and file.exists():
-            found[file] = file.read_bytes()
-            files += _imported(file, found[file].decode())
-    return found
-
-
-def _imported(file: Path, source: str) -> list[Path]:
-    """Where the modules lie that a file imports from the package; names of no module, too."""
-    return [
-        file.parents[len(dots) - 1] / f"{name}.py"
-        for dots, module, names in IMPORT.findall(source)
-        for name in ([module] if module else re.findall(r"\w+", names))
-    ]

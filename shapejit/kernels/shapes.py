@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..request import INFER, INVALID
-from ..resolver import OK, resolve_dims
+from ..shapes.arithmetic import INFER, INVALID, OK, resolve_dims
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from .headers import (
     AHEAD,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dims import merge
+from ..shapes.arithmetic import merge
 from .calls import call, entry
 from .constants import COUNTS, LINE, PIECE, WIDTHS
 from .copies import small_row

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..dtypes import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..layout import Layout, checked_shape
-from ..request import MAX_SIZE
+from ..shapes.arithmetic import MAX_SIZE
 from .chain import Chain
 from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 

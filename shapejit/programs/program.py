@@ -20,7 +20,8 @@ from ..places import located, place_of
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..recent import Recent
-from ..request import MAX_SIZE, integers
+from ..request import integers
+from ..shapes.arithmetic import MAX_SIZE
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources
 from .columns import MapsBatches

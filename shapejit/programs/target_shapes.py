@@ -16,8 +16,9 @@ from ..errors import DTypeError, ReshapeError, about
 from ..launches import Addresses
 from ..operations import array_request
 from ..places import headers
-from ..request import INVALID, MAX_RANK, MAX_SIZE, Request, integers
+from ..request import MAX_RANK, Request, integers
 from ..resolver import resolve
+from ..shapes.arithmetic import INVALID, MAX_SIZE
 
 ASKED_BY = "reshape_batch"
 

@@ -13,7 +13,8 @@ from ...arrays import is_a, plain
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...foreign import converts, moves
 from ...operations import reshape_as
-from ...request import MAX_SIZE, Request, integers
+from ...request import Request, integers
+from ...shapes.arithmetic import MAX_SIZE
 from ...tensor import Array, Tensor
 from .versions import version
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ...dtypes import DType
 from ...errors import FileFormatError, quoted
-from ...request import MAX_SIZE
+from ...shapes.arithmetic import MAX_SIZE
 from ..checkpoint import MAX_RANK, is_text
 from .entry import (
     METADATA,

@@ -1,0 +1,1 @@
+"""Shapes: what is asked for, what it resolves to, and where elements lie."""

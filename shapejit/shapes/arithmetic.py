@@ -1,0 +1,115 @@
+"""The integer arithmetic of shapes that Python and kernels share.
+
+In the subset of Python that numba compiles: `kernels` compiles these very functions, so every
+edit of this module compiles all kernels anew. It imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+
+# What a dim of a request may be instead of a size: the one -1, the size of the source dim of
+# the same index, an error in every dialect.
+INFER = -1
+COPY = -2
+INVALID = -3
+
+MAX_SIZE = 2**63 - 1
+
+# What `resolve_dims` finds.
+OK = 0
+BAD_SOURCE = 1
+BAD_SIZE = 2
+SECOND_INFER = 3
+NOTHING_TO_COPY = 4
+SOURCE_OVERFLOW = 5
+TARGET_OVERFLOW = 6
+INFER_UNDEFINED = 7
+INFER_NOT_WHOLE = 8
+COUNTS_DIFFER = 9
+
+
+def resolve_dims(
+    source: Sequence[int], dims: Sequence[int], cancel: bool, target: MutableSequence[int]
+) -> tuple[int, int]:
+    """Write the target shape for `dims` into `target`; return (status, dim concerned or -1).
+
+    Products are of the non-zero sizes, zeros are counted apart: so overflow does
+    not depend on the order of the dims.
+    """
+    count, zeros, known, known_zeros, infer = 1, 0, 1, 0, -1
+    for i, size in enumerate(source):
+        if size < 0:
+            return BAD_SOURCE, i
+        if size == 0:
+            zeros += 1
+        elif count > MAX_SIZE // size:
+            return SOURCE_OVERFLOW, i
+        else:
+            count *= size
+    for i, asked in enumerate(dims):
+        size = asked
+        if size == INFER:
+            if infer >= 0:
+                return SECOND_INFER, i
+            infer = i
+            target[i] = 1
+            continue
+        if size == COPY:
+            if i >= len(source):
+                return NOTHING_TO_COPY, i
+            size = source[i]
+        elif size < 0:
+            return BAD_SIZE, i
+        target[i] = size
+        if size == 0:
+            known_zeros += 1
+        elif known > MAX_SIZE // size:
+            return TARGET_OVERFLOW, i
+        else:
+            known *= size
+
+    if infer < 0:
+        empty = zeros > 0 and known_zeros > 0
+        same = empty or (count == known and zeros == known_zeros)
+        return (OK, -1) if same else (COUNTS_DIFFER, -1)
+
+    if cancel:
+        # A copied dim is on both sides, so its zero cancels. A non-zero size c may stay
+        # in both products: (count * c) / (known * c) is the same quotient.
+        for i in range(len(dims)):
+            if dims[i] == COPY and source[i] == 0:
+                zeros -= 1
+                known_zeros -= 1
+        if known_zeros > 0 and zeros > 0:
+            return OK, -1
+    if known_zeros > 0:
+        return INFER_UNDEFINED, infer
+    if zeros == 0 and count % known != 0:
+        return INFER_NOT_WHOLE, infer
+    target[infer] = 0 if zeros > 0 else count // known
+    return OK, -1
+
+
+def merge(sizes: MutableSequence[int], sides: Sequence[MutableSequence[int]], rank: int) -> int:
+    """Merge neighbours that are evenly spaced on every side, where they stand, and drop size 1.
+
+    `sides` holds the strides of the dims, of the source alone or of more. Returns how
+    many dims are left; what stands behind them means nothing.
+    """
+    kept = 0
+    for k in range(rank):
+        size = sizes[k]
+        if size == 1:
+            continue
+        joins = kept > 0
+        for strides in sides:
+            joins = joins and strides[kept - 1] == size * strides[k]
+        if joins:
+            kept -= 1
+            size *= sizes[kept]
+        sizes[kept] = size
+        for strides in sides:
+            strides[kept] = strides[k]
+        kept += 1
+    return kept
