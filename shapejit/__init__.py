@@ -139,6 +139,9 @@ _LATER = {
     "warmup": "warming",
 }
 
+# What pickles call. They name nothing below the package itself: modules may move.
+_PICKLED = {"_constant": "programs.steps", "_program": "programs.program", "_tensor": "tensor"}
+
 __all__ = [
     "AxisError",
     "DType",
@@ -212,9 +215,10 @@ _methods.load = _load
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    where = _LATER.get(name) or _PICKLED.get(name)
+    if where is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _load(_LATER[name])
+    module = _load(where)
     value = module if module.__name__.endswith(f".{name}") else getattr(module, name)
     globals()[name] = value
     return value

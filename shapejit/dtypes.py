@@ -257,6 +257,9 @@ def dtype(x: object, /, vocabulary: str | None = None) -> DType:
     return _of_library(x, str(x) if root in _ROOTS else "")
 
 
+dtype.__module__ = "shapejit"  # where pickles look for it
+
+
 @lru_cache(maxsize=256)
 def _by_numpy(x: np.dtype[Any]) -> DType:
     if x.type in (np.str_, np.bytes_) or isinstance(x, np.dtypes.StringDType):

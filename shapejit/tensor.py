@@ -220,7 +220,8 @@ class Tensor(Methods):
         memory, layout = self._reached()
         if memory.size > self.nbytes * 4 // 3 + 64:
             memory, layout = self.ascontiguous()._reached()
-        return _restored, (memory, self.dtype, layout, self.buffer.flags.writeable)
+        where = layout.shape, layout.strides, layout.offset
+        return _tensor, (memory, self.dtype, *where, self.buffer.flags.writeable)
 
     def __copy__(self) -> Tensor:
         """The same view of the same memory."""
@@ -229,7 +230,8 @@ class Tensor(Methods):
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """The same view of a copy of the bytes that the elements span; as writable as this one."""
         memory, layout = self._reached()
-        return _restored(memory.copy(), self.dtype, layout, self.buffer.flags.writeable)
+        copied = Tensor(memory.copy(), self.dtype, layout)
+        return copied if self.buffer.flags.writeable else copied.locked()
 
     def _reached(self) -> tuple[Bytes, Layout]:
         """The bytes from the first to the last element, and the Layout in them."""
@@ -296,9 +298,20 @@ _set_dtype = vars(Tensor)["dtype"].__set__
 _set_layout = vars(Tensor)["layout"].__set__
 
 
-def _restored(memory: Bytes, dtype: DType, layout: Layout, writeable: bool) -> Tensor:
+def _tensor(
+    memory: Bytes,
+    dtype: DType,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    writeable: bool,
+) -> Tensor:
     """The Tensor of a pickle."""
-    return Tensor(memory, dtype, layout) if writeable else Tensor(memory, dtype, layout).locked()
+    made = Tensor(memory, dtype, Layout(shape, strides, offset, dtype.bits))
+    return made if writeable else made.locked()
+
+
+_tensor.__module__ = "shapejit"  # where pickles look for it
 
 
 def asarray(x: Any, /) -> Tensor:

@@ -53,7 +53,6 @@ ROOMS = [
     ["quantization"],
     ["comparing"],
     ["programs"],
-    ["program"],
     ["warming"],
     ["dialects"],
     ["files"],

@@ -1,6 +1,7 @@
 """Traced functions: against NumPy and against the function itself, copies counted."""
 
 import pickle
+import pickletools
 import queue
 import subprocess
 import sys
@@ -712,12 +713,25 @@ def test_programs_travel():
     assert done.stdout.decode().strip() == "(9600,) 38400"
 
 
-def test_a_pickle_that_names_the_former_module():
-    raw = (
-        b"cshapejit.program\nProgram\n((I2\nI3\ntcshapejit.dtypes\ndtype\n(Vint4\ntR"
-        b"((Vpermute\n((I1\nI0\nttt(Vreshape\n((I6\ntttttR."
-    )
-    assert pickle.loads(raw) == sj.plan((2, 3), "int4", lambda t: t.T.reshape((6,)))
+def transposed(t):
+    return t.T
+
+
+PICKLED = {
+    "tensor": sj.pack(np.ones((2, 3), "int4")).T,
+    "program": sj.plan((4, 6), "uint8", lambda t: t.dequantize(np.ones((4, 1), "f4"))),
+    "free sizes": sj.plan((None, 3), "int8", transposed),
+}
+
+
+@pytest.mark.parametrize("value", PICKLED.values(), ids=PICKLED)
+def test_pickles_name_nothing_below_the_package(value):
+    raw = pickle.dumps(value, 2)
+    names = {at for opcode, at, _ in pickletools.genops(raw) if opcode.name == "GLOBAL"}
+    own = {name.split()[0] for name in names if name.startswith("shapejit")}
+    assert own == {"shapejit"}
+    again = pickle.loads(raw)
+    assert (type(again), again.dtype, again.shape) == (type(value), value.dtype, value.shape)
 
 
 def test_programs_print_what_they_do():

@@ -575,16 +575,17 @@ class Returns:
 
 @pytest.mark.parametrize("dtype", ["int4", "int16"])
 def test_a_pickle_is_checked(dtype):
-    restored, (memory, kind, layout, writeable) = tensor(dtype, (5, 3)).__reduce__()
-    honest = memory, kind, layout, writeable
+    restored, honest = tensor(dtype, (5, 3)).__reduce__()
+    memory, kind, shape, strides, offset, writeable = honest
     twin = pickle.loads(pickle.dumps(Returns(restored, *honest)))
     assert twin.tobytes() == tensor(dtype, (5, 3)).tobytes()
     for lie in (
-        (memory[:-1], kind, layout, writeable),
-        (memory, sj.dtype("float64"), layout, writeable),
-        (memory, kind, layout.at(8), writeable),
-        (memory, kind, layout.broadcast_to((9, 5, 3)).shape, writeable),
-        (memory.tobytes(), kind, layout, False),
+        (memory[:-1], kind, shape, strides, offset, writeable),
+        (memory, sj.dtype("float64"), shape, strides, offset, writeable),
+        (memory, kind, shape, strides, offset + 8, writeable),
+        (memory, kind, (9, *shape), strides, offset, writeable),
+        (memory, kind, (9, *shape), (0, *strides), -offset - 8, writeable),
+        (memory.tobytes(), kind, shape, strides, offset, False),
     ):
         with pytest.raises((sj.FormatError, sj.DTypeError)):
             pickle.loads(pickle.dumps(Returns(restored, *lie)))

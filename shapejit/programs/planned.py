@@ -69,6 +69,9 @@ def _traced(shape: tuple[int, ...], kind: DType, fn: Callable[[Tensor], Tensor])
     return Program(shape, kind, traced(fn, shape, kind))
 
 
+plan.__module__ = "shapejit"  # where pickles look for it
+
+
 @dataclass(frozen=True, eq=False)
 class FreeProgram(MapsBatches):
     """What `plan` makes of a shape whose dim 0 is None; `fn` is traced for each new length.
@@ -84,6 +87,9 @@ class FreeProgram(MapsBatches):
     dtype: DType
     fn: Callable[[Tensor], Tensor]
     _known: Recent[int, Program] = field(default_factory=lambda: Recent(KEPT), init=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return plan, ((None, *self.shape), self.dtype, self.fn)
 
     def of(self, length: int) -> Program:
         """The Program for one length of dim 0 (elements)."""

@@ -84,7 +84,7 @@ class Program(MapsBatches):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The rest is compiled, or soon found again.
-        return Program, (self.source_shape, self.dtype, self.ops)
+        return _program, (self.source_shape, self.dtype, self.ops)
 
     @property
     def nbytes(self) -> int:
@@ -351,3 +351,11 @@ class Program(MapsBatches):
             program = Program((count, *self.source_shape), self.dtype, ops)
             self._batched.put(count, program)
         return program
+
+
+def _program(source_shape: tuple[int, ...], dtype: DType, ops: tuple[Op, ...]) -> Program:
+    """The Program of a pickle."""
+    return Program(source_shape, dtype, ops)
+
+
+_program.__module__ = "shapejit"  # where pickles look for it

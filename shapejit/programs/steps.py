@@ -38,6 +38,9 @@ class Constant:
         if size * np.dtype(self.dtype).itemsize != len(self.data):
             raise FormatError(f"a constant of shape {self.shape} has {len(self.data)} bytes")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _constant, (self.dtype, self.shape, self.data)
+
     @staticmethod
     def of(array: NDArray[Any]) -> Constant:
         """The Constant with an array's elements."""
@@ -47,6 +50,14 @@ class Constant:
     def array(self) -> NDArray[Any]:
         """The elements, read-only."""
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+def _constant(dtype: str, shape: tuple[int, ...], data: bytes) -> Constant:
+    """The Constant of a pickle."""
+    return Constant(dtype, shape, data)
+
+
+_constant.__module__ = "shapejit"  # where pickles look for it
 
 
 class Step(NamedTuple):

@@ -1,3 +1,0 @@
-"""Where pickles of Programs look for the class; it lives in `programs`."""
-
-from .programs.program import Program as Program
