@@ -140,7 +140,11 @@ _LATER = {
 }
 
 # What pickles call. They name nothing below the package itself: modules may move.
-_PICKLED = {"_constant": "programs.steps", "_program": "programs.program", "_tensor": "tensor"}
+_PICKLED = {
+    "_constant": "programs.steps",
+    "_program": "programs.program",
+    "_tensor": "tensor",
+}
 
 __all__ = [
     "AxisError",
