@@ -1,7 +1,7 @@
 """The size of a core's second-level cache, by which plans cut what they move.
 
 It is read when the first plan asks for it. Kernels do not depend on it: their caches on disk
-may be shared between machines.
+may be shared between machines. They compile the sizes of a line and a page.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import ctypes
 import sys
 from functools import cache
 from pathlib import Path
+
+LINE = 64  # bytes of a cache line, and of a streaming store
+PAGE = 4096  # bytes
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the fast cores, or of all

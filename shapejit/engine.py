@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from . import few
 from .compilation import load
-from .kernels.constants import LINE, MAX_RANK, PAGE
+from .cpu_caches import LINE, PAGE
+from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion
 from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
 from .layout import Layout

@@ -10,7 +10,8 @@ import numpy as np
 
 from .compilation import load
 from .copying import is_numpys
-from .kernels.constants import LINE, MAX_RANK
+from .cpu_caches import LINE
+from .kernels.constants import MAX_RANK
 from .launches import Addresses
 from .outputs import new_array
 from .places import headers, trusted_headers

@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 
 from . import workers
 from .compilation import load
-from .kernels.constants import (
-    OWNER,
-    PAGE,
-    SHARES,
-    SIGNAL,
-    SPAN,
-    STREAMED,
-    TOTAL,
-    UNITS,
-    WORK,
-    Called,
-)
+from .cpu_caches import PAGE
+from .runtime.jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK, Called
 
 _stages = threading.local()
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from .compilation import load
 from .control_group import limits
-from .kernels.constants import LINE
+from .cpu_caches import LINE
 
 IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
 LOOKING = 200e-6  # seconds before a worker sleeps: waking it takes 100 to 500 us in a VM

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from shapejit import launches
-from shapejit.kernels.constants import LINE
+from shapejit.cpu_caches import LINE
 
 PAGE = mmap.PAGESIZE
 

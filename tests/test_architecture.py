@@ -14,6 +14,7 @@ ROOT = Path(shapejit.__file__).parent
 # A module may import only what stands above it.
 ROOMS = [
     ["errors", "arithmetic", "control_group", "cpu_caches"],
+    ["runtime"],
     ["arrays", "dtype_names", "float_formats", "named_rows", "shapes"],
     ["dtypes"],
     ["promotion"],

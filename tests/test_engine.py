@@ -13,9 +13,9 @@ import pytest
 
 import shapejit as sj
 from shapejit import workers
-from shapejit.kernels.constants import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 from shapejit.kernels.jit import COMPILED
 from shapejit.kernels.shares import begin_share
+from shapejit.runtime.jobs import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 
 
 def prelude(views, more=""):

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import exchange, shift_line, shift_piece, unpack_line, unpack_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits
 from .codes import pack
@@ -23,20 +25,14 @@ from .constants import (
     DENSE,
     DENSE_PIECES,
     GROUP,
-    HIGH,
-    LINE,
-    LOW,
     MADE_AT,
     MOST_AHEAD,
     PIECE,
     PITCH,
     ROWS,
-    SPAN,
     STAGE,
     STAGED,
     START,
-    STREAMED,
-    TENSOR,
     WIDTHS,
 )
 from .jit import Numbers, Table, kernel

@@ -10,8 +10,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..cpu_caches import LINE
 from . import llvm
-from .constants import LINE, PIECE, per_byte
+from .constants import PIECE, per_byte
 from .jit import kernel
 from .llvm import Builder, Tag, Value, emits
 

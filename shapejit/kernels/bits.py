@@ -6,8 +6,10 @@ strides of `loops`. `reach` are the bytes that may be read behind `source`.
 
 from __future__ import annotations
 
+from ..cpu_caches import LINE, PAGE
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_line, shift_piece, stream_shifted
-from .constants import HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, STREAMED, TENSOR, WIDTHS
+from .constants import PIECE, STAGE, WIDTHS
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import copy, load_byte, load_word, move_line, move_piece, store_byte, store_word

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SOURCE, SPAN, SRC, STREAMED, TARGET, TENSOR
 from .constants import (
-    AHEAD,
     BLOCKS,
     COLUMNS,
     COUNT,
-    DST,
-    HIGH,
-    LEFT,
-    LINE,
     LINES,
-    LOW,
     NBYTES,
     PIECE,
     PIECE_PLACES,
@@ -30,13 +26,7 @@ from .constants import (
     RUN,
     RUN_TARGETS,
     RUNS,
-    SOURCE,
-    SPAN,
-    SRC,
     START,
-    STREAMED,
-    TARGET,
-    TENSOR,
     WIDTHS,
 )
 from .copies import small_row

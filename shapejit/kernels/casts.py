@@ -12,6 +12,7 @@ of packed ones.
 
 from __future__ import annotations
 
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bits import move_bits
 from .calls import call
 from .codes import fill
@@ -24,8 +25,6 @@ from .constants import (
     BOX_ZERO,
     CONVERTED,
     FETCHED,
-    HIGH,
-    LOW,
     ONE_BY_ONE,
     PACKED,
     RUN_BY_RUN,
@@ -35,9 +34,6 @@ from .constants import (
     RUN_TARGET,
     RUN_ZERO,
     SCALES,
-    SPAN,
-    STREAMED,
-    TENSOR,
     ZEROS,
 )
 from .conversions import convert

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import gathered, pack_line, spread, unpack_line
 from .bits import load_bits, move_bits
 from .calls import call
-from .constants import CODES_BLOCK, HIGH, LINE, LOW, PIECE, SPAN, STREAMED, TENSOR, WIDTHS
+from .constants import CODES_BLOCK, PIECE, WIDTHS
 from .copies import stream
 from .jit import Numbers, Table, kernel
 from .memory import copy, load_byte, load_word, size_of, store_byte, store_word

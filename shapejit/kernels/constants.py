@@ -5,15 +5,16 @@ Importing this module does not import numba.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..cpu_caches import LINE, PAGE
+from ..runtime.jobs import Called
+
 MAX_RANK = 64  # dims of an ndarray
 
-LINE = 64  # bytes of a cache line, and of a streaming store
 PIECE = 16  # bytes of the pieces that a block is made of: one lane of a vector
-PAGE = 4096
 STAGE = 4 * PAGE  # bytes that gather before they are streamed; half an L1 cache
 STAGE_BYTES = 2 * STAGE  # with the largest block that may still be added
 
@@ -35,27 +36,11 @@ def widest(width: int) -> Any:
     return WIDTHS[min(16, 1 << (width.bit_length() - 1))]
 
 
-class Called(NamedTuple):
-    """An argument that is a kernel ("module.function") of so many `ints`, called by its address."""
-
-    kernel: str
-    ints: int
-    tags: tuple[Any, ...]
-
-
 def coders(width: int) -> tuple[Called, Called]:
     """What unpacks and packs elements of `width` bits."""
     tags = (COUNTS[width],)
     return Called("codes.unpack", 4, tags), Called("codes.pack", 3, tags)
 
-
-# What `shares.take` reads and writes: of a job (`work`), of one of its threads (`span`),
-# of all jobs of a process (`signal`).
-NEXT, SHARES, DONE, TOTAL, UNITS, OPEN, SIGNAL, STREAMED = range(8)
-WORK = 8  # ints of `work`: a cache line
-TENSOR, LOW, HIGH, UNIT, END, UNDERWAY, OWNER, LEFT, SOURCE, TARGET = range(10)
-SRC, DST, FIRST, LENGTH, DONE_BYTES, NEXT_LINE, LEAD, FILLED, AHEAD = range(10, 19)
-SPAN = 24  # ints of `span` before the positions of the loops
 
 # The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
 # how many one step of the outermost dim has, that step's stride in the other buffer, how

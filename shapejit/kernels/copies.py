@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import HIGH, LINE, LOW, PAGE, PIECE, SPAN, STAGE, TENSOR
+from ..cpu_caches import LINE, PAGE
+from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from .constants import PIECE, STAGE
 from .jit import Numbers, Table, kernel
 from .memory import copy, move, move_line, move_piece, prefetch, size_of, stream_line
 from .odometer import seek, step

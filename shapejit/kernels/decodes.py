@@ -7,12 +7,10 @@ stage, and written to the stage; those of the last row are the result.
 
 from __future__ import annotations
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import (
-    HIGH,
-    LINE,
-    LOW,
     SCALE_STAGED,
-    SPAN,
     STEP_APART,
     STEP_BLOCK,
     STEP_CODES,
@@ -28,7 +26,6 @@ from .constants import (
     STEP_UNIT,
     STEP_ZERO,
     STEP_ZERO_APART,
-    TENSOR,
     WIDTHS,
     ZERO_STAGED,
 )

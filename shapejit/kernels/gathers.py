@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import (
-    BLOCK,
-    COLUMNS,
-    COUNT,
+from ..cpu_caches import LINE
+from ..runtime.jobs import (
     DONE_BYTES,
     DST,
     FILLED,
@@ -19,18 +17,15 @@ from .constants import (
     LEAD,
     LEFT,
     LENGTH,
-    LINE,
     LOW,
     NEXT_LINE,
-    PIECE,
-    ROWS,
     SOURCE,
     SPAN,
     SRC,
-    STAGE,
     TARGET,
     TENSOR,
 )
+from .constants import BLOCK, COLUMNS, COUNT, PIECE, ROWS, STAGE
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
 from .memory import move, size_of

@@ -7,9 +7,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced
-from .constants import LINE
 from .llvm import Builder, Value
 from .networks import Mixed, Network, exchanges
 from .run_loops import Counted

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .constants import LINE, PIECE, per_byte
+from ..cpu_caches import LINE
+from .constants import PIECE, per_byte
 from .networks import Mixed, Network, runner
 from .numbers import Conversion
 from .plain_conversions import plain

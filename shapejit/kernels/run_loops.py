@@ -8,8 +8,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..cpu_caches import LINE
 from . import llvm
-from .constants import LINE
 from .number_vectors import Vector
 from .numbers import Conversion
 

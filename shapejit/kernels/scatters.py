@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import BLOCK, COLUMNS, COUNT, HIGH, LINE, LOW, ROWS, SPAN, START, STEP, TENSOR
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
 from .copies import small_row
 from .jit import Numbers, Table, kernel
 from .memory import copy, stream_line

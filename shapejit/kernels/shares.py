@@ -14,8 +14,7 @@ positions of its loops. `signal` counts the jobs that this process has opened.
 
 from __future__ import annotations
 
-from .atomics import fetch_add, load_atomic, pause, sleep
-from .constants import (
+from ..runtime.jobs import (
     DONE,
     END,
     HIGH,
@@ -28,9 +27,10 @@ from .constants import (
     TENSOR,
     TOTAL,
     UNDERWAY,
-    UNIT,
     UNITS,
 )
+from .atomics import fetch_add, load_atomic, pause, sleep
+from .constants import UNIT
 from .jit import Numbers, inlined, kernel
 from .memory import fence
 

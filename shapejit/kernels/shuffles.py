@@ -6,8 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from . import llvm, reference
-from .constants import HIGH, LINE, LOW, SPAN, STREAMED, TENSOR
 from .copies import small_row, stream
 from .jit import COMPILED, Numbers, Table, kernel
 from .llvm import Builder, Value, emits

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..cpu_caches import LINE
 from ..shapes.arithmetic import merge
 from .calls import call, entry
-from .constants import COUNTS, LINE, PIECE, WIDTHS
+from .constants import COUNTS, PIECE, WIDTHS
 from .copies import small_row
 from .jit import Numbers, inlined, kernel
 from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word

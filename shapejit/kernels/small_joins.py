@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cpu_caches import LINE
 from .boxes import fragment
-from .constants import LINE, WIDTHS
+from .constants import WIDTHS
 from .headers import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS, is_like
 from .jit import Numbers, held_kernel, kernel
 from .memory import copy, move, prefetch, size_of

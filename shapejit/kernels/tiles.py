@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cpu_caches import LINE
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .constants import (
     BLOCK,
     BOUNCED,
@@ -17,19 +19,13 @@ from .constants import (
     COLUMNS,
     COUNT,
     DENSE,
-    HIGH,
-    LINE,
     LINED,
-    LOW,
     PIECE,
     PITCH,
     ROWS,
-    SPAN,
     STAGED,
     START,
     STEP,
-    STREAMED,
-    TENSOR,
     UNIT,
 )
 from .conversions import convert

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .constants import LINE, PIECE, WIDTHS
+from ..cpu_caches import LINE
+from .constants import PIECE, WIDTHS
 from .jit import Numbers, kernel
 from .memory import move_piece, prefetch, size_of
 from .vectors import transpose_block, transpose_interleaved, transpose_streamed

@@ -7,8 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..cpu_caches import LINE
 from . import llvm, reference
-from .constants import LINE
 from .jit import COMPILED
 from .llvm import Builder, Value, emits
 from .machine_code import machine_code

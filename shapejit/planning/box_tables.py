@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..kernels.constants import LINE, PIECE
+from ..cpu_caches import LINE
+from ..kernels.constants import PIECE
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
 

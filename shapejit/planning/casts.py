@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 
+from ..cpu_caches import LINE
 from ..dims import merged
-from ..kernels.constants import LINE, per_byte
+from ..kernels.constants import per_byte
 from ..layout import Layout
 from ..recent import Recent
 from .boxes import parts_of

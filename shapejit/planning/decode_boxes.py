@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cpu_caches import LINE
 from ..dims import merged
-from ..kernels.constants import LINE
 from ..kernels.numbers import Conversion
 from ..layout import Layout
 from . import planner

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import LINE, STEP_COLUMNS, STEP_ON_STAGE
+from ..cpu_caches import LINE
+from ..kernels.constants import STEP_COLUMNS, STEP_ON_STAGE
 from ..kernels.numbers import Conversion, Number
 from .units import Units
 

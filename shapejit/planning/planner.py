@@ -11,8 +11,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ..cpu_caches import l2
-from ..kernels.constants import LINE, PAGE, PIECE
+from ..cpu_caches import LINE, PAGE, l2
+from ..kernels.constants import PIECE
 from ..layout import Layout
 from ..recent import Recent
 from .boxes import box_of, pays

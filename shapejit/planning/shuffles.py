@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu_caches import l2
+from ..cpu_caches import LINE, l2
 from ..dims import merged
-from ..kernels.constants import LINE
 from ..kernels.networks import Mixed, Network
 from .loops import Loop
 

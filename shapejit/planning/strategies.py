@@ -7,6 +7,7 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..cpu_caches import LINE, PAGE
 from ..kernels.constants import (
     CODES_BLOCK,
     CODES_BYTES,
@@ -15,8 +16,6 @@ from ..kernels.constants import (
     COUNTS,
     DENSE,
     DENSE_PIECES,
-    LINE,
-    PAGE,
     PIECE,
     ROWS,
     STAGE_BYTES,

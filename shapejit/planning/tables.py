@@ -8,16 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu_caches import l2
+from ..cpu_caches import LINE, PAGE, l2
 from ..kernels.constants import (
     BIT_COLUMNS,
     BLOCK,
     COLUMNS,
     COUNT,
     DENSE_PIECES,
-    LINE,
     MOST_AHEAD,
-    PAGE,
     PIECE,
     STAGE_BYTES,
     START,

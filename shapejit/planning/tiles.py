@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..kernels.constants import BIT_COLUMNS, LINE, PAGE, PIECE, per_byte
+from ..cpu_caches import LINE, PAGE
+from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy
 from .tables import (

@@ -7,8 +7,8 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from ..cpu_caches import LINE
 from ..dims import common, merged
-from ..kernels.constants import LINE
 from ..kernels.planes import Plane, Unit
 from ..layout import Layout
 

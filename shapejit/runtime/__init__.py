@@ -1,0 +1,1 @@
+"""What runs beneath everything else: kernels loaded, threads, launches, memory of results."""
