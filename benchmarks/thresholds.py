@@ -216,7 +216,7 @@ class Threshold(NamedTuple):
     @property
     def value(self):
         """In bytes."""
-        unit = getattr(module("cpu_caches"), self.of)() if self.of else self.each
+        unit = getattr(module("runtime.cpu_caches"), self.of)() if self.of else self.each
         return int(getattr(module(self.module), self.name) * unit)
 
 
@@ -298,7 +298,7 @@ THRESHOLDS = (
 
 def forget():
     """Let the next copy be planned anew."""
-    recent = module("recent").Recent
+    recent = module("runtime.recent").Recent
     for name in (PLANNER, CASTS, "copying", "fast_joins"):
         for kept in vars(module(name)).values():
             if isinstance(kept, recent):

@@ -14,8 +14,8 @@ import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from . import compilation as _compilation
 from . import methods as _methods
+from .runtime import compilation as _compilation
 
 if TYPE_CHECKING:
     from . import dtypes as dtypes
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from .quantization.table import schemes
     from .repacking import repack
     from .resolver import resolve
-    from .result_memory import set_result_cache
+    from .runtime.result_memory import set_result_cache
     from .tensor import Tensor, asarray
     from .warming import warmup
 

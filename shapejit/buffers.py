@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a, plain
 from .dtypes import DType
 from .errors import FormatError
 from .layout import Layout
+from .runtime.ndarrays import is_a, plain
 
 Bytes = NDArray[np.uint8]
 

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import array_of, is_a
-from .cpu_caches import LINE
 from .dtypes import DType, dtype
 from .errors import DTypeError, FormatError
 from .kernels.constants import CODES_BLOCK
 from .layout import Layout
 from .operations import ascontiguous, copied
+from .runtime.cpu_caches import LINE
+from .runtime.ndarrays import array_of, is_a
 from .tensor import Tensor, asarray, fixed_width
 
 CODES = dtype("uint8")

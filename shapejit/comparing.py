@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import is_a
 from .casts import cast
 from .dtypes import DType
 from .equality import blocks, first_difference, place
@@ -20,6 +19,7 @@ from .quantization.configuration import cache_scales, declared
 from .quantization.parts import Found
 from .quantization.scheme import DECODED
 from .quantization.table import schemes
+from .runtime.ndarrays import is_a
 from .tensor import Tensor, asarray
 
 __all__ = ["Difference", "Weights", "differences"]

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from . import engine
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
-from .launches import address_of
 from .patience import by_kernels, forced
 from .places import headers, layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
-from .recent import Recent
+from .runtime.launches import address_of
+from .runtime.recent import Recent
 from .tensor import Tensor
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype

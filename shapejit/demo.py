@@ -26,8 +26,8 @@ from .conversion import Change, Report
 from .dtypes import DType, dtype
 from .files import safetensors
 from .files.safetensors import Checkpoint, New
+from .runtime.workers import threads
 from .tensor import Bytes, Tensor
-from .workers import threads
 
 _HEADS, _HEAD = 16, 64
 BYTES = 4 * 1024 * 1024  # of each tensor

@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import few
-from .compilation import load
-from .cpu_caches import LINE, PAGE
 from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion
-from .launches import PER_THREAD, SHARE, Addresses, Launch, address_of, launch_of, run_launch
 from .layout import Layout
 from .patience import Kind, by_kernels
 from .planning import planner
@@ -22,6 +19,17 @@ from .planning.decode_boxes import BoxPlan, Spread
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 from .planning.tables import offsets_in_turns
+from .runtime.compilation import load
+from .runtime.cpu_caches import LINE, PAGE
+from .runtime.launches import (
+    PER_THREAD,
+    SHARE,
+    Addresses,
+    Launch,
+    address_of,
+    launch_of,
+    run_launch,
+)
 
 PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .launches import Addresses
+from .runtime.launches import Addresses
 
 
 class FastCall(NamedTuple):

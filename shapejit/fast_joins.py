@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compilation import load
 from .copying import is_numpys
-from .cpu_caches import LINE
 from .kernels.constants import MAX_RANK
-from .launches import Addresses
 from .outputs import new_array
 from .places import headers, trusted_headers
 from .planning import planner
-from .recent import Recent
+from .runtime.compilation import load
+from .runtime.cpu_caches import LINE
+from .runtime.launches import Addresses
+from .runtime.recent import Recent
 
 PART = 1e-6  # seconds that NumPy takes for an array that it joins
 # Runs that are copied one by one in the time that a plan takes to be run: those of several

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import methods
-from .arrays import is_a, unwrapped
 from .errors import DTypeError
+from .runtime.ndarrays import is_a, unwrapped
 from .tensor import Tensor, asarray, is_array
 
 Native = NDArray[Any] | Tensor

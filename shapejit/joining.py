@@ -16,13 +16,13 @@ from .dtypes import DType
 from .errors import DTypeError, ReshapeError
 from .foreign import joins
 from .kernels.constants import MAX_RANK
-from .launches import Addresses
 from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
 from .places import Places, alike, low_bits, place_of
 from .planning import planner
 from .promotion import beyond_numpy, promoted
 from .request import integers
+from .runtime.launches import Addresses
 from .tensor import Array, Tensor
 
 Box = tuple[slice, ...]  # elements that an index selects, no dim fewer

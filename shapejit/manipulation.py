@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from . import outputs
-from .arrays import is_a, is_sequence
 from .errors import DTypeError, ReshapeError, shape_text, shortened
 from .foreign import lists, moves, tuples
 from .gathering import take
@@ -19,6 +18,7 @@ from .joining import concat, flat_boxes, joined
 from .layout import normal_axes, normal_axis
 from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 from .request import MAX_RANK, integers, plain_shape, request
+from .runtime.ndarrays import is_a, is_sequence
 from .tensor import Array, Tensor
 
 

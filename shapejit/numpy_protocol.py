@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from . import familiar, gathering, joining, manipulation, operations
-from .arrays import is_a, is_sequence
 from .errors import DTypeError, ReshapeError
 from .layout import normal_axes, normal_axis
 from .request import integers, plain_shape
+from .runtime.ndarrays import is_a, is_sequence
 from .tensor import Tensor
 
 _OWN = (np.ndarray, Tensor)

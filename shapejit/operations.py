@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .arrays import check_possible, is_a, is_sequence, plain, unwrapped
 from .dtypes import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .foreign import moves, opened, typed
@@ -19,6 +18,7 @@ from .layout import normal_axes, permutation, squeezed
 from .places import layout_of
 from .request import Request, are_sizes, integers, plain_shape, request
 from .resolver import target_shape
+from .runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
 from .tensor import Array, Tensor, is_array
 
 

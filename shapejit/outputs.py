@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import result_memory
-from .arrays import array_of, is_a, is_sequence, plain, possible
 from .buffers import Bytes
 from .dtypes import DType
 from .errors import DTypeError, ReshapeError, about, shape_text
 from .layout import Layout
 from .places import Places, Spans, overlap, place_of, places_of, read_alike, span_of
 from .request import Request
+from .runtime import result_memory
+from .runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
 from .tensor import Tensor, is_array
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor

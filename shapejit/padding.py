@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from . import outputs
-from .arrays import MOST_DIMS
 from .dtypes import dtype
 from .errors import ReshapeError, shape_text
 from .layout import overflows
 from .operations import checked
 from .regions import fill_region
+from .runtime.ndarrays import MOST_DIMS
 from .tensor import Array, Tensor, asarray
 
 MODES = ("constant", "edge", "reflect", "wrap")

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from .compilation import load
 from .errors import FormatError
+from .runtime.compilation import load
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0.5 to 5

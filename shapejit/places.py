@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import unwrapped
-from .compilation import load
 from .errors import about
-from .launches import Addresses, address_of
 from .layout import Layout
 from .patience import by_kernels
+from .runtime.compilation import load
+from .runtime.launches import Addresses, address_of
+from .runtime.ndarrays import unwrapped
 from .tensor import Tensor
 
 ASKED = 3e-6  # seconds that Python takes to ask an array what it is

@@ -24,11 +24,11 @@ from .dtypes import dtype as dtype_named
 from .errors import FormatError
 from .foreign import opened
 from .kernels.numbers import Conversion, Number
-from .launches import address_of
 from .layout import Layout, checked_shape
 from .packings.packing import Packing, Stored
 from .packings.rows import formats
 from .planning import planner
+from .runtime.launches import address_of
 from .tensor import Tensor
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from . import errors
-from .arrays import is_a
 from .errors import ReshapeError
 from .request import Request, integers, plain_shape
 from .request import request as requested
+from .runtime.ndarrays import is_a
 from .shapes.arithmetic import (
     BAD_SIZE,
     BAD_SOURCE,

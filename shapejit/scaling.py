@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operations
-from .arrays import array_of
 from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
 from .foreign import native
 from .kernels.numbers import Conversion, Number
 from .request import integers
+from .runtime.ndarrays import array_of
 from .tensor import Tensor
 
 FLOAT32 = dtype("float32")

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from . import dlpack, methods
 from .arithmetic import without_arithmetic
-from .arrays import is_a, plain
 from .buffers import Bytes as Bytes
 from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .dtypes import DType
@@ -19,6 +18,7 @@ from .dtypes import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, checked_shape
 from .methods import Methods
+from .runtime.ndarrays import is_a, plain
 from .slicing import Index, sliced
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from . import patience
 from .casts import cast, dequantize, quantize
 from .codes import pack
-from .compilation import load
 from .dtypes import dtype
 from .equality import array_equal
 from .errors import FormatError
@@ -32,6 +31,7 @@ from .programs.planned import plan
 from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
 from .request import request
+from .runtime.compilation import load
 from .tensor import Tensor
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread

@@ -9,7 +9,7 @@ import loops
 import pytest
 from hypothesis import settings
 
-from shapejit import cpu_caches
+from shapejit.runtime import cpu_caches
 
 # They make the fixtures, in an environment of their own.
 collect_ignore_glob = ["fixtures/*"]

@@ -6,8 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from shapejit import launches
-from shapejit.cpu_caches import LINE
+from shapejit.runtime import launches
+from shapejit.runtime.cpu_caches import LINE
 
 PAGE = mmap.PAGESIZE
 

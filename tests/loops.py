@@ -2,9 +2,10 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, fast_joins, result_memory
+from shapejit import copying, fast_joins
 from shapejit.planning import boxes, casts, planner
-from shapejit.recent import Recent
+from shapejit.runtime import result_memory
+from shapejit.runtime.recent import Recent
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}

@@ -13,9 +13,9 @@ ROOT = Path(shapejit.__file__).parent
 
 # A module may import only what stands above it.
 ROOMS = [
-    ["errors", "arithmetic", "control_group", "cpu_caches"],
+    ["errors", "arithmetic"],
     ["runtime"],
-    ["arrays", "dtype_names", "float_formats", "named_rows", "shapes"],
+    ["dtype_names", "float_formats", "named_rows", "shapes"],
     ["dtypes"],
     ["promotion"],
     ["request"],
@@ -27,15 +27,11 @@ ROOMS = [
     ["methods"],
     ["tensor"],
     ["foreign"],
-    ["recent", "lazy", "compilation"],
     ["kernels"],
     ["patience", "few"],
-    ["workers"],
-    ["launches"],
     ["planning"],
     ["engine"],
     ["places"],
-    ["result_memory"],
     ["outputs"],
     ["fast_calls"],
     ["copying"],

@@ -18,9 +18,9 @@ from views import arrays
 import shapejit as sj
 from shapejit import engine, operations, places, resolver
 from shapejit.kernels.jit import COMPILED
-from shapejit.launches import address_of
 from shapejit.layout import Layout
 from shapejit.programs import batch
+from shapejit.runtime.launches import address_of
 from shapejit.shapes.arithmetic import COPY, INFER
 
 DTYPES = [

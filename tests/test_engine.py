@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import workers
 from shapejit.kernels.jit import COMPILED
 from shapejit.kernels.shares import begin_share
+from shapejit.runtime import workers
 from shapejit.runtime.jobs import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import result_memory
-from shapejit.result_memory import FROM, ResultMemory
+from shapejit.runtime import result_memory
+from shapejit.runtime.result_memory import FROM, ResultMemory
 
 SIZE = 2 * FROM
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import casts, codes, operations
-from ..arrays import plain
 from ..dtypes import fixed_width
 from ..joining import Box, flat_boxes, joined
+from ..runtime.ndarrays import plain
 from ..tensor import Tensor, asarray
 
 Shape = tuple[int, ...]

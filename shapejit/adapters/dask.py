@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from .. import casts, operations
-from ..arrays import is_a, plain, unwrapped
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..layout import permutation
 from ..request import Request
 from ..resolver import target_shape
+from ..runtime.ndarrays import is_a, plain, unwrapped
 from ..scaling import blocks_of
 from . import chunk_work, chunks
 from .chunks import Chunks, Grid

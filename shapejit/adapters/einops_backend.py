@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import joining
-from ..arrays import is_a
 from ..errors import DTypeError
+from ..runtime.ndarrays import is_a
 from ..tensor import Tensor, asarray
 
 try:

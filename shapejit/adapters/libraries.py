@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from .. import dlpack
-from ..arrays import is_a
 from ..dtypes import DType, dtype
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
+from ..runtime.ndarrays import is_a
 from ..tensor import Tensor, asarray
 
 # The package that an array's class comes from, and the adapter that knows it.

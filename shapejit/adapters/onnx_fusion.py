@@ -13,7 +13,7 @@ from ..dtypes import STRING
 from ..operations import dtype_of
 from ..programs.planned import plan
 from ..programs.program import Program
-from ..recent import Recent
+from ..runtime.recent import Recent
 from ..tensor import Tensor
 from .onnx_operators import Operator, own_errors
 

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import outputs
-from ..arrays import is_a, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
 from ..foreign import native
@@ -34,6 +33,7 @@ from ..programs.columns import MapsBatches
 from ..programs.ops import COPY
 from ..programs.planned import FreeProgram
 from ..programs.program import Program
+from ..runtime.ndarrays import is_a, plain
 from .libraries import library
 from .shared_slabs import Sent, Slabs, received
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from .. import dlpack, dtypes
-from ..arrays import is_a
 from ..codes import pack
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
-from ..launches import address_of
 from ..layout import Layout
 from ..operations import ascontiguous
+from ..runtime.launches import address_of
+from ..runtime.ndarrays import is_a
 from ..tensor import Tensor
 
 _CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits

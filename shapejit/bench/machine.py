@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..cpu_caches import data_caches
+from ..runtime.cpu_caches import data_caches
 
 # What numba is told to compile for processors of lesser vectors: their name and features.
 VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
@@ -89,7 +89,7 @@ def machine() -> dict[str, Any]:
     import numpy
 
     from .. import __version__
-    from ..compilation import load
+    from ..runtime.compilation import load
 
     return {
         "cpu": processor(),

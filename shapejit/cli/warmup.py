@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from .. import warming
-from ..workers import threads
+from ..runtime.workers import threads
 from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from ..errors import FileFormatError, FormatError, ShapeJitError, about, quoted
 from ..files.ahead import Threads, read_until
-from ..workers import threads
+from ..runtime.workers import threads
 from .items import Item, Mark
 from .jobs import Work, run_item
 from .runs import Add

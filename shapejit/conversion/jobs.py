@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..errors import FileFormatError
 from ..files import file_formats
 from ..files.pieces import Scratch
-from ..workers import limit
+from ..runtime.workers import limit
 from .destinations import destination
 from .folders import Folder
 from .items import Mark

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import FileFormatError
 from ..files.checksums import best, checksum
-from ..workers import threads
+from ..runtime.workers import threads
 from .destinations import Destination
 from .items import Item, Mark
 

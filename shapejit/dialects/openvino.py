@@ -10,13 +10,13 @@ import numpy as np
 
 from .. import joining, operations
 from .. import request as requests
-from ..arrays import is_a
 from ..dtypes import STRING
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import joins, moves, tuples
 from ..layout import normal_axes, normal_axis
 from ..operations import checked, dtype_of, reshape_as
 from ..request import Request, integers
+from ..runtime.ndarrays import is_a
 from ..tensor import Array, Tensor, is_array
 from . import placing
 from .placing import check_alike, part_of, placed

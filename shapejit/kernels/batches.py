@@ -6,7 +6,7 @@ tensors, shared out by their bytes; what is larger goes by the kernels of a Plan
 
 from __future__ import annotations
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel

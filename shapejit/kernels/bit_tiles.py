@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import exchange, shift_line, shift_piece, unpack_line, unpack_piece
 from .bits import LINE_BITS, append, flush_bits, move_bits

@@ -10,7 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE, per_byte
 from .jit import kernel

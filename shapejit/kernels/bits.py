@@ -6,7 +6,7 @@ strides of `loops`. `reach` are the bytes that may be read behind `source`.
 
 from __future__ import annotations
 
-from ..cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import set_bits, shift_line, shift_piece, stream_shifted
 from .constants import PIECE, STAGE, WIDTHS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SOURCE, SPAN, SRC, STREAMED, TARGET, TENSOR
 from .constants import (
     BLOCKS,

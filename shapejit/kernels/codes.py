@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .bit_vectors import gathered, pack_line, spread, unpack_line
 from .bits import load_bits, move_bits

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import Called
 
 MAX_RANK = 64  # dims of an ndarray

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import PIECE, STAGE
 from .jit import Numbers, Table, kernel

@@ -7,7 +7,7 @@ stage, and written to the stage; those of the last row are the result.
 
 from __future__ import annotations
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import (
     SCALE_STAGED,

@@ -24,7 +24,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.types import unliteral
 from numpy.typing import NDArray
 
-from ..compilation import apart
+from ..runtime.compilation import apart
 
 COMPILED = not config.DISABLE_JIT
 

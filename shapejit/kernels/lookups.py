@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .memory import FEATURES, VECTOR
 from .number_vectors import Vector

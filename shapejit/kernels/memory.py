@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import binding
 from numba import config, types
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .constants import PIECE
 from .llvm import Builder, Byte, Tag, Value, emits

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced
 from .llvm import Builder, Value

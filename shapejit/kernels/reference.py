@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from .constants import PIECE, per_byte
 from .networks import Mixed, Network, runner
 from .numbers import Conversion

@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .number_vectors import Vector
 from .numbers import Conversion

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
 from .copies import small_row

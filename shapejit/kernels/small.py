@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..shapes.arithmetic import merge
 from .calls import call, entry
 from .constants import COUNTS, PIECE, WIDTHS

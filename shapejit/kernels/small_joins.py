@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from .boxes import fragment
 from .constants import WIDTHS
 from .headers import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS, is_like

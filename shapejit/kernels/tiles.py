@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .constants import (
     BLOCK,

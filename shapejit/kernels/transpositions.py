@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from .constants import PIECE, WIDTHS
 from .jit import Numbers, kernel
 from .memory import move_piece, prefetch, size_of

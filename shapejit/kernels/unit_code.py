@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ..cpu_caches import LINE
+from ..runtime.cpu_caches import LINE
 from . import llvm, reference
 from .jit import COMPILED
 from .llvm import Builder, Value, emits

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import is_a
 from ..buffers import Bytes, bytes_of
 from ..dims import merged
 from ..dtypes import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..layout import Layout, checked_shape
 from ..request import integers
+from ..runtime.ndarrays import is_a
 from ..tensor import Tensor, is_array
 from .orders import Factor, Words, lie_of
 

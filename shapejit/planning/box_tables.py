@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cpu_caches import LINE
 from ..kernels.constants import PIECE
+from ..runtime.cpu_caches import LINE
 from .loops import Loop, length_of
 from .tables import Offsets, Sides, offsets_of
 

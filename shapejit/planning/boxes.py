@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..cpu_caches import LINE, l2
 from ..kernels.constants import PIECE
+from ..runtime.cpu_caches import LINE, l2
 from .box_tables import MOST_LANES, box_at, firsts, windows
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu_caches import LINE
 from ..kernels.constants import ONE_BY_ONE, RUN_BY_RUN, STREAMED_PARTS, coders
 from ..layout import Layout
-from ..lazy import cached_property
+from ..runtime.cpu_caches import LINE
+from ..runtime.lazy import cached_property
 from .plans import Plan
 
 

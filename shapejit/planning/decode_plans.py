@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu_caches import LINE
 from ..kernels.constants import STEP_COLUMNS, STEP_ON_STAGE
 from ..kernels.numbers import Conversion, Number
+from ..runtime.cpu_caches import LINE
 from .units import Units
 
 MOST = 4096  # elements of a run at most: it stays in an L1 cache between its steps

@@ -11,10 +11,10 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from ..cpu_caches import LINE, PAGE, l2
 from ..kernels.constants import PIECE
 from ..layout import Layout
-from ..recent import Recent
+from ..runtime.cpu_caches import LINE, PAGE, l2
+from ..runtime.recent import Recent
 from .boxes import box_of, pays
 from .loops import Loop, normal_form, split_run
 from .plans import Plan

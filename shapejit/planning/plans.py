@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..layout import Layout
-from ..lazy import cached_property
+from ..runtime.lazy import cached_property
 from .loops import Loop, length_of
 from .shuffles import Shuffle
 from .strategies import Row, Strategy

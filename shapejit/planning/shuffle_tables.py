@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..compilation import load
 from ..kernels.constants import widest
+from ..runtime.compilation import load
 from .shuffles import MOST_BLOCKS, Shuffle
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..cpu_caches import LINE, PAGE
 from ..kernels.constants import (
     CODES_BLOCK,
     CODES_BYTES,
@@ -25,6 +24,7 @@ from ..kernels.constants import (
     per_byte,
     widest,
 )
+from ..runtime.cpu_caches import LINE, PAGE
 from .box_tables import box_sides, most_bytes
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
 from .tables import (

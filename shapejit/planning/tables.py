@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cpu_caches import LINE, PAGE, l2
 from ..kernels.constants import (
     BIT_COLUMNS,
     BLOCK,
@@ -21,6 +20,7 @@ from ..kernels.constants import (
     START,
     per_byte,
 )
+from ..runtime.cpu_caches import LINE, PAGE, l2
 from .loops import Loop, length_of
 
 # Bytes of a tile along the target (rows) and along the source (columns), by the width of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..cpu_caches import LINE, PAGE
 from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
+from ..runtime.cpu_caches import LINE, PAGE
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy
 from .tables import (

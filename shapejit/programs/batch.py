@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, foreign, operations, outputs
-from ..arrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
-from ..compilation import load
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out, Scalar
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from ..launches import Addresses, address_of
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
 from ..resolver import target_shape
+from ..runtime.compilation import load
+from ..runtime.launches import Addresses, address_of
+from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 

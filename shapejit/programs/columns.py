@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import is_a, is_mapping, is_sequence, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
+from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 
 if TYPE_CHECKING:
     from .program import Program

@@ -10,12 +10,12 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from .. import foreign, outputs
-from ..arrays import is_a, is_sequence, plain
 from ..dtypes import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
 from ..layout import checked_shape
-from ..recent import Recent
+from ..runtime.ndarrays import is_a, is_sequence, plain
+from ..runtime.recent import Recent
 from ..tensor import Tensor, is_array
 from .columns import MapsBatches
 from .program import Program

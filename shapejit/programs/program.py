@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import foreign, outputs
-from ..arrays import is_a, unwrapped
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
@@ -19,8 +18,9 @@ from ..layout import Layout, checked_shape
 from ..places import located, place_of
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..recent import Recent
 from ..request import integers
+from ..runtime.ndarrays import is_a, unwrapped
+from ..runtime.recent import Recent
 from ..shapes.arithmetic import MAX_SIZE
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import is_a, plain
 from ..dtypes import DType
 from ..errors import DTypeError, ReshapeError, shape_text
+from ..runtime.ndarrays import is_a, plain
 from ..tensor import Tensor
 
 

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, outputs
-from ..arrays import MOST_DIMS, possible
 from ..buffers import memory_of
 from ..dtypes import DType
-from ..launches import Addresses, address_of
 from ..layout import Layout
-from ..lazy import cached_property
 from ..outputs import Kind
 from ..planning import planner
+from ..runtime.launches import Addresses, address_of
+from ..runtime.lazy import cached_property
+from ..runtime.ndarrays import MOST_DIMS, possible
 from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import Op, numpy_call, shapes

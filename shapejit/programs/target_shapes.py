@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import is_a, is_mapping, is_sequence, plain
-from ..compilation import load
 from ..errors import DTypeError, ReshapeError, about
-from ..launches import Addresses
 from ..operations import array_request
 from ..places import headers
 from ..request import MAX_RANK, Request, integers
 from ..resolver import resolve
+from ..runtime.compilation import load
+from ..runtime.launches import Addresses
+from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
 
 ASKED_BY = "reshape_batch"

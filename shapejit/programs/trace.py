@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from .. import outputs
-from ..arrays import is_a
 from ..converting import Operands
 from ..dtypes import DType
 from ..errors import TraceError
@@ -16,6 +15,7 @@ from ..kernels.numbers import Conversion
 from ..layout import Layout
 from ..request import Request
 from ..resolver import target_shape
+from ..runtime.ndarrays import is_a
 from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op, checked_ops

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import is_mapping
 from ..errors import FormatError
+from ..runtime.ndarrays import is_mapping
 from ..tensor import Tensor, asarray
 
 if TYPE_CHECKING:

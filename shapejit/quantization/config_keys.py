@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..arrays import is_mapping
 from ..errors import quoted
+from ..runtime.ndarrays import is_mapping
 from .configuration import BESIDE, KEYS, sections
 from .rows import ROWS
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..arrays import is_a, is_mapping
+from ..runtime.ndarrays import is_a, is_mapping
 
 # The keys under which a config, or the config of a part of the model, tells of quantised weights.
 KEYS = ("quantization_config", "compression_config", "quantization")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..arrays import is_mapping
 from ..errors import DTypeError, ShapeJitError
 from ..packings.rows import formats
+from ..runtime.ndarrays import is_mapping
 from ..tensor import asarray
 from .config_keys import unknown_keys, unknown_values
 from .configuration import Declared, declared

@@ -19,7 +19,6 @@ from ..converting import number_of
 from ..dims import merged
 from ..dtypes import dtype
 from ..kernels.numbers import Conversion
-from ..launches import address_of
 from ..layout import Layout
 from ..patience import by_kernels
 from ..places import place_of
@@ -27,6 +26,7 @@ from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
+from ..runtime.launches import address_of
 from ..tensor import Tensor
 from . import sizes
 from .forms import Numbers

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..arrays import is_a
 from ..dtypes import dtype
 from ..errors import FormatError
+from ..runtime.ndarrays import is_a
 from ..tensor import Tensor
 from . import decoding
 from .content import content_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..arrays import is_mapping
 from ..errors import DTypeError
 from ..request import integers
+from ..runtime.ndarrays import is_mapping
 from ..tensor import asarray
 from .forms import Form
 from .groups import Group, fault

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays import is_a, plain
 from ...dtypes import dtype
 from ...errors import DTypeError, ReshapeError
 from ...layout import normal_axes
 from ...request import integers
+from ...runtime.ndarrays import is_a, plain
 from ...tensor import Tensor
 from .versions import NEGATIVE_AXES, Version
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import casts
-from ...arrays import is_a, plain
 from ...dtypes import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
 from ...foreign import converts
 from ...operations import dtype_of, reshape
+from ...runtime.ndarrays import is_a, plain
 from ...tensor import Array, Tensor
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 

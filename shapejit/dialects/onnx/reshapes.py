@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import request as requests
-from ...arrays import is_a, plain
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...foreign import converts, moves
 from ...operations import reshape_as
 from ...request import Request, integers
+from ...runtime.ndarrays import is_a, plain
 from ...shapes.arithmetic import MAX_SIZE
 from ...tensor import Array, Tensor
 from .versions import version

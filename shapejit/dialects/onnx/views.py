@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import operations
-from ...arrays import is_a, plain
 from ...errors import ReshapeError, shape_text
 from ...foreign import converts, moves, tuples
 from ...operations import checked
+from ...runtime.ndarrays import is_a, plain
 from ...tensor import Array, Tensor
 from ..placing import broadcast, part_of, placed
 from .arguments import axes_of, check_sign, integer, ints

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from ...arrays import is_a, plain
 from ...buffers import Bytes, bytes_of
 from ...codes import pack
 from ...dtypes import STRING, DType, dtype
@@ -29,6 +28,7 @@ from ...errors import (
 )
 from ...layout import checked_shape
 from ...operations import dtype_of
+from ...runtime.ndarrays import is_a, plain
 from ...tensor import Tensor, asarray, is_array
 from .. import external_data
 from ..paths import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DTypeError, ReshapeError, shape_text, shortened
+from ..errors import DTypeError, ReshapeError, shape_text, shortened
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DTypeError, FormatError
 from .control_group import limits
-from .errors import DTypeError, FormatError
 from .workers import IDLE, when_idle
 
 VARIABLE = "SHAPEJIT_RESULT_CACHE"

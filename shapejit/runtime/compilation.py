@@ -104,7 +104,7 @@ def load(name: str) -> ModuleType:
 
 
 def _load(name: str) -> ModuleType:
-    module = import_module(f"{__package__}.kernels.{name}")
+    module = import_module(f"..kernels.{name}", __package__)
     # Exit handlers run in reverse, too: no compilation may go on while numba's run.
     atexit.unregister(_hold)
     atexit.register(_hold)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from . import workers
 from .compilation import load
 from .cpu_caches import PAGE
-from .runtime.jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK, Called
+from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK, Called
 
 _stages = threading.local()
 
