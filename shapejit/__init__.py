@@ -18,14 +18,14 @@ from . import methods as _methods
 from .runtime import compilation as _compilation
 
 if TYPE_CHECKING:
-    from . import dtypes as dtypes
     from . import files as files
     from .casts import cast, dequantize, quantize
     from .codes import pack, unpack
     from .dialects import onednn as onednn
     from .dialects import onnx as onnx
     from .dialects import openvino as openvino
-    from .dtypes import DType, dtype
+    from .dtypes import table as dtypes
+    from .dtypes.table import DType, dtype
     from .equality import array_equal
     from .errors import (
         AxisError,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes import DType
+from .dtypes.table import DType
 from .errors import FormatError
 from .layout import Layout
 from .runtime.ndarrays import is_a, plain

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import operations, outputs
 from .converting import Array, Operands, cast_conversion, convert
-from .dtypes import DType, fixed_width
+from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .foreign import converts
 from .kernels.numbers import Conversion

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .dtypes import DType, dtype
+from .dtypes.table import DType, dtype
 from .errors import DTypeError, FormatError
 from .kernels.constants import CODES_BLOCK
 from .layout import Layout

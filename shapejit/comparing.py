@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .casts import cast
-from .dtypes import DType
+from .dtypes.table import DType
 from .equality import blocks, first_difference, place
 from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from .quantization.account import Held, Quantised, tells, unaccounted

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, few
-from .dtypes import DType, fixed_width
+from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
 from .layout import Layout

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from . import conversion, patience, warming
 from .bench.measure import clock, samples
 from .conversion import Change, Report
-from .dtypes import DType, dtype
+from .dtypes.table import DType, dtype
 from .files import safetensors
 from .files.safetensors import Checkpoint, New
 from .runtime.workers import threads

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .buffers import Bytes, Lent, has_one_per_byte
-from .dtypes import DType, dtype
+from .dtypes.table import DType, dtype
 from .errors import DTypeError, ExportError, FormatError, shape_text
 from .layout import Layout, checked_shape
 from .runtime.ndarrays import MOST_DIMS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes import STRING
+from .dtypes.table import STRING
 from .foreign import native
 from .operations import ascontiguous, checked, dtype_of
 from .tensor import Bytes, Tensor, asarray

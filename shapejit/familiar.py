@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import casts, manipulation, operations
-from .dtypes import fixed_width
+from .dtypes.table import fixed_width
 from .errors import ReshapeError, elements
 from .tensor import Tensor
 

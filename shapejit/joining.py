@@ -12,7 +12,8 @@ import numpy as np
 from . import engine, fast_joins, outputs
 from .casts import cast
 from .copying import is_numpys
-from .dtypes import DType
+from .dtypes.promotion import beyond_numpy, promoted
+from .dtypes.table import DType
 from .errors import DTypeError, ReshapeError
 from .foreign import joins
 from .kernels.constants import MAX_RANK
@@ -20,7 +21,6 @@ from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
 from .places import Places, alike, low_bits, place_of
 from .planning import planner
-from .promotion import beyond_numpy, promoted
 from .request import integers
 from .runtime.launches import Addresses
 from .tensor import Array, Tensor

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import copying, outputs
-from .dtypes import DType, dtype
+from .dtypes.table import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .foreign import moves, opened, typed
 from .layout import normal_axes, permutation, squeezed

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .buffers import Bytes
-from .dtypes import DType
+from .dtypes.table import DType
 from .errors import DTypeError, ReshapeError, about, shape_text
 from .layout import Layout
 from .places import Places, Spans, overlap, place_of, places_of, read_alike, span_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import outputs
-from .dtypes import dtype
+from .dtypes.table import dtype
 from .errors import ReshapeError, shape_text
 from .layout import overflows
 from .operations import checked

@@ -19,8 +19,8 @@ from . import engine, operations, outputs
 from .buffers import Bytes
 from .converting import launch
 from .dims import common
-from .dtypes import DType, fixed_width
-from .dtypes import dtype as dtype_named
+from .dtypes.table import DType, fixed_width
+from .dtypes.table import dtype as dtype_named
 from .errors import FormatError
 from .foreign import opened
 from .kernels.numbers import Conversion, Number

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from . import operations
 from .converting import Operands, cast_conversion, convert, number_of
-from .dtypes import DType, dtype, fixed_width
+from .dtypes.table import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
 from .foreign import native
 from .kernels.numbers import Conversion, Number

@@ -13,8 +13,8 @@ from . import dlpack, methods
 from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes
 from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
-from .dtypes import DType
-from .dtypes import fixed_width as fixed_width
+from .dtypes.table import DType
+from .dtypes.table import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
 from .layout import Layout, checked_shape
 from .methods import Methods

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from . import patience
 from .casts import cast, dequantize, quantize
 from .codes import pack
-from .dtypes import dtype
+from .dtypes.table import dtype
 from .equality import array_equal
 from .errors import FormatError
 from .joining import concat, stack

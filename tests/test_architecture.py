@@ -15,9 +15,8 @@ ROOT = Path(shapejit.__file__).parent
 ROOMS = [
     ["errors", "arithmetic"],
     ["runtime"],
-    ["dtype_names", "float_formats", "named_rows", "shapes"],
+    ["named_rows", "shapes"],
     ["dtypes"],
-    ["promotion"],
     ["request"],
     ["resolver"],
     ["dims"],

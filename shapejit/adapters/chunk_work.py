@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import casts, codes, operations
-from ..dtypes import fixed_width
+from ..dtypes.table import fixed_width
 from ..joining import Box, flat_boxes, joined
 from ..runtime.ndarrays import plain
 from ..tensor import Tensor, asarray

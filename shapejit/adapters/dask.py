@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from .. import casts, operations
-from ..dtypes import DType, fixed_width
+from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..layout import permutation
 from ..request import Request

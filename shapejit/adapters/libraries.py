@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import dlpack
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
 from ..runtime.ndarrays import is_a

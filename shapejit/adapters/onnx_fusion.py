@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto
 
-from ..dtypes import STRING
+from ..dtypes.table import STRING
 from ..operations import dtype_of
 from ..programs.planned import plan
 from ..programs.program import Program

@@ -17,7 +17,7 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cast import cast_to
 
 from ..dialects import onnx as dialect
-from ..dtypes import STRING, DType, dtype
+from ..dtypes.table import STRING, DType, dtype
 from ..errors import DTypeError, ReshapeError, ShapeJitError
 from ..tensor import is_array
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import outputs
-from ..dtypes import DType, fixed_width
+from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
 from ..foreign import native
 from ..programs.columns import MapsBatches

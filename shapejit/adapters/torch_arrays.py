@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import dlpack, dtypes
+from .. import dlpack
 from ..codes import pack
+from ..dtypes import table
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
 from ..layout import Layout
@@ -29,7 +30,7 @@ _PAIRS = torch.float4_e2m1fn_x2 if hasattr(torch, "float4_e2m1fn_x2") else None
 # dtypes that NumPy lacks: what to see them as, and then as what.
 _SEEN: dict[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {}
 _TORCH: dict[np.dtype[Any], torch.dtype] = {}
-for _row in dtypes.all():
+for _row in table.all():
     _kind = None if _row.torch is None else getattr(torch, _row.torch, None)
     if _kind is None or _row.packed or _row.numpy is None:
         continue

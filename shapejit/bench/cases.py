@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 
 MIB = 1024 * 1024
 COUNTED = 64 * MIB  # smaller results stay in some machine's cache, and say little of its memory

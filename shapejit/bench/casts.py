@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..casts import cast, dequantize
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..tensor import Tensor, asarray
 from .cases import pattern
 from .packed import Group, PackedCase, raw_of

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from ..conversion import nbytes_of
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..files.file_formats import save_file
 from ..files.safetensors import header
 from ..tensor import Tensor

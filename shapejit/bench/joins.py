@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import joining
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from .cases import pattern
 from .packed import PackedCase, raw_of
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import joining, operations
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..tensor import Tensor, asarray
 from . import ttc, workloads
 from .cases import MIB, Case, pattern

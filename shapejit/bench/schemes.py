@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..quantization import sizes
 from ..quantization.content import content_of
 from ..quantization.forms import Part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from .. import dtypes
+from ..dtypes import table
 from .command import DONE, Command
 from .output import print_json, print_table
 
@@ -14,7 +14,7 @@ _ONLY_JSON = ("signed", "onnx")
 
 
 def _run(args: Namespace) -> int:
-    rows = [{field: getattr(kind, field) for field in _FIELDS} for kind in dtypes.all()]
+    rows = [{field: getattr(kind, field) for field in _FIELDS} for kind in table.all()]
     if args.json:
         print_json(rows)
         return DONE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..layout import normal_axes
 from ..tensor import Tensor

@@ -9,7 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from ..casts import cast
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..files.checkpoint import FileType
 from ..files.pieces import MOST, Scratch, whole_elements
 from ..files.stored import Extent, Stored

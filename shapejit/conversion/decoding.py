@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name

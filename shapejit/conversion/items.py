@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..files.checksums import Digest, digest
 from ..files.pieces import Scratch
 from ..files.stored import Stored

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..casts import cast
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..equality import array_equal
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import FormatError, quoted
 from ..files.stored import Stored
 from ..quantization.account import Held, Quantised, tells, unaccounted

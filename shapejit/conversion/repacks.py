@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..packings.packing import Packing

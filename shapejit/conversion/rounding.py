@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 
 __all__ = ["rounds"]
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, did_you_mean, quoted
 from ..files.paths import Path, file_name
 from ..files.stored import OpenFile

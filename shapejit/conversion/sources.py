@@ -12,7 +12,7 @@ from threading import local
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .. import joining
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..files.pieces import PIECE, Scratch, parts, pieces
 from ..files.stored import Extent
 from ..layout import Layout

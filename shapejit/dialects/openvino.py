@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import joining, operations
 from .. import request as requests
-from ..dtypes import STRING
+from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import joins, moves, tuples
 from ..layout import normal_axes, normal_axis

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError
 from ..operations import reshape
 from ..tensor import Array

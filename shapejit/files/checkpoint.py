@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..shapes.arithmetic import MAX_SIZE

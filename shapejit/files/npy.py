@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as numpy_format
 
-from .. import dtypes
-from ..dtypes import DType
+from ..dtypes import table
+from ..dtypes.table import DType
 from ..errors import FileFormatError, quoted
 from ..layout import Layout
 from ..tensor import Bytes, Tensor
@@ -49,7 +49,7 @@ def _item(kind: DType) -> int:
     return max(kind.bits // 8, 1)
 
 
-_KINDS = {repr(_descr(kind)): kind for kind in dtypes.all() if kind.bits}
+_KINDS = {repr(_descr(kind)): kind for kind in table.all() if kind.bits}
 
 
 def read(path: Path) -> Checkpoint:

@@ -18,7 +18,7 @@ from weakref import WeakSet, finalize
 
 import numpy as np
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..layout import Layout
 from ..tensor import Bytes, Tensor

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from typing import NamedTuple
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..tensor import Bytes, Tensor
 from .checksums import Digest

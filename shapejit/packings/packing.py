@@ -12,7 +12,7 @@ import numpy as np
 
 from ..buffers import Bytes, bytes_of
 from ..dims import merged
-from ..dtypes import DType, fixed_width
+from ..dtypes.table import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..layout import Layout, checked_shape
 from ..request import integers

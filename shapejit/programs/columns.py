@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 

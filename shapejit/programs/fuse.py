@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..converting import parts_of
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..layout import Layout
 from ..planning.cast_plans import Scales
 from .chain import Chain

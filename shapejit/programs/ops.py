@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..layout import Layout, checked_shape
 from ..shapes.arithmetic import MAX_SIZE

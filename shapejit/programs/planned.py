@@ -10,7 +10,7 @@ from typing import Any, overload
 from numpy.typing import NDArray
 
 from .. import foreign, outputs
-from ..dtypes import DType, fixed_width
+from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
 from ..layout import checked_shape

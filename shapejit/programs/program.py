@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import foreign, outputs
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
 from ..layout import Layout, checked_shape

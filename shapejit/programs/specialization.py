@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import engine, outputs
 from ..buffers import memory_of
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..layout import Layout
 from ..outputs import Kind
 from ..planning import planner

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..casts import ROUND_MODES, cast
 from ..converting import Operands, cast_conversion, convert
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
 from ..layout import checked_shape

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .. import outputs
 from ..converting import Operands
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
 from ..layout import Layout

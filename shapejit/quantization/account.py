@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..errors import quoted
 from .configuration import declared
 from .naming import parted

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple
 
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..tensor import Tensor
 from . import decoding, sizes
 from .forms import Form

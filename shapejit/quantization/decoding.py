@@ -10,7 +10,7 @@ import numpy as np
 from .. import outputs
 from ..casts import cast
 from ..converting import Operands, convert, number_of
-from ..dtypes import DType
+from ..dtypes.table import DType
 from ..layout import Layout
 from ..scaling import dequantize_operands
 from ..tensor import Tensor, asarray

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..casts import cast
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..errors import DTypeError, shape_text
 from ..scaling import flag
 from ..tensor import asarray

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..layout import Layout
 from ..packings.packing import Packing, Part, Stored

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..casts import cast, dequantize, quantize
-from ..dtypes import DType, dtype
+from ..dtypes.table import DType, dtype
 from ..tensor import Tensor, asarray
 from . import sizes
 from .forms import Numbers

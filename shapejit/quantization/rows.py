@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from . import computed, rules
 from .forms import Form, Numbers, Part, Row, packing
 from .gguf_rows import GGUF_ROWS

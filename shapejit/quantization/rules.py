@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..casts import cast
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..tensor import asarray
 from .content import Content
 

@@ -17,7 +17,7 @@ from .. import engine
 from ..casts import cast
 from ..converting import number_of
 from ..dims import merged
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..kernels.numbers import Conversion
 from ..layout import Layout
 from ..patience import by_kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..runtime.ndarrays import is_a
 from ..tensor import Tensor

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes import dtype
+from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..repacking import store_codes
 from ..tensor import Tensor, asarray

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtypes import dtype
+from ...dtypes.table import dtype
 from ...errors import DTypeError, ReshapeError
 from ...layout import normal_axes
 from ...request import integers

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import casts
-from ...dtypes import STRING, DType, dtype
+from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
 from ...foreign import converts
 from ...operations import dtype_of, reshape

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import joining, manipulation, operations, padding
-from ...dtypes import STRING, DType
+from ...dtypes.table import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
 from ...foreign import joins, moves
 from ...gathering import positions, taken

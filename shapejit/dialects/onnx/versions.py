@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...dtypes import DType
+from ...dtypes.table import DType
 from ...errors import DTypeError, ReshapeError
 from ...operations import dtype_of
 from ...tensor import is_array

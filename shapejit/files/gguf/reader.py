@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from ...dtypes import DType, dtype
+from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...layout import Layout
 from .. import checkpoint

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from ...dtypes import dtype
+from ...dtypes.table import dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from .. import checkpoint
 from ..checkpoint import is_text

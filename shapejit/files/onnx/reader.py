@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-from ...dtypes import DType
+from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...layout import Layout
 from ...tensor import Bytes, Tensor

@@ -17,7 +17,7 @@ from onnx import TensorProto
 
 from ...buffers import Bytes, bytes_of
 from ...codes import pack
-from ...dtypes import STRING, DType, dtype
+from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
     DTypeError,
     FileFormatError,

@@ -7,7 +7,7 @@ from math import prod
 from reprlib import Repr
 from typing import Any, NamedTuple
 
-from ...dtypes import DType, dtype
+from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
 from ..checkpoint import size_in_bits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from ...dtypes import DType
+from ...dtypes.table import DType
 from ...errors import FileFormatError, quoted
 from ..checkpoint import is_text
 from .entry import METADATA, Entry, nbytes, quoted_value

@@ -16,7 +16,7 @@ from itertools import chain
 from json import JSONDecodeError
 from typing import Any, NamedTuple
 
-from ...dtypes import DType
+from ...dtypes.table import DType
 from ...errors import FileFormatError, quoted
 from ...shapes.arithmetic import MAX_SIZE
 from ..checkpoint import MAX_RANK, is_text

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from ...dtypes import DType
+from ...dtypes.table import DType
 from ..paths import Path, file_name
 from ..places import places, replacing
 from ..writing import New, Progress, Writer, check_room, written

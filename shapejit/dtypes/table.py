@@ -14,11 +14,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .dtype_names import ALIASES, MODULES, TORCH
-from .errors import DTypeError, did_you_mean, quoted
+from ..errors import DTypeError, did_you_mean, quoted
+from ..runtime.ndarrays import is_a
 from .float_formats import FORMATS
 from .float_formats import FloatFormat as FloatFormat
-from .runtime.ndarrays import is_a
+from .names import ALIASES, MODULES, TORCH
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .dtypes import DType, all, dtype
-from .errors import DTypeError
+from ..errors import DTypeError
+from .table import DType, all, dtype
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
 
