@@ -133,7 +133,7 @@ def many(nbytes):
     """64 small arrays in the other order, in one launch."""
     planner, engine = module("planning.planner"), module("engine")
     x, out = np.ones((64, nbytes // 4), np.float32), np.zeros((64, nbytes // 4), np.float32)
-    layout = module("layout").Layout.row_major((nbytes // 4,), 32).flip((0,))
+    layout = module("shapes.layout").Layout.row_major((nbytes // 4,), 32).flip((0,))
     sources, targets = ([8 * row.ctypes.data for row in side] for side in (x, out))
     # An address keeps nothing alive.
     return lambda _arrays=(x, out): engine.run(planner.plan(layout, 32, count=64), sources, targets)
@@ -145,7 +145,7 @@ def many_transposed(nbytes):
     side = max(2, int((nbytes / 8) ** 0.5))
     x = np.ones((16, 2 * side, side), np.float32)
     out = np.zeros((16, side, 2 * side), np.float32)
-    layout = module("layout").Layout.row_major((2 * side, side), 32).permute((1, 0))
+    layout = module("shapes.layout").Layout.row_major((2 * side, side), 32).permute((1, 0))
     sources, targets = ([8 * each.ctypes.data for each in kept] for kept in (x, out))
     return lambda _arrays=(x, out): engine.run(planner.plan(layout, 32, count=16), sources, targets)
 

@@ -70,8 +70,8 @@ if TYPE_CHECKING:
     from .programs.target_shapes import resolve_batch
     from .quantization.table import schemes
     from .repacking import repack
-    from .resolver import resolve
     from .runtime.result_memory import set_result_cache
+    from .shapes.resolver import resolve
     from .tensor import Tensor, asarray
     from .warming import warmup
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from .dtypes.table import DType
 from .errors import FormatError
-from .layout import Layout
 from .runtime.ndarrays import is_a, plain
+from .shapes.layout import Layout
 
 Bytes = NDArray[np.uint8]
 

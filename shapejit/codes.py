@@ -11,10 +11,10 @@ from . import copying, outputs
 from .dtypes.table import DType, dtype
 from .errors import DTypeError, FormatError
 from .kernels.constants import CODES_BLOCK
-from .layout import Layout
 from .operations import ascontiguous, copied
 from .runtime.cpu_caches import LINE
 from .runtime.ndarrays import array_of, is_a
+from .shapes.layout import Layout
 from .tensor import Tensor, asarray, fixed_width
 
 CODES = dtype("uint8")

@@ -17,12 +17,12 @@ from . import engine, few
 from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
-from .layout import Layout
 from .patience import by_kernels
 from .places import place_of
 from .planning.cast_plans import Scales
 from .planning.casts import cast_plan
 from .runtime.launches import Addresses, address_of
+from .shapes.layout import Layout
 from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor

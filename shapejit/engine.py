@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from . import few
 from .kernels.constants import MAX_RANK
 from .kernels.numbers import Conversion
-from .layout import Layout
 from .patience import Kind, by_kernels
 from .planning import planner
 from .planning.cast_plans import CastPlan
@@ -30,6 +29,7 @@ from .runtime.launches import (
     launch_of,
     run_launch,
 )
+from .shapes.layout import Layout
 
 PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes

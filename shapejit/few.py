@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from .buffers import Bytes, Lent
 from .kernels.numbers import Conversion
 from .kernels.plain_conversions import plain
-from .layout import Layout
 from .runtime.ndarrays import MOST_DIMS
+from .shapes.layout import Layout
 
 CALL, EACH, EACH_PACKED = 5e-5, 5e-9, 1.5e-7  # seconds of a call, and of one element
 MOST = 1 << 18  # elements at a time: each takes up to 100 bytes meanwhile

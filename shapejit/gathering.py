@@ -15,14 +15,14 @@ from .copying import is_numpys
 from .errors import DTypeError, OutOfBoundsError, ReshapeError
 from .foreign import moves, native
 from .kernels.constants import MAX_RANK
-from .layout import Layout, normal_axis
 from .operations import checked
 from .patience import by_kernels
 from .places import place_of
 from .planning import planner
-from .request import integers
 from .runtime.launches import Addresses
 from .runtime.ndarrays import is_a, plain
+from .shapes.layout import Layout, normal_axis
+from .shapes.request import integers
 from .tensor import Array, Tensor
 
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.

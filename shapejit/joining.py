@@ -17,12 +17,12 @@ from .dtypes.table import DType
 from .errors import DTypeError, ReshapeError
 from .foreign import joins
 from .kernels.constants import MAX_RANK
-from .layout import Layout, normal_axes
 from .operations import checked, expand_dims
 from .places import Places, alike, low_bits, place_of
 from .planning import planner
-from .request import integers
 from .runtime.launches import Addresses
+from .shapes.layout import Layout, normal_axes
+from .shapes.request import integers
 from .tensor import Array, Tensor
 
 Box = tuple[slice, ...]  # elements that an index selects, no dim fewer

@@ -15,10 +15,10 @@ from .errors import DTypeError, ReshapeError, shape_text, shortened
 from .foreign import lists, moves, tuples
 from .gathering import take
 from .joining import concat, flat_boxes, joined
-from .layout import normal_axes, normal_axis
 from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
-from .request import MAX_RANK, integers, plain_shape, request
 from .runtime.ndarrays import is_a, is_sequence
+from .shapes.layout import normal_axes, normal_axis
+from .shapes.request import MAX_RANK, integers, plain_shape, request
 from .tensor import Array, Tensor
 
 

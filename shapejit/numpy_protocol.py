@@ -15,9 +15,9 @@ import numpy as np
 
 from . import familiar, gathering, joining, manipulation, operations
 from .errors import DTypeError, ReshapeError
-from .layout import normal_axes, normal_axis
-from .request import integers, plain_shape
 from .runtime.ndarrays import is_a, is_sequence
+from .shapes.layout import normal_axes, normal_axis
+from .shapes.request import integers, plain_shape
 from .tensor import Tensor
 
 _OWN = (np.ndarray, Tensor)

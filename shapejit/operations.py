@@ -14,11 +14,11 @@ from . import copying, outputs
 from .dtypes.table import DType, dtype
 from .errors import DTypeError, ReshapeError, shape_text
 from .foreign import moves, opened, typed
-from .layout import normal_axes, permutation, squeezed
 from .places import layout_of
-from .request import Request, are_sizes, integers, plain_shape, request
-from .resolver import target_shape
 from .runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
+from .shapes.layout import normal_axes, permutation, squeezed
+from .shapes.request import Request, are_sizes, integers, plain_shape, request
+from .shapes.resolver import target_shape
 from .tensor import Array, Tensor, is_array
 
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from .buffers import Bytes
 from .dtypes.table import DType
 from .errors import DTypeError, ReshapeError, about, shape_text
-from .layout import Layout
 from .places import Places, Spans, overlap, place_of, places_of, read_alike, span_of
-from .request import Request
 from .runtime import result_memory
 from .runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
+from .shapes.layout import Layout
+from .shapes.request import Request
 from .tensor import Tensor, is_array
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor

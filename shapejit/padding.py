@@ -15,10 +15,10 @@ import numpy as np
 from . import outputs
 from .dtypes.table import dtype
 from .errors import ReshapeError, shape_text
-from .layout import overflows
 from .operations import checked
 from .regions import fill_region
 from .runtime.ndarrays import MOST_DIMS
+from .shapes.layout import overflows
 from .tensor import Array, Tensor, asarray
 
 MODES = ("constant", "edge", "reflect", "wrap")

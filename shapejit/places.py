@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import about
-from .layout import Layout
 from .patience import by_kernels
 from .runtime.compilation import load
 from .runtime.launches import Addresses, address_of
 from .runtime.ndarrays import unwrapped
+from .shapes.layout import Layout
 from .tensor import Tensor
 
 ASKED = 3e-6  # seconds that Python takes to ask an array what it is

@@ -18,17 +18,17 @@ from numpy.typing import NDArray
 from . import engine, operations, outputs
 from .buffers import Bytes
 from .converting import launch
-from .dims import common
 from .dtypes.table import DType, fixed_width
 from .dtypes.table import dtype as dtype_named
 from .errors import FormatError
 from .foreign import opened
 from .kernels.numbers import Conversion, Number
-from .layout import Layout, checked_shape
 from .packings.packing import Packing, Stored
 from .packings.rows import formats
 from .planning import planner
 from .runtime.launches import address_of
+from .shapes.dims import common
+from .shapes.layout import Layout, checked_shape
 from .tensor import Tensor
 
 

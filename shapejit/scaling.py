@@ -13,8 +13,8 @@ from .dtypes.table import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
 from .foreign import native
 from .kernels.numbers import Conversion, Number
-from .request import integers
 from .runtime.ndarrays import array_of
+from .shapes.request import integers
 from .tensor import Tensor
 
 FLOAT32 = dtype("float32")

@@ -16,10 +16,10 @@ from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .dtypes.table import DType
 from .dtypes.table import fixed_width as fixed_width
 from .errors import DTypeError, FormatError, elements, shape_text
-from .layout import Layout, checked_shape
 from .methods import Methods
 from .runtime.ndarrays import is_a, plain
-from .slicing import Index, sliced
+from .shapes.layout import Layout, checked_shape
+from .shapes.slicing import Index, sliced
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

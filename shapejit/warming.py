@@ -30,8 +30,8 @@ from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
-from .request import request
 from .runtime.compilation import load
+from .shapes.request import request
 from .tensor import Tensor
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import engine, operations, places, resolver
+from shapejit import engine, operations, places
 from shapejit.kernels.jit import COMPILED
-from shapejit.layout import Layout
 from shapejit.programs import batch
 from shapejit.runtime.launches import address_of
+from shapejit.shapes import resolver
 from shapejit.shapes.arithmetic import COPY, INFER
+from shapejit.shapes.layout import Layout
 
 DTYPES = [
     np.uint8, np.float16, ml_dtypes.bfloat16, ml_dtypes.int4, np.float32, ">f4", np.float64,

@@ -10,9 +10,9 @@ from test_packed import Guarded, run_alone  # noqa: F401 (for the script)
 
 import shapejit as sj
 from shapejit.kernels.jit import COMPILED
-from shapejit.layout import Layout
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
+from shapejit.shapes.layout import Layout
 
 # Shapes, and the views of them: axes, then a step for each dim of the source.
 SHORT = [

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit.layout import Layout
 from shapejit.planning.planner import plan
 from shapejit.planning.strategies import Strategy
 from shapejit.runtime import cpu_caches
+from shapejit.shapes.layout import Layout
 
 KIB = 1024
 SIZES = 512 * KIB, 1024 * KIB, 2048 * KIB

@@ -19,9 +19,9 @@ from shapejit.bench import comparison, joins
 from shapejit.bench.peers import started
 from shapejit.errors import ReshapeError
 from shapejit.kernels.jit import COMPILED
-from shapejit.layout import Layout
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
+from shapejit.shapes.layout import Layout
 
 DTYPES = ["u1", "u2", "f4", "f8", "c16", "V3"]
 

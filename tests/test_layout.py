@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from views import bit_positions
 
 from shapejit import DTypeError, FormatError, ReshapeError
-from shapejit.layout import Layout
+from shapejit.shapes.layout import Layout
 
 SHAPES = [s for rank in range(4) for s in product(range(1, 4), repeat=rank)]
 

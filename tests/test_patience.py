@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from shapejit import few
 from shapejit.kernels.jit import COMPILED
-from shapejit.layout import Layout
 from shapejit.runtime.launches import address_of
+from shapejit.shapes.layout import Layout
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
 

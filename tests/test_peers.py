@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import shapejit as sj
-from shapejit.request import request
+from shapejit.shapes.request import request
 
 
 class Defect(NamedTuple):

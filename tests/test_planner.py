@@ -2,10 +2,10 @@ import loops
 import numpy as np
 import pytest
 
-from shapejit.layout import Layout
 from shapejit.planning import tables
 from shapejit.planning.planner import plan
 from shapejit.planning.strategies import Strategy
+from shapejit.shapes.layout import Layout
 
 BIG = 1 << 10
 

@@ -21,10 +21,10 @@ import shapejit as sj
 from shapejit import engine, outputs, places
 from shapejit.errors import TraceError
 from shapejit.kernels.jit import COMPILED
-from shapejit.layout import Layout
 from shapejit.programs import specialization
 from shapejit.programs.fuse import route
 from shapejit.programs.ops import batched
+from shapejit.shapes.layout import Layout
 
 WHOLE = ["uint8", "bfloat16", "float32", "complex64", "complex128"]
 PACKED = ["int4", "uint1", "float6_e2m3fn", "uint3"]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from oracle import check_same
 
 import shapejit as sj
-from shapejit import resolver
-from shapejit.request import MAX_RANK, Request, integers, request
+from shapejit.shapes import resolver
 from shapejit.shapes.arithmetic import COPY, INFER, INVALID
+from shapejit.shapes.request import MAX_RANK, Request, integers, request
 
 HUGE = 2**62
 

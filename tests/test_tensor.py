@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from views import codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.layout import Layout
+from shapejit.shapes.layout import Layout
 
 PACKED = [d for d in sj.dtypes.all() if d.packed]
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import shapejit as sj
-from shapejit.layout import Layout
+from shapejit.shapes.layout import Layout
 
 
 @st.composite

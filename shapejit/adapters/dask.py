@@ -28,11 +28,11 @@ import numpy as np
 from .. import casts, operations
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
-from ..layout import permutation
-from ..request import Request
-from ..resolver import target_shape
 from ..runtime.ndarrays import is_a, plain, unwrapped
 from ..scaling import blocks_of
+from ..shapes.layout import permutation
+from ..shapes.request import Request
+from ..shapes.resolver import target_shape
 from . import chunk_work, chunks
 from .chunks import Chunks, Grid
 

@@ -17,10 +17,10 @@ from ..codes import pack
 from ..dtypes import table
 from ..errors import DTypeError, FormatError
 from ..foreign import Library, Native
-from ..layout import Layout
 from ..operations import ascontiguous
 from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a
+from ..shapes.layout import Layout
 from ..tensor import Tensor
 
 _CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits

@@ -16,7 +16,7 @@ from ..dialects import onnx
 from ..programs.batch import reshape_batch
 from ..programs.planned import plan
 from ..programs.target_shapes import resolve_batch
-from ..resolver import resolve
+from ..shapes.resolver import resolve
 from .cases import pattern
 from .comparison import one_thread
 from .machine import thread_count

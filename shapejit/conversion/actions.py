@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..layout import normal_axes
+from ..shapes.layout import normal_axes
 from ..tensor import Tensor
 from .changes import Change
 from .sources import Joined

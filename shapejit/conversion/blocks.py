@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import prod
 
 from ..files.stored import Stored
-from ..layout import Layout
 from ..quantization import sizes
 from ..quantization.rows import ROWS
+from ..shapes.layout import Layout
 from .changes import Change
 from .sources import Joined, Source
 from .tensors import Tensors

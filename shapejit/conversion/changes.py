@@ -14,11 +14,11 @@ from ..files.checkpoint import FileType
 from ..files.pieces import MOST, Scratch, whole_elements
 from ..files.stored import Extent, Stored
 from ..files.writing import New
-from ..layout import Layout
 from ..programs.fuse import route
 from ..programs.ops import Op
 from ..programs.trace import traced
 from ..quantization.parts import WeightNode
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 from .sources import Copied, Source
 

@@ -17,7 +17,6 @@ from ..equality import array_equal
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored, release
-from ..layout import Layout
 from ..packings.rows import formats
 from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands, cut
@@ -27,6 +26,7 @@ from ..quantization.groups import memory
 from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from ..repacking import codes_of
+from ..shapes.layout import Layout
 from ..tensor import Tensor
 from .changes import Change
 from .repacks import Repacked

@@ -15,7 +15,7 @@ from .. import joining
 from ..dtypes.table import DType
 from ..files.pieces import PIECE, Scratch, parts, pieces
 from ..files.stored import Extent
-from ..layout import Layout
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 
 __all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]

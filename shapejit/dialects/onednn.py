@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import request as requests
 from ..errors import DTypeError
 from ..foreign import moves
 from ..operations import dtype_of, reshape_as
-from ..request import Request
 from ..runtime.ndarrays import is_a
+from ..shapes import request as requests
+from ..shapes.request import Request
 from ..tensor import Array, Tensor, is_array
 
 

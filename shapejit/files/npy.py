@@ -19,7 +19,7 @@ from numpy.lib import format as numpy_format
 from ..dtypes import table
 from ..dtypes.table import DType
 from ..errors import FileFormatError, quoted
-from ..layout import Layout
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 from .checkpoint import Checkpoint, size_in_bits
 from .paths import Path, file_name

@@ -8,7 +8,7 @@ from math import gcd
 
 import numpy as np
 
-from ..layout import Layout
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 
 __all__ = ["MOST", "PIECE", "Scratch", "parts", "pieces", "whole_elements"]

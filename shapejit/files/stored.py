@@ -20,7 +20,7 @@ import numpy as np
 
 from ..dtypes.table import DType
 from ..errors import FileFormatError
-from ..layout import Layout
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces

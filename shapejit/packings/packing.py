@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..buffers import Bytes, bytes_of
-from ..dims import merged
 from ..dtypes.table import DType, fixed_width
 from ..errors import FormatError, shape_text
-from ..layout import Layout, checked_shape
-from ..request import integers
 from ..runtime.ndarrays import is_a
+from ..shapes.dims import merged
+from ..shapes.layout import Layout, checked_shape
+from ..shapes.request import integers
 from ..tensor import Tensor, is_array
 from .orders import Factor, Words, lie_of
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.constants import ONE_BY_ONE, RUN_BY_RUN, STREAMED_PARTS, coders
-from ..layout import Layout
 from ..runtime.cpu_caches import LINE
 from ..runtime.lazy import cached_property
+from ..shapes.layout import Layout
 from .plans import Plan
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from math import prod
 from operator import attrgetter
 
-from ..dims import merged
 from ..kernels.constants import per_byte
-from ..layout import Layout
 from ..runtime.cpu_caches import LINE
 from ..runtime.recent import Recent
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop

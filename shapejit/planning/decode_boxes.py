@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dims import merged
 from ..kernels.numbers import Conversion
-from ..layout import Layout
 from ..runtime.cpu_caches import LINE
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 from . import planner
 from .loops import Loop
 from .shuffles import Shuffle, shuffle_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from ..dims import merged
-from ..layout import Layout
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 
 
 class Loop(NamedTuple):

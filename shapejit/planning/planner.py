@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import Any
 
 from ..kernels.constants import PIECE
-from ..layout import Layout
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..runtime.recent import Recent
+from ..shapes.layout import Layout
 from .boxes import box_of, pays
 from .loops import Loop, normal_form, split_run
 from .plans import Plan

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..layout import Layout
 from ..runtime.lazy import cached_property
+from ..shapes.layout import Layout
 from .loops import Loop, length_of
 from .shuffles import Shuffle
 from .strategies import Row, Strategy

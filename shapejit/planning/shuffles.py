@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dims import merged
 from ..kernels.networks import Mixed, Network
 from ..runtime.cpu_caches import LINE, l2
+from ..shapes.dims import merged
 from .loops import Loop
 
 VECTOR = 64  # bytes

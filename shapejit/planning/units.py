@@ -7,10 +7,10 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-from ..dims import common, merged
 from ..kernels.planes import Plane, Unit
-from ..layout import Layout
 from ..runtime.cpu_caches import LINE
+from ..shapes.dims import common, merged
+from ..shapes.layout import Layout
 
 MOST = 512  # elements of a unit
 WORTH = 8  # bytes of a unit that are worth a vector

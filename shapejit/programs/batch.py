@@ -15,10 +15,10 @@ from ..foreign import Other, Out, Scalar
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
-from ..resolver import target_shape
 from ..runtime.compilation import load
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
+from ..shapes.resolver import target_shape
 from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..layout import Layout
+from ..shapes.layout import Layout
 
 Factor = tuple[int, int]  # size, stride in bits
 

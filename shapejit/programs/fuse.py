@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..converting import parts_of
 from ..dtypes.table import DType
-from ..layout import Layout
 from ..planning.cast_plans import Scales
+from ..shapes.layout import Layout
 from .chain import Chain
 from .ops import OPERATIONS, Op
 from .passes import Pass, aligned

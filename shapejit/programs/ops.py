@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
-from ..layout import Layout, checked_shape
 from ..shapes.arithmetic import MAX_SIZE
+from ..shapes.layout import Layout, checked_shape
 from .chain import Chain
 from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 

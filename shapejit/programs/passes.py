@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from .. import engine
 from ..converting import launch
 from ..kernels.numbers import Conversion
-from ..layout import Layout
 from ..places import low_bits
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..runtime.launches import Addresses, address_of
+from ..shapes.layout import Layout
 
 
 class Pass(NamedTuple):

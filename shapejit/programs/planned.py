@@ -13,9 +13,9 @@ from .. import foreign, outputs
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
-from ..layout import checked_shape
 from ..runtime.ndarrays import is_a, is_sequence, plain
 from ..runtime.recent import Recent
+from ..shapes.layout import checked_shape
 from ..tensor import Tensor, is_array
 from .columns import MapsBatches
 from .program import Program

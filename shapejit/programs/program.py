@@ -14,14 +14,14 @@ from .. import foreign, outputs
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about
 from ..foreign import Other, Out
-from ..layout import Layout, checked_shape
 from ..places import located, place_of
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..request import integers
 from ..runtime.ndarrays import is_a, unwrapped
 from ..runtime.recent import Recent
 from ..shapes.arithmetic import MAX_SIZE
+from ..shapes.layout import Layout, checked_shape
+from ..shapes.request import integers
 from ..tensor import Tensor, fixed_width, is_array
 from . import sources
 from .columns import MapsBatches

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from .. import engine, outputs
 from ..buffers import memory_of
 from ..dtypes.table import DType
-from ..layout import Layout
 from ..outputs import Kind
 from ..planning import planner
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, possible
+from ..shapes.layout import Layout
 from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import Op, numpy_call, shapes

@@ -14,9 +14,9 @@ from ..converting import Operands, cast_conversion, convert
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
-from ..layout import checked_shape
 from ..outputs import new_array
 from ..scaling import dequantize_operands, quantize_operands
+from ..shapes.layout import checked_shape
 
 _CONSTANTS = ("float32", "float64", "int64", "uint64")
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ..errors import DTypeError, ReshapeError, about
 from ..operations import array_request
 from ..places import headers
-from ..request import MAX_RANK, Request, integers
-from ..resolver import resolve
 from ..runtime.compilation import load
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
+from ..shapes.request import MAX_RANK, Request, integers
+from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
 

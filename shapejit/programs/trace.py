@@ -12,10 +12,10 @@ from ..converting import Operands
 from ..dtypes.table import DType
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
-from ..layout import Layout
-from ..request import Request
-from ..resolver import target_shape
 from ..runtime.ndarrays import is_a
+from ..shapes.layout import Layout
+from ..shapes.request import Request
+from ..shapes.resolver import target_shape
 from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op, checked_ops

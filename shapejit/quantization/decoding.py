@@ -11,8 +11,8 @@ from .. import outputs
 from ..casts import cast
 from ..converting import Operands, convert, number_of
 from ..dtypes.table import DType
-from ..layout import Layout
 from ..scaling import dequantize_operands
+from ..shapes.layout import Layout
 from ..tensor import Tensor, asarray
 from . import sizes
 from .groups import Axes, Group

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
-from ..layout import Layout
 from ..packings.packing import Packing, Part, Stored
 from ..packings.rows import formats
 from ..repacking import codes_of
+from ..shapes.layout import Layout
 from ..tensor import Tensor, asarray
 from . import sizes
 from .forms import Form, Numbers

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from math import prod
 
 from ..errors import FormatError, quoted, shape_text
-from ..layout import checked_shape
-from ..request import integers
+from ..shapes.layout import checked_shape
+from ..shapes.request import integers
 from ..tensor import Tensor
 from . import sizes
 from .forms import Form, Part

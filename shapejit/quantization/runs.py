@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from .. import engine
 from ..casts import cast
 from ..converting import number_of
-from ..dims import merged
 from ..dtypes.table import dtype
 from ..kernels.numbers import Conversion
-from ..layout import Layout
 from ..patience import by_kernels
 from ..places import place_of
 from ..planning.casts import VECTOR
@@ -27,6 +25,8 @@ from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
 from ..runtime.launches import address_of
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 from ..tensor import Tensor
 from . import sizes
 from .forms import Numbers

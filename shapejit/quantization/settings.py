@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import DTypeError
-from ..request import integers
 from ..runtime.ndarrays import is_mapping
+from ..shapes.request import integers
 from ..tensor import asarray
 from .forms import Form
 from .groups import Group, fault

@@ -11,7 +11,7 @@ import numpy as np
 from views import bit_positions, codes_of, dirt, packed_bytes
 
 import shapejit as sj
-from shapejit.layout import Layout
+from shapejit.shapes.layout import Layout
 
 from .memory import Memory, memory_of
 

@@ -12,7 +12,7 @@ import numpy as np
 from views import dirt, places_in_shape, shape_within, step_of, tensor_stepped
 
 import shapejit as sj
-from shapejit.layout import Layout
+from shapejit.shapes.layout import Layout
 
 from .hostile import REFUSED, kind_of, tried
 from .known import DTYPES, known, output

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...dtypes.table import dtype
 from ...errors import DTypeError, ReshapeError
-from ...layout import normal_axes
-from ...request import integers
 from ...runtime.ndarrays import is_a, plain
+from ...shapes.layout import normal_axes
+from ...shapes.request import integers
 from ...tensor import Tensor
 from .versions import NEGATIVE_AXES, Version
 

@@ -16,7 +16,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
-from ...layout import Layout
+from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened

@@ -10,7 +10,7 @@ from onnx import ModelProto, TensorProto
 
 from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
-from ...layout import Layout
+from ...shapes.layout import Layout
 from ...tensor import Bytes, Tensor
 from .. import checkpoint
 from ..paths import Path, file_name

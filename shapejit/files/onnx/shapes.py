@@ -14,8 +14,8 @@ from onnx.shape_inference import InferenceError
 from ...dialects import onednn, openvino
 from ...dialects import onnx as dialect
 from ...errors import ShapeJitError
-from ...request import Request
-from ...resolver import resolve
+from ...shapes.request import Request
+from ...shapes.resolver import resolve
 from .graphs import ONNX, Graph, constant, nested, roots
 from .inference import inferred, with_small_data
 from .reader import Checkpoint

@@ -26,9 +26,9 @@ from ...errors import (
     elements,
     shape_text,
 )
-from ...layout import checked_shape
 from ...operations import dtype_of
 from ...runtime.ndarrays import is_a, plain
+from ...shapes.layout import checked_shape
 from ...tensor import Tensor, asarray, is_array
 from .. import external_data
 from ..paths import Path

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ...errors import FileFormatError
-from ...layout import Layout
+from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened

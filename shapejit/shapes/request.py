@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DTypeError, ReshapeError
-from .runtime.ndarrays import is_a, is_sequence, plain
-from .shapes.arithmetic import COPY, INFER, INVALID, MAX_SIZE
+from ..errors import DTypeError, ReshapeError
+from ..runtime.ndarrays import is_a, is_sequence, plain
+from .arithmetic import COPY, INFER, INVALID, MAX_SIZE
 
 MAX_RANK = 1024  # NumPy allows 64; a range or a stride-0 array must not fill the memory
 

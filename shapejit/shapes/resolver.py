@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from . import errors
-from .errors import ReshapeError
-from .request import Request, integers, plain_shape
-from .request import request as requested
-from .runtime.ndarrays import is_a
-from .shapes.arithmetic import (
+from .. import errors
+from ..errors import ReshapeError
+from ..runtime.ndarrays import is_a
+from .arithmetic import (
     BAD_SIZE,
     BAD_SOURCE,
     COPY,
@@ -25,6 +23,8 @@ from .shapes.arithmetic import (
     TARGET_OVERFLOW,
     resolve_dims,
 )
+from .request import Request, integers, plain_shape
+from .request import request as requested
 
 
 @lru_cache(maxsize=4096)

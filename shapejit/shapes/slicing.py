@@ -6,9 +6,9 @@ import operator
 from types import EllipsisType
 from typing import Any
 
-from .errors import OutOfBoundsError
+from ..errors import OutOfBoundsError
+from ..runtime.ndarrays import is_a
 from .layout import Layout
-from .runtime.ndarrays import is_a
 
 Index = int | slice | EllipsisType | None
 

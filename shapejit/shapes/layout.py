@@ -12,10 +12,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from ..errors import AxisError, FormatError, ReshapeError, shape_text
+from .arithmetic import MAX_SIZE
 from .dims import merged
-from .errors import AxisError, FormatError, ReshapeError, shape_text
 from .request import integers
-from .shapes.arithmetic import MAX_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-from .shapes.arithmetic import merge
+from .arithmetic import merge
 
 
 def merged(sizes: Sequence[int], *sides: Sequence[int]) -> list[tuple[int, ...]]:
