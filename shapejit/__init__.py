@@ -14,11 +14,12 @@ import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from . import methods as _methods
+from .arrays import methods as _methods
 from .runtime import compilation as _compilation
 
 if TYPE_CHECKING:
     from . import files as files
+    from .arrays.tensor import Tensor, asarray
     from .casts import cast, dequantize, quantize
     from .codes import pack, unpack
     from .dialects import onednn as onednn
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from .repacking import repack
     from .runtime.result_memory import set_result_cache
     from .shapes.resolver import resolve
-    from .tensor import Tensor, asarray
     from .warming import warmup
 
 __version__ = "0.1.0"

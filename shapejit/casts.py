@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import operations, outputs
+from .arrays.foreign import converts
+from .arrays.tensor import Tensor
 from .converting import Array, Operands, cast_conversion, convert
 from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
-from .foreign import converts
 from .kernels.numbers import Conversion
 from .scaling import dequantize_operands, flag, quantize_operands
-from .tensor import Tensor
 
 ROUND_MODES = ("nearest", "up", "down")
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays.tensor import Tensor, asarray
 from .casts import cast
 from .dtypes.table import DType
 from .equality import blocks, first_difference, place
@@ -20,7 +21,6 @@ from .quantization.parts import Found
 from .quantization.scheme import DECODED
 from .quantization.table import schemes
 from .runtime.ndarrays import is_a
-from .tensor import Tensor, asarray
 
 __all__ = ["Difference", "Weights", "differences"]
 

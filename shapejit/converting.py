@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, few
+from .arrays.tensor import Tensor
 from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
@@ -23,7 +24,6 @@ from .planning.cast_plans import Scales
 from .planning.casts import cast_plan
 from .runtime.launches import Addresses, address_of
 from .shapes.layout import Layout
-from .tensor import Tensor
 
 Array = NDArray[Any] | Tensor
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine
+from .arrays.tensor import Tensor
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
 from .patience import by_kernels, forced
@@ -21,7 +22,6 @@ from .planning import planner
 from .planning.plans import Plan
 from .runtime.launches import address_of
 from .runtime.recent import Recent
-from .tensor import Tensor
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 

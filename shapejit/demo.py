@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import conversion, patience, warming
+from .arrays.tensor import Bytes, Tensor
 from .bench.measure import clock, samples
 from .conversion import Change, Report
 from .dtypes.table import DType, dtype
 from .files import safetensors
 from .files.safetensors import Checkpoint, New
 from .runtime.workers import threads
-from .tensor import Bytes, Tensor
 
 _HEADS, _HEAD = 16, 64
 BYTES = 4 * 1024 * 1024  # of each tensor

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays.foreign import native
+from .arrays.tensor import Bytes, Tensor, asarray
 from .dtypes.table import STRING
-from .foreign import native
 from .operations import ascontiguous, checked, dtype_of
-from .tensor import Bytes, Tensor, asarray
 
 Index = tuple[int | slice, ...]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import casts, manipulation, operations
+from .arrays.tensor import Tensor
 from .dtypes.table import fixed_width
 from .errors import ReshapeError, elements
-from .tensor import Tensor
 
 
 def transpose(t: Tensor, *axes: Any) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .buffers import Bytes, Lent
+from .arrays.buffers import Bytes, Lent
 from .kernels.numbers import Conversion
 from .kernels.plain_conversions import plain
 from .runtime.ndarrays import MOST_DIMS

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, outputs
+from .arrays.foreign import moves, native
+from .arrays.tensor import Array, Tensor
 from .codes import pack
 from .copying import is_numpys
 from .errors import DTypeError, OutOfBoundsError, ReshapeError
-from .foreign import moves, native
 from .kernels.constants import MAX_RANK
 from .operations import checked
 from .patience import by_kernels
@@ -23,7 +24,6 @@ from .runtime.launches import Addresses
 from .runtime.ndarrays import is_a, plain
 from .shapes.layout import Layout, normal_axis
 from .shapes.request import integers
-from .tensor import Array, Tensor
 
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
 SHORT = 1024  # bytes of a run

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from . import familiar, gathering, joining, manipulation, operations
+from .arrays.tensor import Tensor
 from .errors import DTypeError, ReshapeError
 from .runtime.ndarrays import is_a, is_sequence
 from .shapes.layout import normal_axes, normal_axis
 from .shapes.request import integers, plain_shape
-from .tensor import Tensor
 
 _OWN = (np.ndarray, Tensor)
 SAME_KIND = "same_kind"  # the default of NumPy's casting=

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays.tensor import Tensor
 from .errors import about
 from .patience import by_kernels
 from .runtime.compilation import load
 from .runtime.launches import Addresses, address_of
 from .runtime.ndarrays import unwrapped
 from .shapes.layout import Layout
-from .tensor import Tensor
 
 ASKED = 3e-6  # seconds that Python takes to ask an array what it is
 FEW = 32  # tensors that are asked one by one: numba is not imported for their sake

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import engine, operations, outputs
-from .buffers import Bytes
+from .arrays.buffers import Bytes
+from .arrays.foreign import opened
+from .arrays.tensor import Tensor
 from .converting import launch
 from .dtypes.table import DType, fixed_width
 from .dtypes.table import dtype as dtype_named
 from .errors import FormatError
-from .foreign import opened
 from .kernels.numbers import Conversion, Number
 from .packings.packing import Packing, Stored
 from .packings.rows import formats
@@ -29,7 +30,6 @@ from .planning import planner
 from .runtime.launches import address_of
 from .shapes.dims import common
 from .shapes.layout import Layout, checked_shape
-from .tensor import Tensor
 
 
 @opened

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import operations
+from .arrays.foreign import native
+from .arrays.tensor import Tensor
 from .converting import Operands, cast_conversion, convert, number_of
 from .dtypes.table import DType, dtype, fixed_width
 from .errors import DTypeError, FormatError, ReshapeError, shape_text
-from .foreign import native
 from .kernels.numbers import Conversion, Number
 from .runtime.ndarrays import array_of
 from .shapes.request import integers
-from .tensor import Tensor
 
 FLOAT32 = dtype("float32")
 

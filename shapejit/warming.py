@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import patience
+from .arrays.tensor import Tensor
 from .casts import cast, dequantize, quantize
 from .codes import pack
 from .dtypes.table import dtype
@@ -32,7 +33,6 @@ from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
 from .runtime.compilation import load
 from .shapes.request import request
-from .tensor import Tensor
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
 UNITS = ("uint8", "uint16", "float32", "float64", "complex128")

@@ -12,8 +12,8 @@ import pytest
 
 from shapejit import conversion, demo
 from shapejit.__main__ import main
+from shapejit.arrays.tensor import Tensor
 from shapejit.cli import progress
-from shapejit.tensor import Tensor
 
 
 @pytest.fixture(autouse=True)

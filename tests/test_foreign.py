@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import dlpack
+from shapejit.arrays import dlpack
 
 
 class Lender:

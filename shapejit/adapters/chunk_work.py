@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import casts, codes, operations
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import fixed_width
 from ..joining import Box, flat_boxes, joined
 from ..runtime.ndarrays import plain
-from ..tensor import Tensor, asarray
 
 Shape = tuple[int, ...]
 

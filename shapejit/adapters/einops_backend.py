@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import joining
+from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError
 from ..runtime.ndarrays import is_a
-from ..tensor import Tensor, asarray
 
 try:
     from einops._backends import AbstractBackend

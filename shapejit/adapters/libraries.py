@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import dlpack
+from ..arrays import dlpack
+from ..arrays.foreign import Library, Native
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, FormatError
-from ..foreign import Library, Native
 from ..runtime.ndarrays import is_a
-from ..tensor import Tensor, asarray
 
 # The package that an array's class comes from, and the adapter that knows it.
 _ADAPTERS = {"torch": "torch_arrays"}

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import STRING
 from ..operations import dtype_of
 from ..programs.planned import plan
 from ..programs.program import Program
 from ..runtime.recent import Recent
-from ..tensor import Tensor
 from .onnx_operators import Operator, own_errors
 
 # Operators of one output, which only move the elements of the first input.

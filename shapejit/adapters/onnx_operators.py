@@ -16,10 +16,10 @@ import onnx
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_cast import cast_to
 
+from ..arrays.tensor import is_array
 from ..dialects import onnx as dialect
 from ..dtypes.table import STRING, DType, dtype
 from ..errors import DTypeError, ReshapeError, ShapeJitError
-from ..tensor import is_array
 
 
 @contextmanager

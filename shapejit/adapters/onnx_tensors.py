@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor
 from ..errors import DTypeError
 from ..files.onnx.tensors import from_tensorproto, raw_data, title, to_tensorproto
 from ..runtime.ndarrays import is_a
-from ..tensor import Tensor
 
 __all__ = ["IRTensor", "from_tensorproto", "to_tensorproto"]
 

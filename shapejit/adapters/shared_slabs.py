@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..buffers import Bytes
+from ..arrays.buffers import Bytes
 
 LINE = 64  # bytes in front, one per receiver
 KEPT = 4  # slabs that are kept while nobody uses them

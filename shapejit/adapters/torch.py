@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import outputs
+from ..arrays.foreign import native
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
-from ..foreign import native
 from ..programs.columns import MapsBatches
 from ..programs.ops import COPY
 from ..programs.planned import FreeProgram

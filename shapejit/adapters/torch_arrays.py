@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .. import dlpack
+from ..arrays import dlpack
+from ..arrays.foreign import Library, Native
+from ..arrays.tensor import Tensor
 from ..codes import pack
 from ..dtypes import table
 from ..errors import DTypeError, FormatError
-from ..foreign import Library, Native
 from ..operations import ascontiguous
 from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout
-from ..tensor import Tensor
 
 _CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits
 _NUMPY_CODES = {8: np.uint8, 16: np.int16, 32: np.int32}

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor, asarray
 from ..casts import cast, dequantize
 from ..dtypes.table import dtype
-from ..tensor import Tensor, asarray
 from .cases import pattern
 from .packed import Group, PackedCase, raw_of
 

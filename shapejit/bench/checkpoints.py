@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from ..arrays.tensor import Tensor
 from ..conversion import nbytes_of
 from ..dtypes.table import dtype
 from ..files.file_formats import save_file
 from ..files.safetensors import header
-from ..tensor import Tensor
 from .cases import pattern
 
 __all__ = ["KINDS", "Kind", "make"]

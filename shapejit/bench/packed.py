@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import joining, operations
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
-from ..tensor import Tensor, asarray
 from . import ttc, workloads
 from .cases import MIB, Case, pattern
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..quantization import sizes
 from ..quantization.content import content_of
@@ -18,7 +19,6 @@ from ..quantization.forms import Part
 from ..quantization.parts import Parts
 from ..quantization.settings import group_of
 from ..quantization.table import schemes
-from ..tensor import Tensor
 from .cases import Case, pattern
 from .packed import Group, PackedCase, raw_of
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..shapes.layout import normal_axes
-from ..tensor import Tensor
 from .changes import Change
 from .sources import Joined
 from .tensors import Rule, Tensors

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from math import prod
 from typing import NamedTuple
 
+from ..arrays.tensor import Bytes, Tensor
 from ..casts import cast
 from ..dtypes.table import DType, dtype
 from ..files.checkpoint import FileType
@@ -19,7 +20,6 @@ from ..programs.ops import Op
 from ..programs.trace import traced
 from ..quantization.parts import WeightNode
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 from .sources import Copied, Source
 
 __all__ = ["Change", "Result", "Results", "announced"]

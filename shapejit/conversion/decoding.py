@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
 from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
-from ..tensor import Tensor
 from .changes import Change
 from .remaining import Use, uses
 from .tensors import Rule, Tensors

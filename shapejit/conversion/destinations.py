@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from ..arrays.tensor import Bytes
 from ..files.paths import Path, file_name
 from ..files.urls import is_url
-from ..tensor import Bytes
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor
 from ..casts import cast
 from ..dtypes.table import dtype
 from ..equality import array_equal
@@ -27,7 +28,6 @@ from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from ..repacking import codes_of
 from ..shapes.layout import Layout
-from ..tensor import Tensor
 from .changes import Change
 from .repacks import Repacked
 from .rounding import rounds

@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, redacted_url
 from ..files.pieces import PIECE
 from ..files.places import places, send
 from ..files.sharded import SINGLE, SUFFIX
 from ..files.stored import File
 from ..files.writing import write_all
-from ..tensor import Bytes
 
 __all__ = ["RemoteFolder"]
 

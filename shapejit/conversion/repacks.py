@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.tensor import Bytes, Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch, pieces
@@ -18,7 +19,6 @@ from ..packings.packing import Packing
 from ..packings.rows import formats
 from ..quantization.groups import memory
 from ..repacking import repack
-from ..tensor import Bytes, Tensor, asarray
 from .changes import Change
 from .sources import Made, bands_of
 from .tensors import Rule, Tensors

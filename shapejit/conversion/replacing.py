@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
+from ..arrays.tensor import Bytes
 from ..errors import FileFormatError
 from ..files import sharded
 from ..files.paths import files_in, open_regular
 from ..files.places import places, send
 from ..files.temporary import sync_folder
 from ..files.urls import is_url
-from ..tensor import Bytes
 
 __all__ = ["LocalFolder", "exchanged", "shards_of"]
 

@@ -12,11 +12,11 @@ from threading import local
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from .. import joining
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..files.pieces import PIECE, Scratch, parts, pieces
 from ..files.stored import Extent
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 
 __all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..arrays.tensor import Tensor
 from ..dialects import onednn, onnx, openvino
 from ..errors import ReshapeError, quoted
 from ..operations import reshape
-from ..tensor import Tensor
 
 __all__ = ["SPECS", "Dialect", "Spec", "dialect"]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..arrays.tensor import Tensor
 from ..casts import cast as cast_to
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
 from ..quantization.parts import WeightNode
-from ..tensor import Tensor
 from .changes import Change
 from .sources import Latest, Source
 from .specifications import Dialect

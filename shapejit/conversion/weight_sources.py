@@ -8,12 +8,12 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+from ..arrays.tensor import Bytes, Tensor
 from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..quantization.bands import bands
 from ..quantization.carrying import carried
 from ..quantization.table import schemes
-from ..tensor import Bytes, Tensor
 from .sources import Latest, Made
 from .weights import Weight
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..arrays.tensor import Tensor
 from ..files.checkpoint import Checkpoint
 from ..files.pieces import Scratch
 from ..files.stored import Stored
@@ -16,7 +17,6 @@ from ..quantization.naming import codes_key, weight_name
 from ..quantization.parts import Found, Parts
 from ..quantization.rows import ROWS
 from ..quantization.settings import group_of
-from ..tensor import Tensor
 
 __all__ = ["Weight", "Weights", "weights"]
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.foreign import moves
+from ..arrays.tensor import Array, Tensor, is_array
 from ..errors import DTypeError
-from ..foreign import moves
 from ..operations import dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
 from ..shapes import request as requests
 from ..shapes.request import Request
-from ..tensor import Array, Tensor, is_array
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:

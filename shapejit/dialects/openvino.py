@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from .. import joining, operations
+from ..arrays.foreign import joins, moves, tuples
+from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
-from ..foreign import joins, moves, tuples
 from ..operations import checked, dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
 from ..shapes import request as requests
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integers
-from ..tensor import Array, Tensor, is_array
 from . import placing
 from .placing import check_alike, part_of, placed
 

@@ -6,10 +6,10 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
+from ..arrays.tensor import Array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError
 from ..operations import reshape
-from ..tensor import Array
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:

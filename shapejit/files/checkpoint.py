@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..shapes.arithmetic import MAX_SIZE
-from ..tensor import Tensor
 from .stored import Stored
 
 __all__ = ["MAX_RANK", "Checkpoint", "FileType", "Typed", "is_text", "size_in_bits"]

@@ -9,8 +9,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol
 
+from ..arrays.tensor import Bytes
 from ..errors import FormatError, quoted
-from ..tensor import Bytes
 
 __all__ = ["ALGORITHMS", "Digest", "best", "checksum", "digest"]
 

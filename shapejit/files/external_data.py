@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from ..arrays.tensor import Bytes
 from ..errors import FileFormatError
-from ..tensor import Bytes
 from .paths import Path, inside, open_regular
 
 __all__ = ["read"]

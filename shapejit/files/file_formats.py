@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from ..arrays.tensor import Tensor, asarray
 from ..errors import FileFormatError, about, quoted, shown
-from ..tensor import Tensor, asarray
 from .checkpoint import Checkpoint
 from .paths import Path, file_name
 from .places import places

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as numpy_format
 
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes import table
 from ..dtypes.table import DType
 from ..errors import FileFormatError, quoted
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 from .checkpoint import Checkpoint, size_in_bits
 from .paths import Path, file_name
 from .pieces import whole_elements

@@ -19,8 +19,8 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 
+from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, quoted
-from ..tensor import Bytes
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name

@@ -8,8 +8,8 @@ from math import gcd
 
 import numpy as np
 
+from ..arrays.tensor import Bytes, Tensor
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 
 __all__ = ["MOST", "PIECE", "Scratch", "parts", "pieces", "whole_elements"]
 

@@ -29,8 +29,8 @@ except ImportError as missing:
         "files by URL need fsspec: pip install 'shapejit[remote]'", name="fsspec"
     ) from missing
 
+from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
-from ..tensor import Bytes
 from .ahead import Ahead, Raw
 from .stored import CHANGED
 from .urls import Url

@@ -18,10 +18,10 @@ from weakref import WeakSet, finalize
 
 import numpy as np
 
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
 

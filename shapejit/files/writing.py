@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from threading import Event, Semaphore, Thread
 from typing import NamedTuple
 
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
-from ..tensor import Bytes, Tensor
 from .checksums import Digest
 from .pieces import Scratch, pieces
 from .stored import Extent

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..buffers import Bytes, bytes_of
+from ..arrays.buffers import Bytes, bytes_of
+from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType, fixed_width
 from ..errors import FormatError, shape_text
 from ..runtime.ndarrays import is_a
 from ..shapes.dims import merged
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
-from ..tensor import Tensor, is_array
 from .orders import Factor, Words, lie_of
 
 MOST_BLOCK = 4096  # elements that a block may have, whatever the dims

@@ -8,10 +8,12 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, foreign, operations, outputs
+from .. import engine, operations, outputs
+from ..arrays import foreign
+from ..arrays.foreign import Other, Out, Scalar
+from ..arrays.tensor import Tensor, asarray
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
-from ..foreign import Other, Out, Scalar
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
@@ -19,7 +21,6 @@ from ..runtime.compilation import load
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..shapes.resolver import target_shape
-from ..tensor import Tensor, asarray
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 Key = TypeVar("Key")

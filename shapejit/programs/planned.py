@@ -9,14 +9,15 @@ from typing import Any, overload
 
 from numpy.typing import NDArray
 
-from .. import foreign, outputs
+from .. import outputs
+from ..arrays import foreign
+from ..arrays.foreign import Other, Out
+from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ReshapeError, about
-from ..foreign import Other, Out
 from ..runtime.ndarrays import is_a, is_sequence, plain
 from ..runtime.recent import Recent
 from ..shapes.layout import checked_shape
-from ..tensor import Tensor, is_array
 from .columns import MapsBatches
 from .program import Program
 from .trace import traced

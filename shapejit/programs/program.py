@@ -10,10 +10,12 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import foreign, outputs
+from .. import outputs
+from ..arrays import foreign
+from ..arrays.foreign import Other, Out
+from ..arrays.tensor import Tensor, fixed_width, is_array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about
-from ..foreign import Other, Out
 from ..places import located, place_of
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
@@ -22,7 +24,6 @@ from ..runtime.recent import Recent
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
-from ..tensor import Tensor, fixed_width, is_array
 from . import sources
 from .columns import MapsBatches
 from .fast_calls import FastCalls

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import is_a, plain
-from ..tensor import Tensor
 
 
 def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> None:

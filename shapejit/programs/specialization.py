@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, outputs
-from ..buffers import memory_of
+from ..arrays.buffers import memory_of
+from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..outputs import Kind
 from ..planning import planner
@@ -18,7 +19,6 @@ from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
-from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import Op, numpy_call, shapes
 from .passes import Pass

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from .. import outputs
+from ..arrays.tensor import Bytes, Tensor
 from ..converting import Operands
 from ..dtypes.table import DType
 from ..errors import TraceError
@@ -16,7 +17,6 @@ from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
-from ..tensor import Bytes, Tensor
 from .fuse import route
 from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op, checked_ops
 from .steps import scaled

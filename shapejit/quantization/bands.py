@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import lcm, prod
 from typing import NamedTuple
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
-from ..tensor import Tensor
 from . import decoding, sizes
 from .forms import Form
 from .groups import Group

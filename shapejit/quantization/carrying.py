@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor, asarray
 from ..errors import FormatError
-from ..tensor import Tensor, asarray
 from .bands import Band, Slice, bands, count, sliced, unit_of
 from .content import Content, blocks_of, content_of
 from .forms import Form

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..arrays.tensor import Tensor, asarray
 from ..errors import FormatError
 from ..runtime.ndarrays import is_mapping
-from ..tensor import Tensor, asarray
 
 if TYPE_CHECKING:
     from .content import Content

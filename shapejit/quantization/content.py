@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tensor import Tensor
+from ..arrays.tensor import Tensor
 from . import sizes
 from .forms import Form, Numbers
 from .groups import Axes, Group, fault

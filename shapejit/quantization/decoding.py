@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from .. import outputs
+from ..arrays.tensor import Tensor, asarray
 from ..casts import cast
 from ..converting import Operands, convert, number_of
 from ..dtypes.table import DType
 from ..scaling import dequantize_operands
 from ..shapes.layout import Layout
-from ..tensor import Tensor, asarray
 from . import sizes
 from .groups import Axes, Group
 from .operands import aligned, multiplied, zero_points

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..arrays.tensor import asarray
 from ..errors import DTypeError, ShapeJitError
 from ..packings.rows import formats
 from ..runtime.ndarrays import is_mapping
-from ..tensor import asarray
 from .config_keys import unknown_keys, unknown_values
 from .configuration import Declared, declared
 from .contradictions import contradictions

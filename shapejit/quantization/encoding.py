@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import asarray
 from ..casts import cast
 from ..dtypes.table import dtype
 from ..errors import DTypeError, shape_text
 from ..scaling import flag
-from ..tensor import asarray
 from . import sizes
 from .content import blocks_of, code_bits
 from .forms import Form

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .. import joining
+from ..arrays.tensor import Tensor
 from ..equality import array_equal
 from ..errors import FormatError
 from ..operations import expand_dims
-from ..tensor import Tensor
 from .groups import Group, fault
 from .parts import Parts
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from ..arrays.tensor import Tensor
 from ..packings.packing import Check, Packing, Plane
-from ..tensor import Tensor
 
 
 class Part(NamedTuple):

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..packings.packing import Packing, Part, Stored
 from ..packings.rows import formats
 from ..repacking import codes_of
 from ..shapes.layout import Layout
-from ..tensor import Tensor, asarray
 from . import sizes
 from .forms import Form, Numbers
 

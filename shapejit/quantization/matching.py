@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from math import prod
 
+from ..arrays.tensor import Tensor
 from ..errors import FormatError, quoted, shape_text
 from ..shapes.layout import checked_shape
 from ..shapes.request import integers
-from ..tensor import Tensor
 from . import sizes
 from .forms import Form, Part
 from .groups import Group, any_of, fault

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import asarray
 from ..casts import cast
 from ..dtypes.table import dtype
-from ..tensor import asarray
 from .content import Content
 
 Values = NDArray[np.float32]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine
+from ..arrays.tensor import Tensor
 from ..casts import cast
 from ..converting import number_of
 from ..dtypes.table import dtype
@@ -27,7 +28,6 @@ from ..planning.units import units_of
 from ..runtime.launches import address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
-from ..tensor import Tensor
 from . import sizes
 from .forms import Numbers
 from .groups import Axes, Group, Plane

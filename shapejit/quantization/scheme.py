@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..runtime.ndarrays import is_a
-from ..tensor import Tensor
 from . import decoding
 from .content import content_of
 from .encoding import encode

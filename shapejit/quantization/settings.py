@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..arrays.tensor import asarray
 from ..errors import DTypeError
 from ..runtime.ndarrays import is_mapping
 from ..shapes.request import integers
-from ..tensor import asarray
 from .forms import Form
 from .groups import Group, fault
 from .matching import matched

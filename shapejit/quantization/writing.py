@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import FormatError
 from ..repacking import store_codes
-from ..tensor import Tensor, asarray
 from . import sizes
 from .content import Content, blocks_of, code_bits
 from .forms import Form, Numbers, Part

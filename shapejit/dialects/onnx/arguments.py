@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.tensor import Tensor
 from ...dtypes.table import dtype
 from ...errors import DTypeError, ReshapeError
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import normal_axes
 from ...shapes.request import integers
-from ...tensor import Tensor
 from .versions import NEGATIVE_AXES, Version
 
 INT64 = ("int64",)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import casts
+from ...arrays.foreign import converts
+from ...arrays.tensor import Array, Tensor
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
-from ...foreign import converts
 from ...operations import dtype_of, reshape
 from ...runtime.ndarrays import is_a, plain
-from ...tensor import Array, Tensor
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 
 # The dtype in which QuantizeLinear divides, by its precision or the scale's dtype.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ... import joining, manipulation, operations, padding
+from ...arrays.foreign import joins, moves
+from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
-from ...foreign import joins, moves
 from ...gathering import positions, taken
 from ...operations import checked, dtype_of
 from ...runtime.ndarrays import is_a
-from ...tensor import Array, Tensor, is_array
 from ..placing import check_alike
 from .arguments import axes_of, integer, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version

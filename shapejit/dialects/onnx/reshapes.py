@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays.foreign import converts, moves
+from ...arrays.tensor import Array, Tensor
 from ...errors import DTypeError, ReshapeError, negative_source
-from ...foreign import converts, moves
 from ...operations import reshape_as
 from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integers
-from ...tensor import Array, Tensor
 from .versions import version
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arrays.tensor import is_array
 from ...dtypes.table import DType
 from ...errors import DTypeError, ReshapeError
 from ...operations import dtype_of
-from ...tensor import is_array
 
 NEWEST = 28  # opset; what later ones change is not known
 

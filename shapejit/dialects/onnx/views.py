@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import operations
+from ...arrays.foreign import converts, moves, tuples
+from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, shape_text
-from ...foreign import converts, moves, tuples
 from ...operations import checked
 from ...runtime.ndarrays import is_a, plain
-from ...tensor import Array, Tensor
 from ..placing import broadcast, part_of, placed
 from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version

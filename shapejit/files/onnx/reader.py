@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
+from ...arrays.tensor import Bytes, Tensor
 from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...shapes.layout import Layout
-from ...tensor import Bytes, Tensor
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened, places

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from ...buffers import Bytes, bytes_of
+from ...arrays.buffers import Bytes, bytes_of
+from ...arrays.tensor import Tensor, asarray, is_array
 from ...codes import pack
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
@@ -29,7 +30,6 @@ from ...errors import (
 from ...operations import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
-from ...tensor import Tensor, asarray, is_array
 from .. import external_data
 from ..paths import Path
 

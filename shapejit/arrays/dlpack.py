@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes.table import DType, dtype
+from ..errors import DTypeError, ExportError, FormatError, shape_text
+from ..runtime.ndarrays import MOST_DIMS
+from ..shapes.layout import Layout, checked_shape
 from .buffers import Bytes, Lent, has_one_per_byte
-from .dtypes.table import DType, dtype
-from .errors import DTypeError, ExportError, FormatError, shape_text
-from .runtime.ndarrays import MOST_DIMS
-from .shapes.layout import Layout, checked_shape
 
 CPU = (1, 0)  # kDLCPU, device 0
 _HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged

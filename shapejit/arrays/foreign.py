@@ -17,9 +17,9 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import DTypeError
+from ..runtime.ndarrays import is_a, unwrapped
 from . import methods
-from .errors import DTypeError
-from .runtime.ndarrays import is_a, unwrapped
 from .tensor import Tensor, asarray, is_array
 
 Native = NDArray[Any] | Tensor

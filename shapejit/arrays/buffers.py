@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .dtypes.table import DType
-from .errors import FormatError
-from .runtime.ndarrays import is_a, plain
-from .shapes.layout import Layout
+from ..dtypes.table import DType
+from ..errors import FormatError
+from ..runtime.ndarrays import is_a, plain
+from ..shapes.layout import Layout
 
 Bytes = NDArray[np.uint8]
 
