@@ -7,7 +7,7 @@ one at a time; a range from storage; the conversion; a range to storage. Storage
 latency, gives each worker a rate of its own, and all together no more than its bandwidth. The size
 of an item is in bytes written, as `shapejit convert --item-size` is, and so is the total. What an
 item costs was measured (`benchmarks.item_costs`); the storage is a row of STORAGES, or given.
-(`shapejit.scaling`, of the same name, is about scales of quantised numbers.)
+(`shapejit.operations.scaling`, of the same name, is about scales of quantised numbers.)
 """
 
 import argparse

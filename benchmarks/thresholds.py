@@ -103,14 +103,16 @@ def filled(nbytes):
     """A transposed matrix, into a part of a larger array."""
     side = max(16, int((nbytes / 8) ** 0.5))
     x, region = np.ones((2 * side, side), np.float32).T, np.zeros((side, 4 * side), np.float32)
-    return partial(module("regions").fill_region, x, region[:, : 2 * side])
+    fill = module("operations.regions").fill_region
+    return partial(fill, x, region[:, : 2 * side])
 
 
 def rows_filled(run, nbytes=512 * KIB):
     """Rows of so many bytes into a part of a larger array."""
     count = max(2, nbytes // int(run))
     x, region = np.ones((count, 2 * int(run)), np.uint8), np.zeros((count, 2 * int(run)), np.uint8)
-    return partial(module("regions").fill_region, x[:, : int(run)], region[:, : int(run)])
+    fill = module("operations.regions").fill_region
+    return partial(fill, x[:, : int(run)], region[:, : int(run)])
 
 
 def run_filled(nbytes):
@@ -240,7 +242,7 @@ THRESHOLDS = (
     ),
     between("NUMPYS_GAPS_BELOW", "runs into a region: NumPy's memcpy | all threads", run_filled),
     between("NUMPY_BELOW", "elements into a region: NumPy | a plan", filled, each=4),
-    between("SHORT", "runs into a region: NumPy | a plan", rows_filled, room="regions"),
+    between("SHORT", "runs into a region: NumPy | a plan", rows_filled, room="operations.regions"),
     between(
         "SMALL_BELOW",
         "a kernel without a plan | a plan",
@@ -292,7 +294,7 @@ THRESHOLDS = (
     between("PICKED_FROM", "elements picked | boxes", channels_first, of="l2"),
     between("BOXES_FROM", "tiles | boxes", matrices, of="l2"),
     between("TILES_FROM", "casts: boxes | tiles", converted, room=CASTS),
-    between("LARGE", "taken rows: NumPy | all threads", taken, room="gathering"),
+    between("LARGE", "taken rows: NumPy | all threads", taken, room="operations.gathering"),
 )
 
 

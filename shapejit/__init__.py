@@ -20,14 +20,11 @@ from .runtime import compilation as _compilation
 if TYPE_CHECKING:
     from . import files as files
     from .arrays.tensor import Tensor, asarray
-    from .casts import cast, dequantize, quantize
-    from .codes import pack, unpack
     from .dialects import onednn as onednn
     from .dialects import onnx as onnx
     from .dialects import openvino as openvino
     from .dtypes import table as dtypes
     from .dtypes.table import DType, dtype
-    from .equality import array_equal
     from .errors import (
         AxisError,
         DTypeError,
@@ -41,9 +38,12 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from .files.file_formats import load_file, save_file
-    from .gathering import take
-    from .joining import concat, stack
-    from .manipulation import (
+    from .operations.casts import cast, dequantize, quantize
+    from .operations.codes import pack, unpack
+    from .operations.equality import array_equal
+    from .operations.gathering import take
+    from .operations.joining import concat, stack
+    from .operations.manipulation import (
         broadcast_arrays,
         broadcast_shapes,
         moveaxis,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         transpose,
         unstack,
     )
-    from .operations import (
+    from .operations.views import (
         ascontiguous,
         broadcast_to,
         expand_dims,
@@ -81,7 +81,7 @@ __version__ = "0.1.0"
 # where both have one name. Nothing else of the package is imported with it.
 _LATER = {
     "AxisError": "errors",
-    "DType": "dtypes",
+    "DType": "dtypes.table",
     "DTypeError": "errors",
     "ExportError": "errors",
     "FileFormatError": "errors",
@@ -90,52 +90,52 @@ _LATER = {
     "Program": "programs.program",
     "ReshapeError": "errors",
     "ShapeJitError": "errors",
-    "Tensor": "tensor",
+    "Tensor": "arrays.tensor",
     "TraceError": "errors",
     "UnknownNameError": "errors",
-    "array_equal": "equality",
-    "asarray": "tensor",
-    "ascontiguous": "operations",
-    "broadcast_arrays": "manipulation",
-    "broadcast_shapes": "manipulation",
-    "broadcast_to": "operations",
-    "cast": "casts",
-    "concat": "joining",
-    "dequantize": "casts",
-    "dtype": "dtypes",
+    "array_equal": "operations.equality",
+    "asarray": "arrays.tensor",
+    "ascontiguous": "operations.views",
+    "broadcast_arrays": "operations.manipulation",
+    "broadcast_shapes": "operations.manipulation",
+    "broadcast_to": "operations.views",
+    "cast": "operations.casts",
+    "concat": "operations.joining",
+    "dequantize": "operations.casts",
+    "dtype": "dtypes.table",
     "dtypes": "dtypes",
-    "expand_dims": "operations",
+    "expand_dims": "operations.views",
     "files": "files",
-    "flip": "operations",
+    "flip": "operations.views",
     "formats": "packings.rows",
     "load_file": "files.file_formats",
-    "matrix_transpose": "operations",
-    "moveaxis": "manipulation",
+    "matrix_transpose": "operations.views",
+    "moveaxis": "operations.manipulation",
     "onednn": "dialects.onednn",
     "onnx": "dialects.onnx",
     "openvino": "dialects.openvino",
-    "pack": "codes",
-    "permute_dims": "operations",
+    "pack": "operations.codes",
+    "permute_dims": "operations.views",
     "plan": "programs.planned",
-    "quantize": "casts",
+    "quantize": "operations.casts",
     "repack": "repacking",
-    "repeat": "manipulation",
-    "reshape": "operations",
+    "repeat": "operations.manipulation",
+    "reshape": "operations.views",
     "reshape_batch": "programs.batch",
-    "resolve": "resolver",
+    "resolve": "shapes.resolver",
     "resolve_batch": "programs.target_shapes",
-    "roll": "manipulation",
+    "roll": "operations.manipulation",
     "save_file": "files.file_formats",
     "schemes": "quantization.table",
-    "set_result_cache": "result_memory",
-    "split": "manipulation",
-    "squeeze": "operations",
-    "stack": "joining",
-    "take": "gathering",
-    "tile": "manipulation",
-    "transpose": "manipulation",
-    "unpack": "codes",
-    "unstack": "manipulation",
+    "set_result_cache": "runtime.result_memory",
+    "split": "operations.manipulation",
+    "squeeze": "operations.views",
+    "stack": "operations.joining",
+    "take": "operations.gathering",
+    "tile": "operations.manipulation",
+    "transpose": "operations.manipulation",
+    "unpack": "operations.codes",
+    "unstack": "operations.manipulation",
     "warmup": "warming",
 }
 
@@ -143,7 +143,7 @@ _LATER = {
 _PICKLED = {
     "_constant": "programs.steps",
     "_program": "programs.program",
-    "_tensor": "tensor",
+    "_tensor": "arrays.tensor",
 }
 
 __all__ = [

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays.tensor import Tensor, asarray
-from .casts import cast
 from .dtypes.table import DType
-from .equality import blocks, first_difference, place
 from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from .operations.casts import cast
+from .operations.equality import blocks, first_difference, place
 from .quantization.account import Held, Quantised, tells, unaccounted
 from .quantization.configuration import cache_scales, declared
 from .quantization.parts import Found

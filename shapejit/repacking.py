@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, operations, outputs
+from . import engine, outputs
 from .arrays.buffers import Bytes
 from .arrays.foreign import opened
 from .arrays.tensor import Tensor
@@ -24,6 +24,7 @@ from .dtypes.table import DType, fixed_width
 from .dtypes.table import dtype as dtype_named
 from .errors import FormatError
 from .kernels.numbers import Conversion, Number
+from .operations import views
 from .packings.packing import Packing, Stored
 from .packings.rows import formats
 from .planning import planner
@@ -89,19 +90,19 @@ class _Work(NamedTuple):
 def _move(memory: Bytes, src: Stored, into: Bytes, dst: Stored, work: _Work) -> None:
     """Repack the codes of a stored array."""
     bias = (dst.bias - src.bias) % (1 << work.kind.bits)
-    views = _views(src, dst)
-    if views and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
+    layouts = _views(src, dst)
+    if layouts and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
         # Packed elements are put in order faster than bytes.
         lsb = formats["lsb"].stored_rows(work.rows, work.kind, None)
         stream = np.empty(lsb.nbytes, np.uint8)
         _move(memory, src, stream, lsb, work._replace(clear=False))
         _move(stream, lsb, into, dst, work)
         return
-    codes = None if views else _lifted(codes_of(memory, src, work.rows), bias, work, dst)
+    codes = None if layouts else _lifted(codes_of(memory, src, work.rows), bias, work, dst)
     if work.clear:
         into.fill(0)
-    if views:
-        _copy(memory, into, *views, dst.pitch, bias)
+    if layouts:
+        _copy(memory, into, *layouts, dst.pitch, bias)
     elif codes is not None:
         store_codes(codes, into, dst)
 
@@ -168,7 +169,7 @@ def codes_of(memory: Bytes, src: Stored, rows: tuple[int, ...]) -> NDArray[np.ui
     """The codes of a stored tensor, a byte each, in the shape of its elements."""
     if src.words:
         units = memory.view(src.unit).reshape(src.words.shape).transpose(src.words.axes)
-        memory = operations.ascontiguous(units).reshape(-1).view(np.uint8)
+        memory = views.ascontiguous(units).reshape(-1).view(np.uint8)
     codes: Any = None
     for part in src.parts:
         plane = Tensor.trusted(memory, dtype_named(f"uint{part.bits}"), part.padded)
@@ -201,8 +202,8 @@ def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: Stored) -> None:
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
         dense = Layout.row_major(part.padded.shape, 8)
         seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
-        views = _forwards(seen, part.padded)
-        _copy(plane.reshape(-1), memory, *views, 8 if dst.pitch > dst.bits else part.bits, 0)
+        layouts = _forwards(seen, part.padded)
+        _copy(plane.reshape(-1), memory, *layouts, 8 if dst.pitch > dst.bits else part.bits, 0)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)
         units[...] = memory.view(dst.unit).reshape(units.shape)

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from . import patience
 from .arrays.tensor import Tensor
-from .casts import cast, dequantize, quantize
-from .codes import pack
 from .dtypes.table import dtype
-from .equality import array_equal
 from .errors import FormatError
-from .joining import concat, stack
-from .operations import ascontiguous
+from .operations.casts import cast, dequantize, quantize
+from .operations.codes import pack
+from .operations.equality import array_equal
+from .operations.joining import concat, stack
+from .operations.views import ascontiguous
 from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import engine, operations, places
+from shapejit import engine, places
 from shapejit.kernels.jit import COMPILED
+from shapejit.operations import views
 from shapejit.programs import batch
 from shapejit.runtime.launches import address_of
 from shapejit.shapes import resolver
@@ -292,7 +293,7 @@ def test_packed_tensors_that_lie_alike_are_copied_in_one_launch(monkeypatch):
 
 def test_tensors_of_whole_bytes_are_copied_with_the_ndarrays(monkeypatch):
     if COMPILED:
-        monkeypatch.setattr(operations, "reshape_as", None)  # calling it would fail
+        monkeypatch.setattr(views, "reshape_as", None)  # calling it would fail
     xs = [np.arange(6, dtype=np.float32).reshape(2, 3).T + i for i in range(40)]
     mixed = [sj.asarray(x) if i % 3 else x for i, x in enumerate(xs)]
     made = sj.reshape_batch(mixed, (-1,))

@@ -8,9 +8,9 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit import joining
 from shapejit.conversion import changes, proof, repacks, rounding, sources
 from shapejit.files import stored
+from shapejit.operations import joining
 from shapejit.quantization import bands, carrying
 
 RNG = np.random.default_rng(7)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit import equality
+from shapejit.operations import equality
 
 FIXED = [d for d in sj.dtypes.all() if d.bits]
 PACKED = [d for d in FIXED if d.packed]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import gathering
+from shapejit.operations import gathering
 
 DTYPES = np.uint8, np.float32, np.complex128, ml_dtypes.int4, ml_dtypes.uint2
 

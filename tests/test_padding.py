@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import engine, padding
+from shapejit import engine
+from shapejit.operations import padding
 
 DTYPES = np.uint8, np.float32, np.float64, ml_dtypes.int4, ml_dtypes.uint2
 MODES = "constant", "edge", "reflect", "wrap"

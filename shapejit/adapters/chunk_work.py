@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import casts, codes, operations
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import fixed_width
-from ..joining import Box, flat_boxes, joined
+from ..operations import casts, codes, views
+from ..operations.joining import Box, flat_boxes, joined
 from ..runtime.ndarrays import plain
 
 Shape = tuple[int, ...]
@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 def permuted(packed: str, axes: Shape, chunk: NDArray[Any]) -> NDArray[Any]:
     """A packed chunk with its dims in another order."""
-    return _bytes(operations.permute_dims(_elements(chunk, packed), axes))
+    return _bytes(views.permute_dims(_elements(chunk, packed), axes))
 
 
 def cast(
@@ -86,7 +86,7 @@ def assembled(
 ) -> NDArray[Any]:
     """An array of `shape` whose `boxes`, of the array seen as `flat`, hold the parts."""
     if len(parts) == 1:
-        return operations.reshape(parts[0], shape)
+        return views.reshape(parts[0], shape)
     made: NDArray[Any] = joined([*map(plain, parts)], boxes, flat, parts[0].dtype, None)
     return made.reshape(shape)
 
@@ -97,12 +97,12 @@ def _elements(chunk: NDArray[Any], packed: str | None) -> Any:
         return chunk
     kind = fixed_width(packed)
     shape = (*chunk.shape[:-1], chunk.shape[-1] * (8 // kind.bits))
-    return Tensor.frombuffer(operations.ascontiguous(chunk), kind, shape)
+    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
 
 
 def _bytes(t: Any) -> NDArray[np.uint8]:
     """The bytes of a Tensor whose last dim has whole bytes, in a last dim of bytes."""
-    whole = operations.ascontiguous(t)
+    whole = views.ascontiguous(t)
     first = whole.offset // 8
     memory: NDArray[np.uint8] = whole.buffer[first : first + whole.nbytes]
     return memory.reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)

@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import casts, operations
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
+from ..operations import casts, views
+from ..operations.scaling import blocks_of
 from ..runtime.ndarrays import is_a, plain, unwrapped
-from ..scaling import blocks_of
 from ..shapes.layout import permutation
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
@@ -72,7 +72,7 @@ def reshape(
     (4, 1000, 10000)
     """
     x, per = _opened(x, packed)
-    request = shape if is_a(shape, Request) else operations.array_request(shape, "reshape")
+    request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
     source = (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
     target = target_shape(source, request)
     if per > 1:

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import joining
 from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError
+from ..operations import joining
 from ..runtime.ndarrays import is_a
 
 try:

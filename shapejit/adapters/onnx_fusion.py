@@ -11,7 +11,7 @@ from onnx import AttributeProto
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import STRING
-from ..operations import dtype_of
+from ..operations.views import dtype_of
 from ..programs.planned import plan
 from ..programs.program import Program
 from ..runtime.recent import Recent

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from ..arrays import dlpack
 from ..arrays.foreign import Library, Native
 from ..arrays.tensor import Tensor
-from ..codes import pack
 from ..dtypes import table
 from ..errors import DTypeError, FormatError
-from ..operations import ascontiguous
+from ..operations.codes import pack
+from ..operations.views import ascontiguous
 from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout

@@ -11,16 +11,20 @@ from numpy.typing import NDArray
 # the package takes its time in every process.
 LATER = {
     **dict.fromkeys(
-        ("ascontiguous", "broadcast_to", "expand_dims", "flip", "materialized"), "operations"
+        ("ascontiguous", "broadcast_to", "expand_dims", "flip", "materialized"), "operations.views"
     ),
     **dict.fromkeys(
-        ("matrix_transpose", "permute_dims", "reshape", "reshaped", "squeeze"), "operations"
+        ("matrix_transpose", "permute_dims", "reshape", "reshaped", "squeeze"), "operations.views"
     ),
-    **dict.fromkeys(("numpy", "tobytes", "unpack"), "codes"),
-    **dict.fromkeys(("cast", "converted", "dequantize", "quantize"), "casts"),
-    **dict.fromkeys(("moveaxis", "repeat", "roll", "split", "tile", "unstack"), "manipulation"),
-    **dict.fromkeys(("astype", "flatten", "item", "tolist", "transpose", "__iter__"), "familiar"),
-    "__array_function__": "numpy_protocol",
+    **dict.fromkeys(("numpy", "tobytes", "unpack"), "operations.codes"),
+    **dict.fromkeys(("cast", "converted", "dequantize", "quantize"), "operations.casts"),
+    **dict.fromkeys(
+        ("moveaxis", "repeat", "roll", "split", "tile", "unstack"), "operations.manipulation"
+    ),
+    **dict.fromkeys(
+        ("astype", "flatten", "item", "tolist", "transpose", "__iter__"), "operations.aliases"
+    ),
+    "__array_function__": "operations.numpy_protocol",
 }
 
 

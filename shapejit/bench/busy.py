@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..joining import concat, stack
-from ..operations import ascontiguous
+from ..operations.joining import concat, stack
+from ..operations.views import ascontiguous
 from ..programs.batch import reshape_batch
 from ..programs.planned import plan
 from .cases import pattern

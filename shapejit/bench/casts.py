@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
-from ..casts import cast, dequantize
 from ..dtypes.table import dtype
+from ..operations.casts import cast, dequantize
 from .cases import pattern
 from .packed import Group, PackedCase, raw_of
 

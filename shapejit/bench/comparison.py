@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, operations
+from .. import engine
+from ..operations import views
 from . import casts, packed
 from .cases import MIB, Case
 from .machine import thread_count
@@ -224,9 +225,9 @@ def one_thread(run: Clock) -> Clock:
 def same_bytes(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
     """Whether our copy equals NumPy's, bit for bit; `out` holds NumPy's then."""
     if case.fresh:
-        ours = operations.ascontiguous(view)
+        ours = views.ascontiguous(view)
     else:
-        operations.ascontiguous(view, out=out)
+        views.ascontiguous(view, out=out)
         ours = out.copy()
     np.copyto(_carried(out), _carried(view))
     return ours.shape == out.shape and np.array_equal(raw_bytes(ours), raw_bytes(out))
@@ -243,13 +244,13 @@ def _ways(
     source, target = (_bytes(x, case.moved) for x in (base, out))
     carried, carrier = _carried(view), _carried(out)
     ways: dict[str, Callable[[], object]] = {
-        "shapejit": lambda: operations.ascontiguous(view, out=out),
+        "shapejit": lambda: views.ascontiguous(view, out=out),
         **_memcpys(source, target),
         "numpy": lambda: np.copyto(carrier, carried),
     }
     if case.fresh:
         ways["shapejit with out="] = ways["shapejit"]  # wanted: at most 1.2 times its time
-        ways["shapejit"] = lambda: operations.ascontiguous(view)
+        ways["shapejit"] = lambda: views.ascontiguous(view)
         ways["numpy"] = lambda: np.ascontiguousarray(carried)
     return ways
 

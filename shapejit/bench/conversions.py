@@ -12,8 +12,8 @@ from typing import Any
 from weakref import finalize
 
 from ..conversion.call import convert
-from ..equality import array_equal
 from ..files.file_formats import load_file
+from ..operations.equality import array_equal
 from ..quantization.table import schemes
 from .checkpoints import KINDS, make
 from .machine import thread_count

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import joining
 from ..dtypes.table import dtype
+from ..operations import joining
 from .cases import pattern
 from .packed import PackedCase, raw_of
 

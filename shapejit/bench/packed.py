@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import joining, operations
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
+from ..operations import joining, views
 from . import ttc, workloads
 from .cases import MIB, Case, pattern
 
@@ -90,7 +90,7 @@ class PackedCase(Case):
         """The view of a Tensor or an ndarray of codes; a list of parts for concat."""
         if self.look is not None:
             return self.look(base)
-        return base if self.axes is None else operations.permute_dims(base, self.axes)
+        return base if self.axes is None else views.permute_dims(base, self.axes)
 
     def source(self) -> Any:
         """A Tensor of bytes that look random; for pack an ndarray of codes."""
@@ -117,8 +117,8 @@ class PackedCase(Case):
                 return lambda: seen.unpack(out)
             case "pack":
                 # What `pack` ends in; codes of ml_dtypes are a Tensor a byte apart.
-                return lambda: operations.ascontiguous(asarray(seen), out=out)
-        return lambda: operations.ascontiguous(seen, out=out)
+                return lambda: views.ascontiguous(asarray(seen), out=out)
+        return lambda: views.ascontiguous(seen, out=out)
 
     def rivals_case(self, most: float) -> PackedCase:
         """What rivals are measured with: a case of `most` bytes where they would take long."""
@@ -336,12 +336,12 @@ def _views() -> Iterator[PackedCase]:
         ("slice-step2", (16384, 16384), "t[:, ::2]", lambda t: t[:, ::2]),
         ("slice-rows", (32768, 8192), "t[::2]", lambda t: t[::2]),
         ("channels-first", (900, 224, 224, 3), "NHWC to NCHW",
-         lambda t: operations.permute_dims(t, (0, 3, 1, 2))),
+         lambda t: views.permute_dims(t, (0, 3, 1, 2))),
         ("channels-reversed", (900, 224, 224, 3), "t[..., ::-1]", lambda t: t[..., ::-1]),
         ("broadcast-outer", (1024, 8192), "t[None] to (16, m, n)",
-         lambda t: operations.broadcast_to(t, (16, *t.shape))),
+         lambda t: views.broadcast_to(t, (16, *t.shape))),
         ("broadcast-inner", (16384, 1), "t to (m, 8192)",
-         lambda t: operations.broadcast_to(t, (t.shape[0], 8192))),
+         lambda t: views.broadcast_to(t, (t.shape[0], 8192))),
     )  # fmt: skip
     for name, shape, note, look in table:
         yield PackedCase(SUITE, name, "int4", shape, look=look, note=note, group=_VIEWS)

@@ -9,12 +9,12 @@ from math import prod
 from typing import NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
-from ..casts import cast
 from ..dtypes.table import DType, dtype
 from ..files.checkpoint import FileType
 from ..files.pieces import MOST, Scratch, whole_elements
 from ..files.stored import Extent, Stored
 from ..files.writing import New
+from ..operations.casts import cast
 from ..programs.fuse import route
 from ..programs.ops import Op
 from ..programs.trace import traced

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
-from ..casts import cast
 from ..dtypes.table import dtype
-from ..equality import array_equal
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored, release
+from ..operations.casts import cast
+from ..operations.equality import array_equal
 from ..packings.rows import formats
 from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands, cut

@@ -11,11 +11,11 @@ from math import gcd, prod
 from threading import local
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from .. import joining
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..files.pieces import PIECE, Scratch, parts, pieces
 from ..files.stored import Extent
+from ..operations import joining
 from ..shapes.layout import Layout
 
 __all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]

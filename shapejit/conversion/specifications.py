@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..arrays.tensor import Tensor
 from ..dialects import onednn, onnx, openvino
 from ..errors import ReshapeError, quoted
-from ..operations import reshape
+from ..operations.views import reshape
 
 __all__ = ["SPECS", "Dialect", "Spec", "dialect"]
 

@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Any
 
 from ..arrays.tensor import Tensor
-from ..casts import cast as cast_to
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..operations.casts import cast as cast_to
 from ..quantization.parts import WeightNode
 from .changes import Change
 from .sources import Latest, Source

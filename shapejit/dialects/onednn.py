@@ -14,7 +14,7 @@ import numpy as np
 from ..arrays.foreign import moves
 from ..arrays.tensor import Array, Tensor, is_array
 from ..errors import DTypeError
-from ..operations import dtype_of, reshape_as
+from ..operations.views import dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
 from ..shapes import request as requests
 from ..shapes.request import Request

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import joining, operations
 from ..arrays.foreign import joins, moves, tuples
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
-from ..operations import checked, dtype_of, reshape_as
+from ..operations import joining, views
+from ..operations.views import checked, dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
 from ..shapes import request as requests
 from ..shapes.layout import normal_axes, normal_axis
@@ -102,7 +102,7 @@ def transpose(
     if sorted(order) != list(range(x.ndim)):
         fault = f"input_order {list(order)} is not a permutation of {x.ndim} dims"
         raise ReshapeError(fault, x.shape, asked_by=who)
-    return placed(operations.permute_dims(x, order), copy, out)
+    return placed(views.permute_dims(x, order), copy, out)
 
 
 @moves
@@ -124,7 +124,7 @@ def squeeze(
     given = () if axes is None else _ints(axes, "axes", who)
     chosen = {normal_axis(axis, x.ndim, who) for axis in given} or set(range(x.ndim))
     drop = tuple(i for i in sorted(chosen) if x.shape[i] == 1)
-    return placed(operations.squeeze(x, drop), copy, out)
+    return placed(views.squeeze(x, drop), copy, out)
 
 
 @moves
@@ -146,7 +146,7 @@ def unsqueeze(
     if not given:
         raise ReshapeError("axes must not be empty", asked_by=who)
     at = normal_axes(given, x.ndim + len(given), who)
-    return placed(operations.expand_dims(x, at), copy, out)
+    return placed(views.expand_dims(x, at), copy, out)
 
 
 @moves
@@ -188,10 +188,10 @@ def broadcast(
                 asked_by=who,
             )
         sizes = dict(zip(at, x.shape, strict=True))
-        x = operations.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
+        x = views.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
     if len(whole) < x.ndim or placing.broadcast(x.shape, whole, who) != tuple(whole):
         raise ReshapeError("cannot broadcast", x.shape, shape, asked_by=who)
-    return placed(operations.broadcast_to(x, whole), copy, out)
+    return placed(views.broadcast_to(x, whole), copy, out)
 
 
 @joins

@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays.tensor import Array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError
-from ..operations import reshape
+from ..operations.views import reshape
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:

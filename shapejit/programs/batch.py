@@ -8,13 +8,14 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, operations, outputs
+from .. import engine, outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor, asarray
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
+from ..operations import views
 from ..places import headers, place_of, places_of, span_of
 from ..planning import planner
 from ..runtime.compilation import load
@@ -162,7 +163,7 @@ class _Batch:
     def _check(self, i: int) -> None:
         """Refuse what `reshape` of this one tensor would refuse."""
         with about(f"tensor {self.names[i]!r}"):
-            array, request = operations.checked(self.items[i]), self.shapes.request(i)
+            array, request = views.checked(self.items[i]), self.shapes.request(i)
             shape = target_shape(array.shape, request)
             view = place_of(array)[1].reshape(shape)
             out = None if self.outs is None else self.outs[i]
@@ -229,9 +230,7 @@ class _Batch:
                 packed.append(i)
             else:
                 out = None if self.outs is None else self.outs[i]
-                results[i] = operations.reshape_as(
-                    self.items[i], self.shapes.request(i), self.copy, out
-                )
+                results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
         if packed:
             self._copy_packed(packed, results)
         small = np.flatnonzero(copied & ~large)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DTypeError, ReshapeError, about
-from ..operations import array_request
+from ..operations.views import array_request
 from ..places import headers
 from ..runtime.compilation import load
 from ..runtime.launches import Addresses

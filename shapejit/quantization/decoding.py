@@ -9,10 +9,10 @@ import numpy as np
 
 from .. import outputs
 from ..arrays.tensor import Tensor, asarray
-from ..casts import cast
 from ..converting import Operands, convert, number_of
 from ..dtypes.table import DType
-from ..scaling import dequantize_operands
+from ..operations.casts import cast
+from ..operations.scaling import dequantize_operands
 from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group

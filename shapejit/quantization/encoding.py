@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import asarray
-from ..casts import cast
 from ..dtypes.table import dtype
 from ..errors import DTypeError, shape_text
-from ..scaling import flag
+from ..operations.casts import cast
+from ..operations.scaling import flag
 from . import sizes
 from .content import blocks_of, code_bits
 from .forms import Form

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import joining
 from ..arrays.tensor import Tensor
-from ..equality import array_equal
 from ..errors import FormatError
-from ..operations import expand_dims
+from ..operations import joining
+from ..operations.equality import array_equal
+from ..operations.views import expand_dims
 from .groups import Group, fault
 from .parts import Parts
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays.tensor import Tensor, asarray
-from ..casts import cast, dequantize, quantize
 from ..dtypes.table import DType, dtype
+from ..operations.casts import cast, dequantize, quantize
 from . import sizes
 from .forms import Numbers
 from .groups import Axes, Group, fault

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import asarray
-from ..casts import cast
 from ..dtypes.table import dtype
+from ..operations.casts import cast
 from .content import Content
 
 Values = NDArray[np.float32]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from .. import engine
 from ..arrays.tensor import Tensor
-from ..casts import cast
 from ..converting import number_of
 from ..dtypes.table import dtype
 from ..kernels.numbers import Conversion
+from ..operations.casts import cast
 from ..patience import by_kernels
 from ..places import place_of
 from ..planning.casts import VECTOR

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import casts
 from ...arrays.foreign import converts
 from ...arrays.tensor import Array, Tensor
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
-from ...operations import dtype_of, reshape
+from ...operations import casts
+from ...operations.views import dtype_of, reshape
 from ...runtime.ndarrays import is_a, plain
 from .versions import SCALE_HAS_TYPE_OF_X, Version, version
 

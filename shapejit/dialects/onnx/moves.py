@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ... import joining, manipulation, operations, padding
 from ...arrays.foreign import joins, moves
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
-from ...gathering import positions, taken
-from ...operations import checked, dtype_of
+from ...operations import joining, manipulation, padding, views
+from ...operations.gathering import positions, taken
+from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
 from ..placing import check_alike
 from .arguments import axes_of, integer, ints, one_of
@@ -141,8 +141,8 @@ def depth_to_space(
             f"{c} channels cannot be blocks of {block} * {block}", x.shape, asked_by=str(row)
         )
     inner: tuple[int, ...] = (block, block, depth) if mode == "DCR" else (depth, block, block)
-    apart = operations.permute_dims(operations.reshape(x, (b, *inner, h, w)), order)
-    return operations.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
+    apart = views.permute_dims(views.reshape(x, (b, *inner, h, w)), order)
+    return views.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
 
 
 @moves
@@ -174,10 +174,10 @@ def space_to_depth(
             x.shape,
             asked_by=str(row),
         )
-    split = operations.reshape(x, (b, c, h // block, block, w // block, block))
-    apart = operations.permute_dims(split, order)
+    split = views.reshape(x, (b, c, h // block, block, w // block, block))
+    apart = views.permute_dims(split, order)
     shape = b, c * block * block, h // block, w // block
-    return operations.reshape(apart, shape, copy=copy, out=out)
+    return views.reshape(apart, shape, copy=copy, out=out)
 
 
 def _blocks(
@@ -290,7 +290,7 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
     if made.size != 1:
         fault = f"constant_value must be one element, not {made.size}"
         raise ReshapeError(fault, asked_by=str(row))
-    return operations.reshape(made, ())
+    return views.reshape(made, ())
 
 
 @moves

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...arrays.foreign import converts, moves
 from ...arrays.tensor import Array, Tensor
 from ...errors import DTypeError, ReshapeError, negative_source
-from ...operations import reshape_as
+from ...operations.views import reshape_as
 from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE

@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays.tensor import is_array
 from ...dtypes.table import DType
 from ...errors import DTypeError, ReshapeError
-from ...operations import dtype_of
+from ...operations.views import dtype_of
 
 NEWEST = 28  # opset; what later ones change is not known
 

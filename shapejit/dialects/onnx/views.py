@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import operations
 from ...arrays.foreign import converts, moves, tuples
 from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, shape_text
-from ...operations import checked
+from ...operations import views
+from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
 from ..placing import broadcast, part_of, placed
 from .arguments import axes_of, check_sign, integer, ints
@@ -53,7 +53,7 @@ def transpose(
             f"perm {list(axes)} is not a permutation of the {x.ndim} dims of {shape_text(x.shape)}",
             asked_by=str(row),
         )
-    return placed(operations.permute_dims(x, tuple(axes)), copy, out)
+    return placed(views.permute_dims(x, tuple(axes)), copy, out)
 
 
 @moves
@@ -85,7 +85,7 @@ def squeeze(
         if x.shape[i] != 1:
             note = f"dim {i} of {shape_text(x.shape)} has size {x.shape[i]}, not 1"
             raise ReshapeError(note, asked_by=str(row))
-    return placed(operations.squeeze(x, drop), copy, out)
+    return placed(views.squeeze(x, drop), copy, out)
 
 
 @moves
@@ -110,7 +110,7 @@ def unsqueeze(
     x = checked(data)
     given = ints(row, axes, "axes", scalar=True)
     return placed(
-        operations.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
+        views.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
         copy,
         out,
     )
@@ -142,7 +142,7 @@ def flatten(
     if not -x.ndim <= at <= x.ndim:
         raise ReshapeError(f"axis {at} is not in [{-x.ndim}, {x.ndim}]", asked_by=str(row))
     at = at + x.ndim if at < 0 else at
-    return operations.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
+    return views.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
 
 
 @moves
@@ -166,7 +166,7 @@ def expand(
     row.check(data)
     x = checked(data)
     target = broadcast(x.shape, ints(row, shape, "the shape"), str(row))
-    return placed(operations.broadcast_to(x, target), copy, out)
+    return placed(views.broadcast_to(x, target), copy, out)
 
 
 @moves

@@ -17,7 +17,6 @@ from onnx import TensorProto
 
 from ...arrays.buffers import Bytes, bytes_of
 from ...arrays.tensor import Tensor, asarray, is_array
-from ...codes import pack
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
     DTypeError,
@@ -27,7 +26,8 @@ from ...errors import (
     elements,
     shape_text,
 )
-from ...operations import dtype_of
+from ...operations.codes import pack
+from ...operations.views import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
 from .. import external_data

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from . import casts, manipulation, operations
-from .arrays.tensor import Tensor
-from .dtypes.table import fixed_width
-from .errors import ReshapeError, elements
+from ..arrays.tensor import Tensor
+from ..dtypes.table import fixed_width
+from ..errors import ReshapeError, elements
+from . import casts, manipulation, views
 
 
 def transpose(t: Tensor, *axes: Any) -> Tensor:
@@ -30,7 +30,7 @@ def flatten(t: Tensor) -> Tensor:
     >>> Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (2, 2)).flatten()
     Tensor([1, 2, 3, 4], shape=(4,), dtype=int4, 4 bits each)
     """
-    return operations.reshape(t, -1)
+    return views.reshape(t, -1)
 
 
 def tolist(t: Tensor) -> Any:

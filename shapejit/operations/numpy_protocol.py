@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from . import familiar, gathering, joining, manipulation, operations
-from .arrays.tensor import Tensor
-from .errors import DTypeError, ReshapeError
-from .runtime.ndarrays import is_a, is_sequence
-from .shapes.layout import normal_axes, normal_axis
-from .shapes.request import integers, plain_shape
+from ..arrays.tensor import Tensor
+from ..errors import DTypeError, ReshapeError
+from ..runtime.ndarrays import is_a, is_sequence
+from ..shapes.layout import normal_axes, normal_axis
+from ..shapes.request import integers, plain_shape
+from . import aliases, gathering, joining, manipulation, views
 
 _OWN = (np.ndarray, Tensor)
 SAME_KIND = "same_kind"  # the default of NumPy's casting=
@@ -82,7 +82,7 @@ def _in_order(t: Tensor, order: str) -> Tensor:
         if any(size > 1 and stride == 0 for size, stride in zip(t.shape, t.strides, strict=True)):
             raise ReshapeError("order='K' of elements that repeat in memory is not supported")
         axes = sorted(range(t.ndim), key=lambda axis: -abs(t.strides[axis]))
-        return operations.permute_dims(t, axes)
+        return views.permute_dims(t, axes)
     if order == "C" or (order == "A" and t.contiguous):
         return t
     turned = manipulation.transpose(t)
@@ -106,19 +106,19 @@ def _stack(
 def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
     seen = _in_order(a, _order(order, "CFA"))
     if seen is a:
-        return operations.reshape(a, shape, copy=copy)
+        return views.reshape(a, shape, copy=copy)
     sizes = plain_shape(shape, "the target shape", "numpy.reshape")
-    return manipulation.transpose(operations.reshape(seen, sizes[::-1], copy=copy))
+    return manipulation.transpose(views.reshape(seen, sizes[::-1], copy=copy))
 
 
 def _ravel(a: Any, order: str = "C") -> Any:
-    made = operations.reshape(_in_order(a, _order(order, "CFAK")), -1)
-    return made if made.contiguous else operations.ascontiguous(made)
+    made = views.reshape(_in_order(a, _order(order, "CFAK")), -1)
+    return made if made.contiguous else views.ascontiguous(made)
 
 
 def _squeeze(a: Any, axis: Any = None) -> Any:
     ones = tuple(i for i, size in enumerate(np.shape(a)) if size == 1)
-    return operations.squeeze(a, ones if axis is None else axis)
+    return views.squeeze(a, ones if axis is None else axis)
 
 
 def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
@@ -126,23 +126,23 @@ def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     axes = integers((axis1, axis2), "the axes", "swapaxes")
     i, j = (normal_axis(axis, a.ndim, "swapaxes") for axis in axes)
     order[i], order[j] = j, i
-    return operations.permute_dims(a, order)
+    return views.permute_dims(a, order)
 
 
 def _take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
     _default(mode=None if mode == "raise" else mode)
-    flat = operations.reshape(a, -1) if axis is None else a
+    flat = views.reshape(a, -1) if axis is None else a
     return gathering.take(flat, indices, axis=0 if axis is None else axis, out=out)
 
 
 def _copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     _order(order, "CAK")  # the copy is row-major: this is about memory alone
-    return operations.reshape(a, a.shape, copy=True)
+    return views.reshape(a, a.shape, copy=True)
 
 
 def _astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     _default(device=None if device == "cpu" else device)
-    return familiar.astype(x, dtype, copy=copy)
+    return aliases.astype(x, dtype, copy=copy)
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
@@ -160,12 +160,12 @@ def _size(a: Any, axis: Any = None) -> int:
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.astype: _astype,
     np.broadcast_arrays: lambda *args, subok=False: manipulation.broadcast_arrays(*args),
-    np.broadcast_to: lambda array, shape, subok=False: operations.broadcast_to(array, shape),
+    np.broadcast_to: lambda array, shape, subok=False: views.broadcast_to(array, shape),
     np.concatenate: _concatenate,
     np.copy: _copy,
-    np.expand_dims: operations.expand_dims,
-    np.flip: lambda m, axis=None: operations.flip(m, axis=axis),
-    np.matrix_transpose: operations.matrix_transpose,
+    np.expand_dims: views.expand_dims,
+    np.flip: lambda m, axis=None: views.flip(m, axis=axis),
+    np.matrix_transpose: views.matrix_transpose,
     np.moveaxis: lambda a, source, destination: manipulation.moveaxis(a, source, destination),
     np.ndim: lambda a: a.ndim,
     np.ravel: _ravel,

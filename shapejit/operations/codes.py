@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import copying, outputs
-from .arrays.tensor import Tensor, asarray, fixed_width
-from .dtypes.table import DType, dtype
-from .errors import DTypeError, FormatError
-from .kernels.constants import CODES_BLOCK
-from .operations import ascontiguous, copied
-from .runtime.cpu_caches import LINE
-from .runtime.ndarrays import array_of, is_a
-from .shapes.layout import Layout
+from .. import copying, outputs
+from ..arrays.tensor import Tensor, asarray, fixed_width
+from ..dtypes.table import DType, dtype
+from ..errors import DTypeError, FormatError
+from ..kernels.constants import CODES_BLOCK
+from ..runtime.cpu_caches import LINE
+from ..runtime.ndarrays import array_of, is_a
+from ..shapes.layout import Layout
+from .views import ascontiguous, copied
 
 CODES = dtype("uint8")
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from . import outputs
-from .arrays.tensor import Array, Tensor, asarray
-from .dtypes.table import dtype
-from .errors import ReshapeError, shape_text
-from .operations import checked
+from .. import outputs
+from ..arrays.tensor import Array, Tensor, asarray
+from ..dtypes.table import dtype
+from ..errors import ReshapeError, shape_text
+from ..runtime.ndarrays import MOST_DIMS
+from ..shapes.layout import overflows
 from .regions import fill_region
-from .runtime.ndarrays import MOST_DIMS
-from .shapes.layout import overflows
+from .views import checked
 
 MODES = ("constant", "edge", "reflect", "wrap")
 

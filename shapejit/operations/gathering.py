@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, outputs
-from .arrays.foreign import moves, native
-from .arrays.tensor import Array, Tensor
+from .. import engine, outputs
+from ..arrays.foreign import moves, native
+from ..arrays.tensor import Array, Tensor
+from ..copying import is_numpys
+from ..errors import DTypeError, OutOfBoundsError, ReshapeError
+from ..kernels.constants import MAX_RANK
+from ..patience import by_kernels
+from ..places import place_of
+from ..planning import planner
+from ..runtime.launches import Addresses
+from ..runtime.ndarrays import is_a, plain
+from ..shapes.layout import Layout, normal_axis
+from ..shapes.request import integers
 from .codes import pack
-from .copying import is_numpys
-from .errors import DTypeError, OutOfBoundsError, ReshapeError
-from .kernels.constants import MAX_RANK
-from .operations import checked
-from .patience import by_kernels
-from .places import place_of
-from .planning import planner
-from .runtime.launches import Addresses
-from .runtime.ndarrays import is_a, plain
-from .shapes.layout import Layout, normal_axis
-from .shapes.request import integers
+from .views import checked
 
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
 SHORT = 1024  # bytes of a run

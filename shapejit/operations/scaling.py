@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import operations
-from .arrays.foreign import native
-from .arrays.tensor import Tensor
-from .converting import Operands, cast_conversion, convert, number_of
-from .dtypes.table import DType, dtype, fixed_width
-from .errors import DTypeError, FormatError, ReshapeError, shape_text
-from .kernels.numbers import Conversion, Number
-from .runtime.ndarrays import array_of
-from .shapes.request import integers
+from ..arrays.foreign import native
+from ..arrays.tensor import Tensor
+from ..converting import Operands, cast_conversion, convert, number_of
+from ..dtypes.table import DType, dtype, fixed_width
+from ..errors import DTypeError, FormatError, ReshapeError, shape_text
+from ..kernels.numbers import Conversion, Number
+from ..runtime.ndarrays import array_of
+from ..shapes.request import integers
+from . import views
 
 FLOAT32 = dtype("float32")
 
@@ -91,7 +91,7 @@ def quantize_operands(
 def _argument(x: Any) -> Any:
     """A scale or a zero point as an array; Python's own numbers, and None, as they are."""
     own = isinstance(x, int | float) and not isinstance(x, bool | np.generic)
-    return x if own or x is None else operations.checked(native(x))
+    return x if own or x is None else views.checked(native(x))
 
 
 def _scale(scale: Any) -> tuple[NDArray[Any], DType]:
@@ -113,7 +113,7 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
     """Numbers as floats of 32 or 64 bits, side by side."""
     given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
     if fixed_width(given.dtype).name == name:
-        return np.asarray(operations.ascontiguous(given))
+        return np.asarray(views.ascontiguous(given))
     made = array_of(given.shape, np.dtype(name))
     conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)

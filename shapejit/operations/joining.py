@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, fast_joins, outputs
-from .arrays.foreign import joins
-from .arrays.tensor import Array, Tensor
+from .. import engine, fast_joins, outputs
+from ..arrays.foreign import joins
+from ..arrays.tensor import Array, Tensor
+from ..copying import is_numpys
+from ..dtypes.promotion import beyond_numpy, promoted
+from ..dtypes.table import DType
+from ..errors import DTypeError, ReshapeError
+from ..kernels.constants import MAX_RANK
+from ..places import Places, alike, low_bits, place_of
+from ..planning import planner
+from ..runtime.launches import Addresses
+from ..shapes.layout import Layout, normal_axes
+from ..shapes.request import integers
 from .casts import cast
-from .copying import is_numpys
-from .dtypes.promotion import beyond_numpy, promoted
-from .dtypes.table import DType
-from .errors import DTypeError, ReshapeError
-from .kernels.constants import MAX_RANK
-from .operations import checked, expand_dims
-from .places import Places, alike, low_bits, place_of
-from .planning import planner
-from .runtime.launches import Addresses
-from .shapes.layout import Layout, normal_axes
-from .shapes.request import integers
+from .views import checked, expand_dims
 
 Box = tuple[slice, ...]  # elements that an index selects, no dim fewer
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import operations, outputs
-from .arrays.foreign import converts
-from .arrays.tensor import Tensor
-from .converting import Array, Operands, cast_conversion, convert
-from .dtypes.table import DType, fixed_width
-from .errors import DTypeError
-from .kernels.numbers import Conversion
+from .. import outputs
+from ..arrays.foreign import converts
+from ..arrays.tensor import Tensor
+from ..converting import Array, Operands, cast_conversion, convert
+from ..dtypes.table import DType, fixed_width
+from ..errors import DTypeError
+from ..kernels.numbers import Conversion
+from . import views
 from .scaling import dequantize_operands, flag, quantize_operands
 
 ROUND_MODES = ("nearest", "up", "down")
@@ -52,12 +53,12 @@ def cast(
     special = kind.format.special if kind.format else ""
     if round_mode != "nearest" and special != "unsigned":
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
-    source = operations.checked(x)
+    source = views.checked(x)
     given_kind = fixed_width(source.dtype)
     conversion = cast_conversion(given_kind, kind, flag(saturate), round_mode)
     infinite = kind.bits == 8 and special == "ieee"
     if kind is given_kind and not (infinite and saturate):
-        return operations.reshape(source, source.shape, copy=True, out=out)
+        return views.reshape(source, source.shape, copy=True, out=out)
     if isinstance(source, Tensor):
         given = kind.name, conversion.saturate, round_mode
         return source.converted("cast", conversion, kind, None, given, out)
@@ -89,7 +90,7 @@ def dequantize(
     >>> dequantize(codes, np.array([[10, 100]], np.float32), block_shape=(1, 2))
     array([[ 10.,  20., 300., 400.]], dtype=float32)
     """
-    source = operations.checked(codes)
+    source = views.checked(codes)
     kind, operands = dequantize_operands(source, scale, zero_point, block_shape, dtype)
     if isinstance(source, Tensor):
         return source.converted("dequantize", operands.conversion, kind, operands, (), out)
@@ -119,7 +120,7 @@ def quantize(
     >>> quantize(np.array([0.5, 1.5, -99], np.float32), 0.5, dtype="int4")
     array([1, 3, -8], dtype=int4)
     """
-    source = operations.checked(x)
+    source = views.checked(x)
     kind, operands = quantize_operands(source, scale, zero_point, block_shape, dtype, saturate)
     if isinstance(source, Tensor):
         given = (operands.conversion.saturate,)

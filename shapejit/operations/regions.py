@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine
-from .copying import is_numpys
-from .kernels.constants import MAX_RANK
-from .operations import broadcast_to
-from .places import place_of
-from .planning import planner
+from .. import engine
+from ..copying import is_numpys
+from ..kernels.constants import MAX_RANK
+from ..places import place_of
+from ..planning import planner
+from .views import broadcast_to
 
 SHORT = 64  # bytes of a region's rows: NumPy fills shorter ones faster
 

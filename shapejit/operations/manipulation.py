@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from . import outputs
-from .arrays.foreign import lists, moves, tuples
-from .arrays.tensor import Array, Tensor
-from .errors import DTypeError, ReshapeError, shape_text, shortened
+from .. import outputs
+from ..arrays.foreign import lists, moves, tuples
+from ..arrays.tensor import Array, Tensor
+from ..errors import DTypeError, ReshapeError, shape_text, shortened
+from ..runtime.ndarrays import is_a, is_sequence
+from ..shapes.layout import normal_axes, normal_axis
+from ..shapes.request import MAX_RANK, integers, plain_shape, request
 from .gathering import take
 from .joining import concat, flat_boxes, joined
-from .operations import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
-from .runtime.ndarrays import is_a, is_sequence
-from .shapes.layout import normal_axes, normal_axis
-from .shapes.request import MAX_RANK, integers, plain_shape, request
+from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 
 
 @moves

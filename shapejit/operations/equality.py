@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays.foreign import native
-from .arrays.tensor import Bytes, Tensor, asarray
-from .dtypes.table import STRING
-from .operations import ascontiguous, checked, dtype_of
+from ..arrays.foreign import native
+from ..arrays.tensor import Bytes, Tensor, asarray
+from ..dtypes.table import STRING
+from .views import ascontiguous, checked, dtype_of
 
 Index = tuple[int | slice, ...]
 

@@ -1,0 +1,1 @@
+"""Operations: views and copies, joining, gathering, padding, casts, codes, equality."""
