@@ -64,13 +64,13 @@ if TYPE_CHECKING:
         reshape,
         squeeze,
     )
+    from .packings.repacking import repack
     from .packings.rows import formats
     from .programs.batch import reshape_batch
     from .programs.planned import plan
     from .programs.program import Program
     from .programs.target_shapes import resolve_batch
     from .quantization.table import schemes
-    from .repacking import repack
     from .runtime.result_memory import set_result_cache
     from .shapes.resolver import resolve
     from .warming import warmup
@@ -118,7 +118,7 @@ _LATER = {
     "permute_dims": "operations.views",
     "plan": "programs.planned",
     "quantize": "operations.casts",
-    "repack": "repacking",
+    "repack": "packings.repacking",
     "repeat": "operations.manipulation",
     "reshape": "operations.views",
     "reshape_batch": "programs.batch",

@@ -515,7 +515,7 @@ def test_a_wrong_bit_is_found(capsys, monkeypatch, fast):
         made.reshape(-1).view(np.uint8)[-1] ^= 1
         return made
 
-    monkeypatch.setattr(comparison.operations, "ascontiguous", wrong)
+    monkeypatch.setattr(comparison.views, "ascontiguous", wrong)
     out, _ = bench("--suite", "odd", "--case", "257x257", "--size", "1e-4", code=1, capsys=capsys)
     assert "NOT the bits of NumPy's copy: odd/257x257x257-210/float32" in out
 

@@ -10,7 +10,7 @@ from scheme_fixtures import by_scheme, named
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.comparing import Weights, differences
+from shapejit.conversion.comparing import Weights, differences
 
 FIXTURES = [f for scheme, group in by_scheme().items() if scheme in sj.schemes for f in group]
 X = np.arange(24, dtype=np.float32).reshape(4, 6)

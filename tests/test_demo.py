@@ -10,9 +10,10 @@ from argparse import Namespace
 
 import pytest
 
-from shapejit import conversion, demo
+from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.arrays.tensor import Tensor
+from shapejit.bench import demo
 from shapejit.cli import progress
 
 
@@ -143,7 +144,7 @@ def test_the_core_is_enough():
     code = (
         "import sys\n"
         f"for name in {extras.split()!r}: sys.modules[name] = None\n"
-        "from shapejit import demo; from shapejit.__main__ import main\n"
+        "from shapejit.bench import demo; from shapejit.__main__ import main\n"
         "demo.BYTES, demo.ROUNDS = 65536, 1\n"
         "sys.exit(main(['demo']))"
     )

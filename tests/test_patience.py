@@ -156,7 +156,7 @@ def test_kernels_that_are_on_disk_are_used_at_once(tmp_path):
     code = """
 import numba, numpy as np, shapejit as sj, sys
 t = sj.Tensor.frombuffer(bytes(range(15)), "int4", (5, 6)).T
-from shapejit import compilation
+from shapejit.runtime import compilation
 for _ in range(int(sys.argv[1])): t.ascontiguous()
 used = "shapejit.kernels.codes" in sys.modules
 assert used == (sys.argv[2] == "kernels"), used

@@ -11,8 +11,8 @@ import pytest
 from test_packed import run_alone
 
 import shapejit as sj
-from shapejit import repacking
 from shapejit.__main__ import main
+from shapejit.packings import repacking
 
 SHAPE = 64, 96  # (out, in) that every format can hold
 # The dtypes of each width.

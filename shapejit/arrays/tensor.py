@@ -307,7 +307,8 @@ def _tensor(
     writeable: bool,
 ) -> Tensor:
     """The Tensor of a pickle."""
-    made = Tensor(memory, dtype, Layout(shape, strides, offset, dtype.bits))
+    kind = fixed_width(dtype)
+    made = Tensor(memory, kind, Layout(shape, strides, offset, kind.bits))
     return made if writeable else made.locked()
 
 

@@ -39,7 +39,7 @@ CALLS = {
     "map-100": Call(
         "float32", "sj.plan((8, 9), 'float32', lambda t: t.T).map([a[:8, :9]] * 100)", 1.5
     ),
-    "demo": Call("float32", "sj.demo.run(lambda text: None)", 6.0),
+    "demo": Call("float32", "demo.run(lambda text: None)", 6.0),
 }
 
 # Both sides import NumPy before the clock starts and end with one call.
@@ -50,7 +50,7 @@ start = time.perf_counter()
 {call}
 print(time.perf_counter() - start)
 """
-OURS = "import shapejit as sj; from shapejit import demo; {code}"
+OURS = "import shapejit as sj; from shapejit.bench import demo; {code}"
 # By its path: a sibling is imported without the package and what it imports.
 _TRIVIAL = "import sys; sys.path.insert(0, {folder!r}); import trivial; trivial.call()"
 

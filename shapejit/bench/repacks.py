@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..packings.packing import Stored
+from ..packings.repacking import repack
 from ..packings.rows import formats
-from ..repacking import repack
 from .cases import Case, pattern
 from .packed import Group, PackedCase, packed_by_numpy, raw_of, unpacked_by_numpy
 

@@ -6,7 +6,7 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from .. import demo
+from ..bench import demo
 from . import progress
 from .command import DONE, FAILED, Command
 from .convert import report_json, report_text

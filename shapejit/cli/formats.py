@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import shortened
 from ..packings.packing import Packing
+from ..packings.repacking import proved
 from ..packings.rows import formats
-from ..repacking import proved
 from .command import DONE, FAILED, Command
 from .output import print_json, print_table
 

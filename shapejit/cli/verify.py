@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from .. import conversion
-from ..comparing import Weights, differences
+from ..conversion.comparing import Weights, differences
 from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration

@@ -18,6 +18,7 @@ from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored, release
 from ..operations.casts import cast
 from ..operations.equality import array_equal
+from ..packings.repacking import codes_of
 from ..packings.rows import formats
 from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands, cut
@@ -26,7 +27,6 @@ from ..quantization.content import Content, content_of
 from ..quantization.groups import memory
 from ..quantization.settings import group_of
 from ..quantization.table import schemes
-from ..repacking import codes_of
 from ..shapes.layout import Layout
 from .changes import Change
 from .repacks import Repacked

@@ -16,9 +16,9 @@ from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..packings.packing import Packing
+from ..packings.repacking import repack
 from ..packings.rows import formats
 from ..quantization.groups import memory
-from ..repacking import repack
 from .changes import Change
 from .sources import Made, bands_of
 from .tensors import Rule, Tensors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..named_rows import NamedRows
+from .named_rows import NamedRows
 from .packing import Check, Packing, Plane
 
 _BITS = (1, 2, 3, 4, 5, 6, 7, 8)

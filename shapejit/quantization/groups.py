@@ -14,8 +14,8 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..packings.packing import Packing, Part, Stored
+from ..packings.repacking import codes_of
 from ..packings.rows import formats
-from ..repacking import codes_of
 from ..shapes.layout import Layout
 from . import sizes
 from .forms import Form, Numbers

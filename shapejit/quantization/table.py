@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..named_rows import NamedRows
+from ..packings.named_rows import NamedRows
 from .detection import detect
 from .rows import ROWS
 from .scheme import Scheme

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import FormatError
-from ..repacking import store_codes
+from ..packings.repacking import store_codes
 from . import sizes
 from .content import Content, blocks_of, code_bits
 from .forms import Form, Numbers, Part

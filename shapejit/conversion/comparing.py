@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays.tensor import Tensor, asarray
-from .dtypes.table import DType
-from .errors import DTypeError, FormatError, about, quoted, shape_text, shown
-from .operations.casts import cast
-from .operations.equality import blocks, first_difference, place
-from .quantization.account import Held, Quantised, tells, unaccounted
-from .quantization.configuration import cache_scales, declared
-from .quantization.parts import Found
-from .quantization.scheme import DECODED
-from .quantization.table import schemes
-from .runtime.ndarrays import is_a
+from ..arrays.tensor import Tensor, asarray
+from ..dtypes.table import DType
+from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from ..operations.casts import cast
+from ..operations.equality import blocks, first_difference, place
+from ..quantization.account import Held, Quantised, tells, unaccounted
+from ..quantization.configuration import cache_scales, declared
+from ..quantization.parts import Found
+from ..quantization.scheme import DECODED
+from ..quantization.table import schemes
+from ..runtime.ndarrays import is_a
 
 __all__ = ["Difference", "Weights", "differences"]
 

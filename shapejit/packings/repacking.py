@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, outputs
-from .arrays.buffers import Bytes
-from .arrays.foreign import opened
-from .arrays.tensor import Tensor
-from .converting import launch
-from .dtypes.table import DType, fixed_width
-from .dtypes.table import dtype as dtype_named
-from .errors import FormatError
-from .kernels.numbers import Conversion, Number
-from .operations import views
-from .packings.packing import Packing, Stored
-from .packings.rows import formats
-from .planning import planner
-from .runtime.launches import address_of
-from .shapes.dims import common
-from .shapes.layout import Layout, checked_shape
+from .. import engine, outputs
+from ..arrays.buffers import Bytes
+from ..arrays.foreign import opened
+from ..arrays.tensor import Tensor
+from ..converting import launch
+from ..dtypes.table import DType, fixed_width
+from ..dtypes.table import dtype as dtype_named
+from ..errors import FormatError
+from ..kernels.numbers import Conversion, Number
+from ..operations import views
+from ..planning import planner
+from ..runtime.launches import address_of
+from ..shapes.dims import common
+from ..shapes.layout import Layout, checked_shape
+from .packing import Packing, Stored
+from .rows import formats
 
 
 @opened

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from .errors import UnknownNameError, did_you_mean, quoted
+from ..errors import UnknownNameError, did_you_mean, quoted
 
 Row = TypeVar("Row")
 

@@ -20,20 +20,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversion, patience, warming
-from .arrays.tensor import Bytes, Tensor
-from .bench.measure import clock, samples
-from .conversion import Change, Report
-from .dtypes.table import DType, dtype
-from .files import safetensors
-from .files.safetensors import Checkpoint, New
-from .runtime.workers import threads
+from .. import conversion, patience, warming
+from ..arrays.tensor import Bytes, Tensor
+from ..conversion import Change, Report
+from ..dtypes.table import DType, dtype
+from ..files import safetensors
+from ..files.safetensors import Checkpoint, New
+from ..runtime.workers import threads
+from .measure import clock, samples
 
 _HEADS, _HEAD = 16, 64
 BYTES = 4 * 1024 * 1024  # of each tensor
 ROUNDS = 7
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
-_COMPILED = "import sys; from shapejit import demo; demo.compile_kernels({source!r}, *sys.argv[1:])"
+_COMPILED = (
+    "import sys; from shapejit.bench import demo; demo.compile_kernels({source!r}, *sys.argv[1:])"
+)
 _DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
 
 
