@@ -22,8 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from .emission import COLUMNS, ISAS
-from .emission import __file__ as EMISSION
+from .emission import COLUMNS, ISAS, __file__ as EMISSION
 from .exits import SAME, UNKNOWN, WORSE, MeasureError, ending
 from .record import MEASURED, ROOT, RecordError, commit_named, git, main_branch, places
 

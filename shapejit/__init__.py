@@ -20,9 +20,7 @@ from .runtime import compilation as _compilation
 if TYPE_CHECKING:
     from . import files as files
     from .arrays.tensor import Tensor, asarray
-    from .dialects import onednn as onednn
-    from .dialects import onnx as onnx
-    from .dialects import openvino as openvino
+    from .dialects import onednn as onednn, onnx as onnx, openvino as openvino
     from .dtypes import table as dtypes
     from .dtypes.table import DType, dtype
     from .errors import (

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from attack.runner import run
-from attack.table import ATTACKS as ALL
-from attack.table import Attack
+from attack.table import ATTACKS as ALL, Attack
 
 ROOT = Path(__file__).parents[1]
 FEW = {name: attack.few for name, attack in ALL.items() if attack.few}

@@ -4,8 +4,7 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj

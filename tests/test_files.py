@@ -13,8 +13,7 @@ from contextlib import suppress
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit.__main__ import main

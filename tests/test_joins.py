@@ -10,8 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from guarded import guarded
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import fast_joins

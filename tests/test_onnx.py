@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import oracle
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from oracle import check_same
 
 import shapejit as sj

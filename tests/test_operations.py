@@ -4,8 +4,7 @@ from math import prod
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj

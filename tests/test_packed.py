@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from guarded import guard_stages, guarded  # noqa: F401 (for scripts)
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from views import dirt, packed_bytes, shape_of, step_of, stepped, tensor_stepped
 
 import shapejit as sj

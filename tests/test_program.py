@@ -14,8 +14,7 @@ import loops
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import engine, outputs, places

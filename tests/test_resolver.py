@@ -8,8 +8,7 @@ import numba
 import numpy as np
 import oracle
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 from oracle import check_same
 
 import shapejit as sj

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors as reference
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit.files import pieces, safetensors

@@ -11,8 +11,7 @@ from random import Random
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from views import codes_of, packed_bytes
 
 import shapejit as sj

@@ -20,9 +20,7 @@ try:
     from onnx.reference import ReferenceEvaluator
 
     from .onnx_fusion import fused, hidden
-    from .onnx_operators import OPS as OPS
-    from .onnx_operators import Operator as Operator
-    from .onnx_operators import own_errors
+    from .onnx_operators import OPS as OPS, Operator as Operator, own_errors
 except ImportError as missing:
     raise ImportError(
         "shapejit.adapters.onnx_backend needs onnx: pip install 'shapejit[onnx]'", name="onnx"

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes.table import DType
-from ..dtypes.table import fixed_width as fixed_width
+from ..dtypes.table import DType, fixed_width as fixed_width
 from ..errors import DTypeError, FormatError, elements, shape_text
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
 from . import dlpack, methods
 from .arithmetic import without_arithmetic
-from .buffers import Bytes as Bytes
-from .buffers import as_ndarray, bytes_of, check_bytes, memory_of, preview
+from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .methods import Methods
 
 if TYPE_CHECKING:

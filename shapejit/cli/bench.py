@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from .. import patience
 from ..bench import busy, comparison, conversions, firstcall, measure, peers, suites, throughput
 from ..bench.cases import Case
-from ..bench.machine import VECTORS, use_vectors
-from ..bench.machine import machine as described_machine
+from ..bench.machine import VECTORS, machine as described_machine, use_vectors
 from ..bench.spinning import spinning
 from ..bench.worker import PEERS
 from . import bench_tables, progress

@@ -16,8 +16,7 @@ import numpy as np
 
 from ..errors import DTypeError, did_you_mean, quoted
 from ..runtime.ndarrays import is_a
-from .float_formats import FORMATS
-from .float_formats import FloatFormat as FloatFormat
+from .float_formats import FORMATS, FloatFormat as FloatFormat
 from .names import ALIASES, MODULES, TORCH
 
 

@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from .constants import MAX_RANK
 from .jit import COMPILED, Numbers, held_kernel, kernel
-from .memory import load_half as half
-from .memory import load_word as word
-from .memory import prefetch
+from .memory import load_half as half, load_word as word, prefetch
 from .small import HEAD, MOVER, merge_dims, movers, put, ready, write_plan
 
 # Bytes from the start of an object to a field.

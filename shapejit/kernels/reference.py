@@ -15,8 +15,7 @@ from .constants import PIECE, per_byte
 from .networks import Mixed, Network, runner
 from .numbers import Conversion
 from .plain_conversions import plain
-from .planes import Unit
-from .planes import runner as unit_runner
+from .planes import Unit, runner as unit_runner
 
 
 def size_of(tag: Any) -> int:

@@ -22,9 +22,7 @@ from .headers import (
     TYPE,
 )
 from .jit import Numbers, Table, held_kernel, kernel
-from .memory import load_half as half
-from .memory import load_word as word
-from .memory import prefetch
+from .memory import load_half as half, load_word as word, prefetch
 from .small import merge_dims, write_plan
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences

@@ -9,8 +9,7 @@ from .boxes import fragment
 from .constants import WIDTHS
 from .headers import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS, is_like
 from .jit import Numbers, held_kernel, kernel
-from .memory import copy, move, prefetch, size_of
-from .memory import load_word as word
+from .memory import copy, load_word as word, move, prefetch, size_of
 
 W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
 

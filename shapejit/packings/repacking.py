@@ -20,8 +20,7 @@ from ..arrays.buffers import Bytes
 from ..arrays.foreign import opened
 from ..arrays.tensor import Tensor
 from ..converting import launch
-from ..dtypes.table import DType, fixed_width
-from ..dtypes.table import dtype as dtype_named
+from ..dtypes.table import DType, dtype as dtype_named, fixed_width
 from ..errors import FormatError
 from ..kernels.numbers import Conversion, Number
 from ..operations import views

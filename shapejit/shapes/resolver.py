@@ -23,8 +23,7 @@ from .arithmetic import (
     TARGET_OVERFLOW,
     resolve_dims,
 )
-from .request import Request, integers, plain_shape
-from .request import request as requested
+from .request import Request, integers, plain_shape, request as requested
 
 
 @lru_cache(maxsize=4096)

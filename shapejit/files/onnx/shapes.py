@@ -11,8 +11,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
-from ...dialects import onednn, openvino
-from ...dialects import onnx as dialect
+from ...dialects import onednn, onnx as dialect, openvino
 from ...errors import ShapeJitError
 from ...shapes.request import Request
 from ...shapes.resolver import resolve
