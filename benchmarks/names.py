@@ -1,46 +1,27 @@
-"""The list of public names in the README, each with a link to its docstring."""
+"""The list of public names in the README, by package, each with a link to its file."""
 
-import inspect
-import re
-import sys
-from pathlib import Path
+import ast
 
-from .record import ROOT
+from .repository import ROOT
 
-# What a name belongs to, by the module or package below shapejit/ that it comes from.
-GROUPS = {
-    "Arrays": ("operations", "joining", "manipulation", "familiar", "codes", "methods", "tensor"),
-    "Numbers": ("casts", "equality"),
-    "Many at once": ("programs",),
-    "Specifications": ("dialects", "resolver"),
-    "Dtypes": ("dtypes",),
-    "Quantised weights": ("quantization", "packings", "repacking"),
-    "Files": ("files",),
-    "Errors": ("errors",),
-}
-REST = "Process"
+STUB = ROOT / "shapejit" / "__init__.pyi"
 
 
 def listed():
-    """The lines of the list: a line per group."""
-    import shapejit as sj
+    """The lines of the list: a line per package."""
+    packages = {}
+    for node in ast.parse(STUB.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                where = _path(node.module, alias.name)
+                package = where.relative_to(STUB.parent).parts[0].removesuffix(".py")
+                link = f"[`{alias.name}`]({where.relative_to(ROOT).as_posix()})"
+                packages.setdefault(package, []).append(link)
+    return "\n".join(f"- **{name}**: {', '.join(links)}" for name, links in packages.items())
 
-    groups = {group: [] for group in (*GROUPS, REST)}
-    for name in sj.__all__:
-        path = _path(name, getattr(sj, name)).relative_to(ROOT)
-        room = path.parts[1].removesuffix(".py")
-        group = next((g for g, rooms in GROUPS.items() if room in rooms), REST)
-        groups[group].append(f"[`{name}`]({path.as_posix()})")
-    return "\n".join(f"- **{group}**: {', '.join(links)}" for group, links in groups.items())
 
-
-def _path(name, value):
-    """The file that has the docstring of a public name."""
-    if inspect.ismodule(value):
-        return Path(value.__file__)
-    if callable(value):
-        return Path(sys.modules[inspect.unwrap(value).__module__].__file__)
-    # A table: the module that it is assigned in.
-    modules = [m for m in sys.modules.values() if getattr(m, name, None) is value]
-    paths = [Path(m.__file__) for m in modules]
-    return next(p for p in paths if re.search(rf"^{name}\b.* = ", p.read_text(), re.MULTILINE))
+def _path(module, name):
+    """The file of a public name: the module that has it, or that it is."""
+    folder = STUB.parent.joinpath(*(module or "").split("."))
+    places = folder / f"{name}.py", folder / name / "__init__.py", folder.with_suffix(".py")
+    return next(place for place in places if place.exists())

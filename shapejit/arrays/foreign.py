@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DTypeError
+from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a, unwrapped
-from . import methods
 from .tensor import Tensor, asarray, is_array
 
 Native = NDArray[Any] | Tensor
@@ -115,14 +115,10 @@ class Tuples(Protocol[P]):
     def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Other, ...]: ...
 
 
-def _library(kind: type) -> Library:
-    """The answer of the adapters, who take over: they stand below, and are imported late."""
-    global library
-    library = methods.load("adapters.libraries").library
-    return library(kind)
-
-
-library: Callable[[type], Library] = _library  # (type of an array): its library
+def library(kind: type) -> Library:
+    """The library of arrays of this type: the adapters know it, and are imported late."""
+    found: Library = module("adapters.libraries").library(kind)
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from ..dtypes.table import DType, fixed_width as fixed_width
 from ..errors import DTypeError, FormatError, elements, shape_text
+from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, checked_shape
 from ..shapes.slicing import Index, sliced
-from . import dlpack, methods
+from . import dlpack
 from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
 from .methods import Methods
@@ -347,7 +348,7 @@ def _adapter(kind: Any) -> Any:
     """The library of arrays of this type, if it has an adapter: torch's."""
     if issubclass(kind, (np.ndarray, Tensor)) or not hasattr(kind, "__dlpack__"):
         return None
-    return methods.load("adapters.libraries").adapter(kind)
+    return module("adapters.libraries").adapter(kind)
 
 
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:

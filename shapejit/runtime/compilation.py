@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import logging  # noqa: F401  # before our fork hook: hooks run in reverse, and numba logs
 import os
+import sys
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
 Result = TypeVar("Result")
+
+_PACKAGE = __name__.partition(".")[0]
 Outcome = tuple[Any, BaseException | None]
 Work = Callable[[], Outcome]
 
@@ -93,6 +96,18 @@ def _outcome(action: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
         return None, fault
 
 
+def module(name: str) -> ModuleType:
+    """The module `shapejit.<name>`, for names that are imported when they are first asked for.
+
+    >>> module("errors").__name__
+    'shapejit.errors'
+    """
+    found = sys.modules.get(f"{_PACKAGE}.{name}")
+    if found is not None and not getattr(found.__spec__, "_initializing", False):
+        return found
+    return apart(import_module, f"{_PACKAGE}.{name}")
+
+
 @cache
 def load(name: str) -> ModuleType:
     """The module `shapejit.kernels.<name>`; the first one imports numba.
@@ -104,7 +119,7 @@ def load(name: str) -> ModuleType:
 
 
 def _load(name: str) -> ModuleType:
-    module = import_module(f"..kernels.{name}", __package__)
+    module = import_module(f"{_PACKAGE}.kernels.{name}")
     # Exit handlers run in reverse, too: no compilation may go on while numba's run.
     atexit.unregister(_hold)
     atexit.register(_hold)
