@@ -26,7 +26,7 @@ from .catalogue import items, statements
 from .exits import SAME, MeasureError, ending
 from .installs import InstallError, differing, install, place_of
 from .ratios import OURS
-from .record import ROOT, RecordError, commit_named
+from .repository import ROOT, RecordError, commit_named
 from .statements import read
 from .trials import Sides, left, measured
 

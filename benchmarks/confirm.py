@@ -17,7 +17,8 @@ from .catalogue import items
 from .compare import Found, compare
 from .exits import MeasureError, ending
 from .history import benchmarks, runs
-from .record import RESULTS, ROOT, machine
+from .record import machine
+from .repository import RESULTS, ROOT
 from .trials import Left
 
 NOT_MEASURED = "not measured"

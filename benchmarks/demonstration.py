@@ -18,7 +18,7 @@ from . import machine_code
 from .catalogue import items
 from .compare import WORSE, compare, text
 from .exits import MeasureError, ending
-from .record import ROOT, RecordError, commit_named, git
+from .repository import ROOT, RecordError, commit_named, git
 
 SLOWER = '''
 

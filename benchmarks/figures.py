@@ -10,7 +10,8 @@ import subprocess
 import sys
 
 from .exits import ending
-from .record import ROOT, RecordError, git, machine
+from .record import machine
+from .repository import ROOT, RecordError, git
 
 FIGURES = ROOT / "benchmarks" / "measured"
 # What of a row is read again; shapes and axes stand in the tables.

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from math import exp, isfinite, log
 
-from .record import RESULTS, RecordError, git, places
+from .repository import RESULTS, RecordError, git, places
 
 CONTROL = "control.Control.track_over_itself"
 UNKNOWN = "unknown-"  # what the names of machines begin with that may be several kinds

@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 
-from .record import ROOT, git, machine
+from .record import machine
+from .repository import ROOT, git
 
 COSTS = ROOT / "benchmarks" / "costs"
 MIB = 1 << 20

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from .emission import COLUMNS, ISAS, __file__ as EMISSION
 from .exits import SAME, UNKNOWN, WORSE, MeasureError, ending
-from .record import MEASURED, ROOT, RecordError, commit_named, git, main_branch, places
+from .repository import MEASURED, ROOT, RecordError, commit_named, git, main_branch, places
 
 FOLDER = ROOT / "benchmarks" / "measured" / "machine-code"
 EXACT = COLUMNS[:-1]

@@ -8,7 +8,7 @@ STUB = ROOT / "shapejit" / "__init__.pyi"
 
 
 def listed():
-    """The lines of the list: a line per package."""
+    """The lines of the list: one per package, and one for those with a single name."""
     packages = {}
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.ImportFrom):
@@ -17,7 +17,10 @@ def listed():
                 package = where.relative_to(STUB.parent).parts[0].removesuffix(".py")
                 link = f"[`{alias.name}`]({where.relative_to(ROOT).as_posix()})"
                 packages.setdefault(package, []).append(link)
-    return "\n".join(f"- **{name}**: {', '.join(links)}" for name, links in packages.items())
+    items = {name: f"**{name}**: {', '.join(links)}" for name, links in packages.items()}
+    lines = [item for name, item in items.items() if len(packages[name]) > 1]
+    lines.append("; ".join(item for name, item in items.items() if len(packages[name]) == 1))
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _path(module, name):

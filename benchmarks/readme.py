@@ -13,7 +13,7 @@ from . import names, picture
 from .exits import ending
 from .figures import recorded
 from .lines import table as lines_table
-from .record import ROOT, RecordError
+from .repository import ROOT, RecordError
 
 MARKER = "<!-- {}: written by python -m benchmarks.readme -->\n{}<!-- /{} -->"
 # What stands between the markers of each file.

@@ -12,39 +12,15 @@ import platform
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from hashlib import sha1
 from pathlib import Path
 
-from .exits import SAME, UNKNOWN, MeasureError, ending
+from .exits import SAME, UNKNOWN, ending
+from .machine_code import keep, recorded
+from .repository import MEASURED, RESULTS, ROOT, RecordError, commit_named, git, main_branch, places
 from .tables import machine as machines
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "asv.conf.json"
-RESULTS = ROOT / "benchmarks" / "results"
-# A commit that changes none of these is measured by its parent.
-MEASURED = ("shapejit", "pyproject.toml")
-
-
-class RecordError(MeasureError):
-    """Bad arguments, or an environment that is not what it is said to be."""
-
-
-def git(*words, cwd=None):
-    """What git prints, of this clone if of no other."""
-    command = ["git", *words]
-    done = subprocess.run(command, cwd=cwd or ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RecordError(done.stderr.strip() or f"git {' '.join(words)} failed")
-    return done.stdout.strip()
-
-
-def commit_named(name, cwd=None):
-    """The full hash."""
-    try:
-        return git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", cwd=cwd)
-    except RecordError:
-        raise RecordError(f"{name!r} names no commit") from None
 
 
 def machine(name=None):
@@ -103,23 +79,6 @@ def _complete(name, wanted):
         for path in (RESULTS / name).glob(f"*-{_environment(sys.version_info)}.json")
         if _holds(_stored(path), wanted)
     }
-
-
-def main_branch():
-    """The branch whose history is kept; where a clone has none, what is checked out."""
-    for name in ("main", "origin/main"):
-        with suppress(RecordError):
-            return commit_named(name)
-    return "HEAD"
-
-
-def places():
-    """The place of each commit in the history; nothing where there is no git."""
-    try:
-        commits = git("rev-list", "--reverse", "--topo-order", "HEAD").split()
-    except (RecordError, OSError):
-        return {}
-    return {commit: k for k, commit in enumerate(commits)}
 
 
 def _environment(version):
@@ -276,8 +235,6 @@ def record(commits, name=None, python=None, bench=(), lacking=False):
 
 def machine_code(commits):
     """Record the figures that belong to no machine and have no noise, where they are not yet."""
-    from .machine_code import keep, recorded
-
     return keep([commit for commit in commits if recorded(commit) is None])
 
 

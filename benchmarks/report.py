@@ -17,7 +17,7 @@ from .exits import ending
 from .figures import recorded
 from .history import CONTROL, benchmarks, runs, subjects
 from .readme import HEAD, rows
-from .record import RESULTS, ROOT, RecordError
+from .repository import RESULTS, ROOT, RecordError
 
 OUTPUT = ROOT / ".asv" / "report.html"
 TEMPLATE = Path(__file__).with_name("report.html")

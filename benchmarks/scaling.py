@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass, replace
 from math import ceil, inf
 
-from .record import ROOT
+from .repository import ROOT
 
 COSTS = ROOT / "benchmarks" / "costs"
 WORKERS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10000)

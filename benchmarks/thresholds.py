@@ -23,7 +23,8 @@ import numpy as np
 
 from .exits import SAME, WORSE, MeasureError, ending
 from .ratios import OURS, installed
-from .record import ROOT, git, machine
+from .record import machine
+from .repository import ROOT, git
 from .tables import measure
 
 MEASURED = ROOT / "benchmarks" / "measured" / "thresholds"

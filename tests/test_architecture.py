@@ -1,8 +1,10 @@
-"""The rooms of the house: who may import whom, and what importing the package costs."""
+"""Which package may import which, and what importing the package costs."""
 
 import ast
 import subprocess
 import sys
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -11,81 +13,77 @@ import shapejit
 
 ROOT = Path(shapejit.__file__).parent
 
-# A module may import only what stands above it.
-ROOMS = [
-    ["errors"],
-    ["runtime"],
-    ["dtypes"],
-    ["shapes"],
-    ["arrays"],
-    ["kernels"],
-    ["patience", "few"],
-    ["planning"],
-    ["engine"],
-    ["places"],
-    ["outputs"],
-    ["fast_calls"],
-    ["copying"],
-    ["fast_joins"],
-    ["converting"],
-    ["operations"],
-    ["packings"],
-    ["quantization"],
-    ["programs"],
-    ["warming"],
-    ["dialects"],
-    ["files"],
-    ["conversion"],
-    ["bench"],
-    ["adapters"],
-    ["cli"],
-    ["__main__"],
+# A module may import only from packages above its own; the packages of a row from each other, too.
+PACKAGES = [
+    "errors",
+    "runtime",
+    "dtypes",
+    "shapes",
+    "arrays",
+    "kernels",
+    "planning",
+    "engine few patience places outputs copying converting fast_calls fast_joins",
+    "operations",
+    "packings",
+    "quantization",
+    "programs",
+    "warming",
+    "dialects",
+    "files",
+    "conversion",
+    "bench",
+    "adapters",
+    "cli",
+    "__main__",
 ]
-FLOOR = {name: level for level, names in enumerate(ROOMS) for name in names}
+LEVEL = {name: level for level, names in enumerate(PACKAGES) for name in names.split()}
 
 
-def modules():
-    return [p for p in sorted(ROOT.rglob("*.py")) if p != ROOT / "__init__.py"]
+def modules(root=ROOT):
+    return [p for p in sorted(root.rglob("*.py")) if p != root / "__init__.py"]
 
 
-def room(path):
+def package(path):
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported(path):
-    """The rooms of shapejit that a module imports, at the top or inside a function.
-
-    What only a type checker sees is not imported.
-    """
-    package = ["shapejit", *path.relative_to(ROOT).parts[:-1]]
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+@cache
+def imported(path, root=ROOT):
+    """The modules of a package that a file imports, at the top or inside a function, as paths."""
+    parents, found = [root.name, *path.relative_to(root).parts[:-1]], set()
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            parts = [*base, *(node.module or "").split(".")]
+            base = parents[: len(parents) - node.level + 1] if node.level else []
+            base = [*base, *filter(None, (node.module or "").split("."))]
             names = [alias.name for alias in node.names]
+            found |= {module([*base, n], root) or module(base, root) for n in names}
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "shapejit":
-                    yield alias.name.split(".")[1] if "." in alias.name else ""
-            continue
-        else:
-            continue
-        parts = [p for p in parts if p]
-        if parts[:1] == ["shapejit"]:
-            yield from parts[1:2] or names
+            found |= {module(alias.name.split("."), root) for alias in node.names}
+    return found - {None}
+
+
+def module(parts, root):
+    """The file of a module below a package; None if there is no such module."""
+    if parts[:1] != [root.name] or len(parts) < 2:
+        return None
+    place = root.joinpath(*parts[1:])
+    return next((f for f in (place.with_suffix(".py"), place / "__init__.py") if f.exists()), None)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_go_upwards(path):
-    here = room(path)
-    assert here in FLOOR, f"{here} is not in ROOMS"
-    for other in imported(path):
-        if other in FLOOR and other != here:
-            assert FLOOR[other] < FLOOR[here], f"{here} imports {other}"
+    here = package(path)
+    assert here in LEVEL, f"{here} is not in PACKAGES"
+    for other in map(package, imported(path)):
+        assert other == here or LEVEL[other] <= LEVEL[here], f"{here} imports {other}"
+
+
+@pytest.mark.parametrize("root", [ROOT, ROOT.parent / "benchmarks"], ids=lambda p: p.name)
+def test_no_modules_import_each_other(root):
+    """Nor in a longer cycle: what only a type checker sees counts, too."""
+    graph = {path: imported(path, root) - {path} for path in modules(root)}
+    order = [*TopologicalSorter(graph).static_order()]  # or it names the cycle
+    assert len(order) >= len(graph) > 10
 
 
 def test_what_kernels_share_with_the_package_imports_nothing_of_it():
@@ -95,7 +93,7 @@ def test_what_kernels_share_with_the_package_imports_nothing_of_it():
             if isinstance(node, ast.ImportFrom) and node.level > 1:
                 assert node.module, f"{path}: name the module whose names are imported"
                 shared = ROOT / f"{node.module.replace('.', '/')}.py"
-                assert list(imported(shared)) == [], shared
+                assert imported(shared) == set(), shared
 
 
 def offered(path):
@@ -106,17 +104,17 @@ def offered(path):
     return None
 
 
-@pytest.mark.parametrize("room", ["files", "conversion"])
-def test_what_modules_of_files_offer_is_in_their_all(room):
+@pytest.mark.parametrize("package", ["files", "conversion"])
+def test_what_modules_of_files_offer_is_in_their_all(package):
     used = {}
     for path in modules():
-        package = path.relative_to(ROOT).parts[:-1]
+        parents = path.relative_to(ROOT).parts[:-1]
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
-                base = package[: len(package) - node.level + 1]
+                base = parents[: len(parents) - node.level + 1]
                 source = ROOT.joinpath(*base, *(node.module or "").split("."))
                 used.setdefault(source, set()).update(alias.name for alias in node.names)
-    for path in (ROOT / room).rglob("*.py"):
+    for path in (ROOT / package).rglob("*.py"):
         names = offered(path)
         asked = used.get(path.with_suffix(""), set())
         if path.name != "__init__.py":
@@ -158,7 +156,7 @@ def test_underscored_names_stay_in_their_module(path):
     assert private_names(path) == []
 
 
-def test_every_room_has_a_name():
+def test_every_module_has_a_name_of_its_own():
     for path in modules():
         for word in ("util", "helper", "common", "misc"):
             assert word not in path.stem

@@ -354,7 +354,7 @@ def wrapper(path, folder):
 def test_an_environment_has_the_commit_it_says(tmp_path, monkeypatch):
     folder = tmp_path / "repository"
     commit = repository(folder)
-    monkeypatch.setattr(record, "ROOT", folder)
+    monkeypatch.setattr("benchmarks.repository.ROOT", folder)
     python = wrapper(tmp_path / "python", folder)
     record.check_installed(python, commit)
     (folder / "shapejit" / "__init__.py").write_text("one = 2\n")
@@ -367,7 +367,7 @@ def test_an_environment_has_the_commit_it_says(tmp_path, monkeypatch):
 def test_commits_that_are_missing(tmp_path, results, monkeypatch):
     folder = tmp_path / "repository"
     commit = repository(folder)
-    monkeypatch.setattr(record, "ROOT", folder)
+    monkeypatch.setattr("benchmarks.repository.ROOT", folder)
     assert record.missing("m") == [commit]
     python = "{}.{}".format(*sys.version_info)
     path = results / "m" / f"{commit[:8]}-virtualenv-py{python}.json"
@@ -390,7 +390,7 @@ def test_commits_that_are_missing(tmp_path, results, monkeypatch):
 def test_commits_that_another_machine_has_in_part(tmp_path, results, monkeypatch, capsys):
     folder = tmp_path / "repository"
     commit = repository(folder)
-    monkeypatch.setattr(record, "ROOT", folder)
+    monkeypatch.setattr("benchmarks.repository.ROOT", folder)
     python = "{}.{}".format(*sys.version_info)
     one, two = "bench.One.track_over_numpy", "bench.Two.track_over_numpy"
     known = {one: {"version": "1"}, two: {"version": "1"}, "version": 2}

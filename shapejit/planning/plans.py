@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from ..runtime.lazy import cached_property
 from ..shapes.layout import Layout
 from .loops import Loop, length_of
 from .shuffles import Shuffle
-from .strategies import Row, Strategy
 from .tables import Sides
 
 
@@ -38,7 +38,7 @@ class Plan:
     of source and target that it was made for. `kept` is the engine's.
     """
 
-    strategy: Strategy
+    strategy: Enum  # a strategies.Strategy
     nbytes: int
     loops: tuple[Loop, ...] = ()
     rows: tuple[Loop, ...] = ()
@@ -74,19 +74,19 @@ class Plan:
         return "\n".join(lines)
 
     @cached_property
-    def row(self) -> Row:
-        """All that its strategy is."""
-        return self.strategy.row
+    def row(self) -> Any:
+        """All that its strategy is, a `strategies.Row`."""
+        return self.strategy.value
 
     @cached_property
     def by_numpy(self) -> bool:
         """Whether a call of NumPy moves it."""
-        return self.strategy is Strategy.NUMPY
+        return self.strategy.name == "NUMPY"
 
     @cached_property
     def one_run(self) -> bool:
         """Whether it is a single memcpy, or nothing at all."""
-        return self.strategy in (Strategy.ONE_RUN, Strategy.NOTHING)
+        return self.strategy.name in ("ONE_RUN", "NOTHING")
 
     @cached_property
     def table(self) -> NDArray[np.int64]:
@@ -97,15 +97,16 @@ class Plan:
     @cached_property
     def count(self) -> int:
         """Units of work: pages, boxes, or iterations of the loops around rows and tiles."""
-        return self.row.units(self)
+        return int(self.row.units(self))
 
     @cached_property
     def weight(self) -> int:
         """A bound on the bytes of the plan and its tables."""
         anywhere = 32 * length_of(self.rows, 1) if self.apart else 0  # a place for each row
-        return self.row.weight(self) + anywhere
+        return int(self.row.weight(self)) + anywhere
 
     @cached_property
     def sides(self) -> Sides:
         """Rows and columns of a tile, as tables."""
-        return self.row.sides(self)
+        made: Sides = self.row.sides(self)
+        return made

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..kernels.constants import widest
 from ..runtime.compilation import load
+from .plans import Plan
 from .shuffles import MOST_BLOCKS, Shuffle
-
-if TYPE_CHECKING:
-    from .plans import Plan
 
 
 def _shuffle_of(plan: Plan) -> Shuffle:

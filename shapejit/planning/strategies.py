@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..kernels.constants import (
     CODES_BLOCK,
@@ -26,6 +26,7 @@ from ..kernels.constants import (
 )
 from ..runtime.cpu_caches import LINE, PAGE
 from .box_tables import box_sides, most_bytes
+from .plans import Plan
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
 from .tables import (
     Sides,
@@ -37,17 +38,14 @@ from .tables import (
     scattered_sides,
 )
 
-if TYPE_CHECKING:
-    from .plans import Plan
-
 # Bytes of a plan with its tables.
 LARGEST_TILE_OF_BITS = 128 * 1024
 LARGE = 40 * 1024  # of all others, but for boxes
 
 
 Arguments = tuple[Any, ...]
-Takes = Callable[["Plan", int], Arguments]
-Tables = Callable[["Plan", int], tuple[Arguments, int]]
+Takes = Callable[[Plan, int], Arguments]
+Tables = Callable[[Plan, int], tuple[Arguments, int]]
 
 
 def _no_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,13 @@ from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, UnknownNameError, about, did_you_mean
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 
-if TYPE_CHECKING:
-    from .program import Program
-
 
 class MapsBatches:
     """What runs a program on the columns of batches; `fitted` gives the Program for a shape."""
 
     dtype: DType
 
-    def fitted(self, shape: tuple[int, ...]) -> Program | None:
+    def fitted(self, shape: tuple[int, ...]) -> Any:
         """The Program for arrays of `shape`, if there is one.
 
         >>> import shapejit as sj

@@ -118,7 +118,9 @@ class Program(MapsBatches):
         return tuple(step.plan for step in self._route().copies)
 
     def __str__(self) -> str:
-        return described(self, self._route())
+        return described(
+            (self.source_shape, self.dtype), (self.shape, self.result_dtype), self._route()
+        )
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         # What is found as the program runs makes no other tasks of it.

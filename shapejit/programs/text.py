@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..dtypes.table import DType
 from ..errors import shape_text
 from .fuse import Route
 
-if TYPE_CHECKING:
-    from .program import Program
+Arrays = tuple[tuple[int, ...], DType]  # the shape and dtype of arrays
 
 
-def described(program: Program, route: Route) -> str:
+def described(source: Arrays, result: Arrays, route: Route) -> str:
     """What a program that takes this route makes of what, how many bytes it moves, and how."""
     steps = [step.plan for step in route.copies]
-    kinds = dict.fromkeys((str(program.dtype), str(program.result_dtype)))
-    shapes = f"{shape_text(program.source_shape)} -> {shape_text(program.shape)}"
+    kinds = dict.fromkeys((str(source[1]), str(result[1])))
+    shapes = f"{shape_text(source[0])} -> {shape_text(result[0])}"
     head = f"{shapes} {' -> '.join(kinds)}: "
     if not steps:
         return head + "a view, nothing is moved"
