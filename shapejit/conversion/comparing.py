@@ -108,17 +108,18 @@ class Weights(Mapping[str, "Tensor | Found"]):
 
 
 def differences(
-    a: Weights,
-    b: Weights,
+    a: Weights | Mapping[str, Any],
+    b: Weights | Mapping[str, Any],
     tolerance: float | None = None,
     done: Callable[[str], object] | None = None,
 ) -> Iterator[Difference]:
     """Each name whose weights differ, in the order of `a`, with the first element that does.
 
-    Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of
-    one scheme with the same settings if all their tensors are. Where the schemes differ, or only
-    one side is quantised, the decoded numbers are compared: as the other side's dtype, or
-    as float32. NaNs are equal there, and zeros of either sign, but for those of float8.
+    `a` and `b` are mappings of names to tensors, or Weights where a config tells of them.
+    Tensors are equal if their dtypes, shapes and the bits of all elements are; groups of one
+    scheme with the same settings if all their tensors are. Where the schemes differ, or only
+    one side is quantised, the decoded numbers are compared: as the other side's dtype, or as
+    float32. NaNs are equal there, and zeros of either sign, but for those of float8.
 
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
     largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
@@ -129,13 +130,14 @@ def differences(
 
     >>> import numpy as np
     >>> a, b = ({"w": np.array([[1, 2], [3, x]], np.float32)} for x in (4, 4.5))
-    >>> print(*differences(Weights(a), Weights(b)))
+    >>> print(*differences(a, b))
     w[1, 1]: 4.0 against 4.5
-    >>> list(differences(Weights(a), Weights(b), tolerance=0.125))
+    >>> list(differences(a, b, tolerance=0.125))
     []
     """
     if tolerance is not None and not tolerance >= 0:
         raise FormatError(f"a tolerance is a number from 0 on, not {tolerance}")
+    a, b = (x if is_a(x, Weights) else Weights(x) for x in (a, b))
     strange = _unaccounted(a, b)
     for name in a:
         if name in strange:

@@ -5,11 +5,13 @@ from typing import Any
 
 from .file_formats import load_file, save_file
 
-__all__ = ["convert", "load_file", "save_file"]
+__all__ = ["convert", "differences", "load_file", "save_file"]
+
+# Of `conversion`, which imports this package: imported when they are first asked for.
+_LATER = {"convert": "call", "differences": "comparing"}
 
 
 def __getattr__(name: str) -> Any:
-    """`convert`, from the room below this one, which is imported when it is first asked for."""
-    if name == "convert":
-        return import_module("..conversion.call", __name__).convert
+    if name in _LATER:
+        return getattr(import_module(f"..conversion.{_LATER[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

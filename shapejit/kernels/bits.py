@@ -17,7 +17,7 @@ from .odometer import seek, step
 from .shares import take
 
 LINE_BITS = 8 * LINE
-_BYTE, _LINE = WIDTHS[1], WIDTHS[4]  # codes, and as many pieces as a line holds
+_LINE = WIDTHS[4]  # as many pieces as a line holds
 SHORT = 4 * LINE  # bytes that are stored at once, streamed or not: TTC 46 with int4 28 -> 20 ms
 LONG = 8 * PAGE  # bits of a row that is moved by itself
 

@@ -21,8 +21,6 @@ from ..shapes.layout import overflows
 from .regions import fill_region
 from .views import checked
 
-MODES = ("constant", "edge", "reflect", "wrap")
-
 
 def pad(
     x: Array,
