@@ -143,8 +143,8 @@ def test_words_of_troubleshooting_are_those_of_errors():
             call()
 
 
-def test_the_table_of_modules_has_all():
-    table = READMES["shapejit/README.md"].partition("| module | holds |")[2]
+def test_the_table_of_packages_has_all():
+    table = READMES["shapejit/README.md"].partition("| package | holds |")[2]
     named = set(re.findall(r"`(\w+)/?`", table))
-    rooms = {path.stem for path in (ROOT / "shapejit").iterdir() if path.name[0] not in "_."}
-    assert rooms - named == {"README", "py"}
+    packages = {path.stem for path in (ROOT / "shapejit").iterdir() if path.name[0] not in "_."}
+    assert packages - named == {"README", "py"}
