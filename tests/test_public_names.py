@@ -1,0 +1,66 @@
+"""Public names, parameters and errors are those recorded in public_names.txt.
+
+`python tests/test_public_names.py` prints what they are now: who changes the contract changes that
+file.
+"""
+
+import inspect
+from importlib import import_module
+from pathlib import Path
+
+import shapejit as sj
+
+RECORDED = Path(__file__).with_name("public_names.txt")
+NAMESPACES = ("dtypes", "files", "onnx", "openvino", "onednn")
+CLASSES = ("Tensor", "DType", "Program")
+# Modules that define methods of Tensor, which are bound when one of them is first called.
+DEFINING = ("views", "codes", "casts", "manipulation", "aliases", "numpy_protocol")
+
+
+def parameters(function):
+    """The parameters without annotations, which type checkers compare."""
+    given = inspect.signature(function).parameters.values()
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in given]
+    return str(inspect.Signature(bare))
+
+
+def described(name, value):
+    if inspect.isclass(value):
+        own = [kind.__name__ for kind in value.__mro__[1:] if kind is not object]
+        return f"{name}: a class below {', '.join(own) or 'object'}"
+    return name + (parameters(value) if callable(value) else "")
+
+
+def public(holder):
+    return sorted(name for name in dir(holder) if not name.startswith("_"))
+
+
+def lines():
+    for name in DEFINING:
+        import_module(f"shapejit.operations.{name}")
+    yield from (described(name, getattr(sj, name)) for name in sj.__all__ if name not in NAMESPACES)
+    for name in NAMESPACES:
+        space = getattr(sj, name)
+        own = getattr(space, "__all__", None) or [
+            n
+            for n in public(space)
+            if getattr(getattr(space, n), "__module__", "") == space.__name__
+        ]
+        yield from (described(f"{name}.{each}", getattr(space, each)) for each in sorted(own))
+    for name in CLASSES:
+        kind = getattr(sj, name)
+        for each in public(kind):
+            value = inspect.getattr_static(kind, each)
+            function = getattr(value, "__func__", value)
+            text = parameters(function) if inspect.isfunction(function) else ""
+            yield f"{name}.{each}{text}"
+    yield from (f"formats[{name!r}]" for name in sj.formats)
+    yield from (f"schemes[{name!r}]" for name in sj.schemes)
+
+
+def test_the_contract_is_what_is_recorded():
+    assert [*lines()] == RECORDED.read_text().splitlines()
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))
