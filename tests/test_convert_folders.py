@@ -21,6 +21,7 @@ from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.conversion import replacing, weight_sources
 from shapejit.files import file_formats, safetensors
+from shapejit.runtime import system
 
 FIXTURES = [f for s, group in scheme_fixtures.by_scheme().items() if s in sj.schemes for f in group]
 
@@ -223,7 +224,7 @@ def watched(monkeypatch):
         for room, names in {
             os: ("fsync", "replace", "rename", "unlink", "link", "mkdir", "rmdir"),
             shutil: ("copy2", "rmtree"),
-            replacing: ("exchanged",),
+            system: ("exchange",),
         }.items():
             for name in names:
                 monkeypatch.setattr(room, name, looking(getattr(room, name)))
@@ -415,16 +416,9 @@ def test_folders_that_cannot_be_replaced(tmp_path, monkeypatch):
     refused(tmp_path, "must not be a folder around the source")
     refused(file, "it is not a folder")
     refused(tmp_path / "none" / "out", "No such file or directory", OSError)
-    monkeypatch.setattr(replacing, "exchanged", lambda *_: 1 / 0)
+    monkeypatch.setattr(system, "exchange", lambda *_: 1 / 0)
     monkeypatch.chdir(target)
     refused(target, "it is, or holds, the current folder")
-    monkeypatch.chdir(tmp_path)
-
-    def unable(*_):
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(replacing, "exchanged", unable)
-    refused(target, "cannot be replaced in one step here")
 
 
 def test_two_conversions_of_one_destination(tmp_path):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays.buffers import Bytes
+from ..runtime.system import shared_pages
 
 LINE = 64  # bytes in front, one per receiver
 KEPT = 4  # slabs that are kept while nobody uses them
@@ -39,7 +40,7 @@ class Slab:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self._file = os.memfd_create("shapejit", os.MFD_CLOEXEC)
+        self._file = os.memfd_create("shapejit")
         weakref.finalize(self, os.close, self._file)
         os.ftruncate(self._file, LINE + nbytes)
         self._map = mmap.mmap(self._file, LINE + nbytes)
@@ -74,14 +75,14 @@ def received(sent: Sent) -> Bytes:
     """The memory of a slab that another process has sent; OSError if that has ended since."""
     path = f"/proc/{sent.process}/fd/{sent.descriptor}"
     try:
-        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        opened = os.open(path, os.O_RDWR)
     except OSError:
         _await_end(sent.process)
         raise
     try:
         if os.fstat(opened).st_ino != sent.inode:  # of a process that has the same number now
             raise FileNotFoundError(errno.ENOENT, "the process that sent this has ended", path)
-        mapped = mmap.mmap(opened, sent.nbytes, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        mapped = shared_pages(opened, sent.nbytes)
     finally:
         os.close(opened)
     made = np.frombuffer(mapped, np.uint8, sent.nbytes - LINE, LINE)

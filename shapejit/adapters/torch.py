@@ -34,6 +34,7 @@ from ..programs.ops import COPY
 from ..programs.planned import FreeProgram
 from ..programs.program import Program
 from ..runtime.ndarrays import is_a, plain
+from ..runtime.system import SHARES_MEMORY
 from .libraries import library
 from .shared_slabs import Sent, Slabs, received
 
@@ -60,9 +61,9 @@ class Collate:
     Arrays and tensors of the samples, however these nest them, are written side by side
     straight into one tensor, numbers and strings collated by torch. Where `program` fits
     the shape and the dtype it is done to each in that same pass: a permutation, a cast, a
-    normalisation. Other tensors of a subclass are collated by torch, which keeps it. In
-    a worker process of a DataLoader the batch lies in shared memory which the main process
-    maps, and which is filled anew once that has dropped the batch. `allocate`
+    normalisation. Other tensors of a subclass are collated by torch, which keeps it. On
+    Linux, in a worker process of a DataLoader, the batch lies in shared memory which the main
+    process maps, and which is filled anew once that has dropped the batch. `allocate`
     (shape, dtype) gives the memory to write to instead, an ndarray: of a slab of one's own,
     in `multiprocessing.shared_memory` for example, where no batch may be used once the
     next one is asked for. Instances pickle. Raises what `default_collate` raises.
@@ -121,7 +122,7 @@ class Collate:
         if self.allocate is not None:
             target = self.allocate(shape, kind.numpy)
             return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
-        if get_worker_info() is None or nbytes < SMALL:
+        if get_worker_info() is None or nbytes < SMALL or not SHARES_MEMORY:
             target = outputs.new_array(kind.numpy, shape)[0]
             return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
         slab = _of_this_process().take(nbytes)

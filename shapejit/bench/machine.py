@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ..runtime import system
 from ..runtime.cpu_caches import data_caches
 
 # What numba is told to compile for processors of lesser vectors: their name and features.
@@ -97,7 +98,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": thread_count(),
         "vector_bytes": load("memory").VECTOR,
-        "load_average": os.getloadavg()[0],
+        "load_average": system.load_average(),
         "python": platform.python_version(),
         "numba": numba.__version__,
         "numpy": numpy.__version__,

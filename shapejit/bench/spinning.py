@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from ..runtime.system import usable_cores
 
 # It ends with its standard input, and so with the process that started it.
 SPIN = """
@@ -23,9 +24,8 @@ while True:
 @contextmanager
 def spinning() -> Iterator[None]:
     """One endlessly computing process per core that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     command = [sys.executable, "-S", "-c", SPIN]
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(cores or 1)]
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in usable_cores()]
     try:
         yield
     finally:

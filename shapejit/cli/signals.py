@@ -1,13 +1,14 @@
-"""Ctrl-C, SIGTERM and SIGHUP become exceptions while a command runs, so that it can clean up."""
+"""The signals that end a command raise exceptions while it runs, so that it can clean up."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, NoReturn
+
+from ..runtime.system import ENDING
 
 
 class Terminated(BaseException):
@@ -17,11 +18,8 @@ class Terminated(BaseException):
     """
 
 
-_EXCEPTIONS: dict[signal.Signals, Callable[[], BaseException]] = {
-    signal.SIGINT: KeyboardInterrupt,
-    signal.SIGTERM: partial(Terminated, 143),
-    signal.SIGHUP: partial(Terminated, 129),
-}
+def _exception(number: int) -> BaseException:
+    return KeyboardInterrupt() if number == signal.SIGINT else Terminated(128 + number)
 
 
 @contextmanager
@@ -37,10 +35,10 @@ def raised() -> Iterator[None]:
         # timeout(1) sends two: the second would hit the cleaning up.
         for each in before:
             signal.signal(each, signal.SIG_IGN)
-        raise _EXCEPTIONS[signal.Signals(number)]()
+        raise _exception(number)
 
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in _EXCEPTIONS}
+        handlers = {number: signal.getsignal(number) for number in ENDING}
         before = {n: h for n, h in handlers.items() if h not in (signal.SIG_IGN, None)}
     try:
         for number in before:

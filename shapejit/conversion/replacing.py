@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import os
 import secrets
 import shutil
@@ -20,11 +18,10 @@ from ..files.paths import files_in, open_regular
 from ..files.places import places, send
 from ..files.temporary import sync_folder
 from ..files.urls import is_url
+from ..runtime import system
 
-__all__ = ["LocalFolder", "exchanged", "shards_of"]
+__all__ = ["LocalFolder", "shards_of"]
 
-_EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
-_HERE = -100  # AT_FDCWD
 _PIECE = 1 << 20  # bytes that are read at a time: they stay in the cache until they are looked at
 
 
@@ -50,21 +47,21 @@ class LocalFolder:
     def taken(
         self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
     ) -> Iterator[None]:
-        """Begin to write, or go on; FileFormatError where folders cannot be exchanged here."""
+        """Begin to write, or go on; FileFormatError where the folder cannot be replaced."""
         name, work, target = self.path, self.hidden, self._target
         with ExitStack() as stack:
             try:
                 old = _is_there(target, name)
                 if shutil.disk_usage(self._parent).free + _held(work) < needed:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-                stack.callback(os.close, _made(work, name, alone))
+                stack.enter_context(_holding(_made(work, name, alone)))
                 if old:  # or another process would take it for an abandoned one, once exchanged
-                    stack.callback(os.close, _locked(target, name, alone))
+                    stack.enter_context(_holding(_locked(target, name, alone)))
             except OSError as fault:
                 raise OSError(fault.errno, fault.strerror, name) from None
             try:
                 if old:
-                    _check_exchange(work, target, name)
+                    self._check_exchange()
                 yield
             except OSError as fault:
                 if fault.filename is not None and not str(fault.filename).startswith(work):
@@ -77,8 +74,8 @@ class LocalFolder:
     @contextmanager
     def open(self, name: str, size: int) -> Iterator[int]:
         """A descriptor of a file of `size` bytes, which is made if it is not there."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(self.hidden, name), flags, 0o666)
+        path = os.path.join(self.hidden, name)
+        descriptor = system.open_file(path, os.O_RDWR | os.O_CREAT, follow=False)
         try:
             found = os.fstat(descriptor)
             if found.st_nlink > 1:
@@ -94,13 +91,13 @@ class LocalFolder:
         """Bytes that were written, piece by piece."""
         path = os.path.join(self.hidden, name)
         try:
-            descriptor = open_regular(path, path, None, os.O_NOFOLLOW)
+            descriptor = open_regular(path, path, follow=False)
         except (OSError, FileFormatError):
             return
         try:
             memory = np.empty(min(_PIECE, end - begin), np.uint8)
             while begin < end:
-                count = os.preadv(descriptor, (memory[: end - begin].data,), begin)
+                count = system.read_at(descriptor, memory[: end - begin].data, begin)
                 if not count:
                     return
                 yield memory[:count]
@@ -149,7 +146,7 @@ class LocalFolder:
 
     def sync(self, name: str) -> None:
         """Make what was written to a file last."""
-        _sync(os.path.join(self.hidden, name))
+        system.sync(os.path.join(self.hidden, name))
 
     def publish(self, index: str, gone: Collection[str], receipts: Collection[str]) -> None:
         """Rename the hidden folder, or exchange it with the old one."""
@@ -167,16 +164,36 @@ class LocalFolder:
             for file in files:
                 path = os.path.join(folder, file)
                 if not os.path.islink(path):
-                    _sync(path)
+                    system.sync(path)
             sync_folder(folder)
         for name in receipts:
             self.remove(name)
         if old:
-            exchanged(work, target)
+            system.exchange(work, target)
         else:
             os.rename(work, target)
         self._published = True
         sync_folder(self._parent)
+
+    def _check_exchange(self) -> None:
+        """FileFormatError unless the folder can be replaced; in one step."""
+        name, work, target = self.path, self.hidden, self._target
+        reason = "a folder that is not empty cannot be replaced here"
+        if os.stat(target).st_dev != os.stat(work).st_dev:
+            raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
+        if os.path.join(os.getcwd(), "").startswith(os.path.join(target, "")):
+            raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
+        trial = [os.path.join(work, f".trial-{secrets.token_hex(8)}") for _ in range(2)]
+        try:
+            for each in trial:
+                os.mkdir(each)
+            system.exchange(*trial)
+        except OSError:
+            raise FileFormatError(name, None, f"{reason} in one step") from None
+        finally:
+            for each in trial:
+                with suppress(OSError):
+                    os.rmdir(each)
 
 
 def shards_of(folder: str, index: str) -> set[str]:
@@ -191,14 +208,14 @@ def _link(found: str, path: str) -> None:
     """The same file under another name, or a copy where there are no links."""
     try:
         os.link(found, path, follow_symlinks=False)
-    except OSError:
+    except (OSError, NotImplementedError):  # of links to links
         shutil.copy2(found, path, follow_symlinks=False)
 
 
 def _held(folder: str) -> int:
     """The bytes that the files in a folder take, if there is one: they are removed, or needed."""
     with suppress(OSError):
-        return sum(512 * e.stat(follow_symlinks=False).st_blocks for e in os.scandir(folder))
+        return sum(system.disk_size(e.stat(follow_symlinks=False)) for e in os.scandir(folder))
     return 0
 
 
@@ -211,67 +228,36 @@ def _is_there(target: str, name: str) -> bool:
     return bool(os.listdir(target))
 
 
-def _made(work: str, name: str, alone: bool) -> int:
+def _made(work: str, name: str, alone: bool) -> int | None:
     """A locked descriptor of a folder, which is made if it is not there."""
     while True:
         with suppress(FileExistsError):
             os.mkdir(work)
-        descriptor = -1
+        descriptor = None
         with suppress(FileNotFoundError):
             descriptor = _locked(work, name, alone)
             # Before it was locked another process may have removed it.
-            if os.path.samestat(os.stat(work), os.fstat(descriptor)):
+            if descriptor is None or os.path.samestat(os.stat(work), os.fstat(descriptor)):
                 return descriptor
-        if descriptor >= 0:
+        if descriptor is not None:
             os.close(descriptor)
 
 
-def _locked(folder: str, name: str, alone: bool) -> int:
+def _locked(folder: str, name: str, alone: bool) -> int | None:
     """A locked descriptor of a folder; FileFormatError where another process has the lock."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(folder, flags)
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
+    descriptor = system.open_folder(folder)
+    if descriptor is not None and system.lock(descriptor, alone) is False:
         os.close(descriptor)
-        raise FileFormatError(name, None, "another conversion is writing it") from None
-    except OSError:
-        pass  # a file system without locks
+        raise FileFormatError(name, None, "another conversion is writing it")
     return descriptor
 
 
-def _check_exchange(work: str, target: str, name: str) -> None:
-    """FileFormatError unless the folders can be exchanged, tried with two others."""
-    reason = "a folder that is not empty cannot be replaced in one step here"
-    if os.stat(target).st_dev != os.stat(work).st_dev:
-        raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
-    if os.path.commonpath([os.getcwd(), target]) == target:
-        raise FileFormatError(name, None, f"{reason}: it is, or holds, the current folder")
-    trial = [os.path.join(work, f".trial-{secrets.token_hex(8)}") for _ in range(2)]
+@contextmanager
+def _holding(*descriptors: int | None) -> Iterator[None]:
+    """Close them at the end, and so let go of their locks."""
     try:
-        for each in trial:
-            os.mkdir(each)
-        exchanged(*trial)
-    except (OSError, AttributeError):
-        raise FileFormatError(name, None, reason) from None
+        yield
     finally:
-        for each in trial:
-            with suppress(OSError):
-                os.rmdir(each)
-
-
-def exchanged(first: str, second: str) -> None:
-    """Let two folders exchange their names, in one step."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), second)
-
-
-def _sync(path: str) -> None:
-    """Make a file last."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        for descriptor in descriptors:
+            if descriptor is not None:
+                os.close(descriptor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,6 +13,8 @@ from queue import SimpleQueue
 from threading import Lock, Thread, local
 from typing import Any
 from weakref import WeakSet
+
+from ..runtime.system import register_at_fork
 
 __all__ = ["Ahead", "Raw", "Threads", "read_until"]
 
@@ -128,7 +129,7 @@ def _forget() -> None:
         file.held.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+register_at_fork(after_in_child=_forget)
 
 
 class Ahead:

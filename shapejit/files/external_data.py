@@ -34,7 +34,7 @@ def read(folder: Path, location: str, offset: int, length: int, tensor: str) -> 
     """
     path = os.path.join(os.fspath(folder), location)
     found = inside(os.fspath(folder), location, tensor)
-    descriptor = open_regular(found, path, tensor, os.O_NOFOLLOW)
+    descriptor = open_regular(found, path, tensor, follow=False)
     try:
         status = os.fstat(descriptor)
         if offset + length > status.st_size:

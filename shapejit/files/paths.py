@@ -7,6 +7,7 @@ import re
 import stat
 
 from ..errors import FileFormatError, quoted
+from ..runtime.system import open_file
 from .urls import is_url
 
 __all__ = ["Path", "absolute", "file_name", "files_in", "inside", "open_regular"]
@@ -43,14 +44,14 @@ def absolute(path: Path) -> str:
     return name if is_url(name) else os.path.abspath(name)
 
 
-def open_regular(path: str, name: str, tensor: str | None = None, flags: int = 0) -> int:
+def open_regular(path: str, name: str, tensor: str | None = None, *, follow: bool = True) -> int:
     """A descriptor of the regular file at `path`, open to be read.
 
     `name` and `tensor` are what errors call it. Raises OSError where it cannot
-    be opened, FileFormatError where it is not a regular file.
+    be opened (for a link: unless it is to `follow`), FileFormatError where it is not a
+    regular file.
     """
-    # A named pipe would block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    descriptor = open_file(path, os.O_RDONLY, follow=follow)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -31,6 +31,7 @@ except ImportError as missing:
 
 from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
+from ..runtime.system import register_at_fork
 from .ahead import Ahead, Raw
 from .stored import CHANGED
 from .urls import Url
@@ -184,7 +185,7 @@ def _reconnect() -> None:
         file.connection = None
 
 
-os.register_at_fork(after_in_child=_reconnect)
+register_at_fork(after_in_child=_reconnect)
 
 
 async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
+from ..runtime.system import drop_pages, read_at
 from ..shapes.layout import Layout
 from .paths import open_regular
 from .pieces import Scratch, parts, pieces
@@ -116,7 +117,7 @@ class OpenFile:
         """
         while memory:
             try:
-                count = os.preadv(self.descriptor, (memory,), at)
+                count = read_at(self.descriptor, memory, at)
             except OSError as fault:
                 raise OSError(fault.errno, fault.strerror, self.path) from None
             if count == 0:
@@ -150,7 +151,7 @@ class OpenFile:
 def release() -> None:
     """Give back the memory of all maps of files: what is used again is read again."""
     for memory in [*_maps]:
-        memory.madvise(mmap.MADV_DONTNEED)
+        drop_pages(memory)
 
 
 class Extent(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FileFormatError
+from ..runtime import system
 from .paths import Path, file_name
 
 __all__ = ["replacing", "sync_folder"]
@@ -31,7 +31,7 @@ def replacing(path: Path) -> Iterator[int]:
     A killed process leaves its temporary file behind; the next call for the
     same folder removes it. Each writer holds a lock (flock) on its own, which
     ends with the process: a file with our name that can be locked has lost its
-    writer. Files that cannot be locked, or with other names, stay.
+    writer. Files that cannot be locked, as on Windows, or with other names, stay.
     """
     name = file_name(path)
     if os.path.basename(name) in ("", os.curdir, os.pardir):
@@ -41,12 +41,11 @@ def replacing(path: Path) -> Iterator[int]:
         target = os.path.realpath(name)
         mode = _mode_of(target, name)
         _remove_abandoned(os.path.dirname(target))
-        with _locked(os.path.dirname(target)) as (temporary, descriptor):
+        with _locked(target) as (temporary, descriptor):
             if mode is not None:
-                os.fchmod(descriptor, mode)
+                system.change_mode(descriptor, temporary, mode)
             yield descriptor
             os.fsync(descriptor)
-            os.replace(temporary, target)
     except OSError as fault:
         if fault.filename not in (None, target) and not _NAME.search(str(fault.filename)):
             raise
@@ -56,20 +55,24 @@ def replacing(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _locked(folder: str) -> Iterator[tuple[str, int]]:
-    """A new file and its locked descriptor; the file is removed on errors."""
-    held = False
+def _locked(target: str) -> Iterator[tuple[str, int]]:
+    """A new file and its locked descriptor; it replaces `target`, or is removed on errors."""
+    held, folder = False, os.path.dirname(target)
     while not held:
         temporary = os.path.join(folder, f".shapejit-{secrets.token_hex(16)}.tmp")
         descriptor = -1
         try:
             # Within the try: a signal's exception may come before the next line.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o666)
+            descriptor = system.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             # Before it is locked another process may take it for abandoned, and remove it.
-            held = _lock(descriptor) and os.fstat(descriptor).st_nlink > 0
+            # Where there are no locks nobody can lock the file, so nobody removes it.
+            held = system.lock(descriptor) is not False and os.fstat(descriptor).st_nlink > 0
             if held:
                 yield temporary, descriptor
+                if not system.RENAMES_OPEN_FILES:
+                    closing, descriptor = descriptor, -1
+                    os.close(closing)
+                os.replace(temporary, target)  # while the lock is held, if there is one
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)
@@ -77,17 +80,6 @@ def _locked(folder: str) -> Iterator[tuple[str, int]]:
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
-
-
-def _lock(descriptor: int) -> bool:
-    """Lock a file of our own; False where another process has the lock."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # a file system without locks: nobody can lock the file, so nobody removes it
-    return True
 
 
 def _remove_abandoned(folder: str) -> None:
@@ -100,10 +92,9 @@ def _remove_abandoned(folder: str) -> None:
 def _remove_if_abandoned(path: str) -> None:
     with suppress(OSError):
         # To be written: NFS grants exclusive locks for nothing else.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = system.open_file(path, os.O_WRONLY, follow=False)
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode) and system.lock(descriptor):
                 os.unlink(path)
         finally:
             os.close(descriptor)
@@ -124,8 +115,4 @@ def _mode_of(target: str, path: str) -> int | None:
 def sync_folder(folder: str) -> None:
     """Make a rename in a folder last; what is new is in place already: a failure is no error."""
     with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        system.sync(folder)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
+from ..runtime import system
 from .checksums import Digest
 from .pieces import Scratch, pieces
 from .stored import Extent
@@ -74,10 +75,9 @@ def check_room(descriptor: int, size: int) -> None:
     Nothing is reserved: in memory (tmpfs) that takes half as long as writing the file, and
     nothing could be read or converted meanwhile.
     """
-    if hasattr(os, "fstatvfs"):
-        found = os.fstatvfs(descriptor)
-        if found.f_blocks and found.f_bavail * found.f_frsize < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    free = system.free_space(descriptor)
+    if free is not None and free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_all(descriptor: int, data: memoryview) -> None:
@@ -195,7 +195,7 @@ class Writer:
         memory = bytearray(min(_READ, count))
         while count:
             piece = memoryview(memory)[:count]
-            done = os.preadv(self.descriptor, (piece,), at)
+            done = system.read_at(self.descriptor, piece, at)
             if not done:
                 raise OSError(errno.EIO, "what was copied to the file is not in it")
             digest.update(piece[:done])
@@ -233,17 +233,17 @@ def _copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int
     They go to byte `at` of the target. Yields nothing where the system cannot do that.
     """
     done = 0
-    while done < extent.nbytes:
+    while system.copy_file_range is not None and done < extent.nbytes:
         try:
-            count = os.copy_file_range(
+            count = system.copy_file_range(
                 extent.file.descriptor,
                 descriptor,
                 min(_COPIED, extent.nbytes - done),
                 extent.begin + done,
                 at + done,
             )
-        except (OSError, AttributeError) as fault:
-            if done == 0 and (isinstance(fault, AttributeError) or fault.errno in _UNABLE):
+        except OSError as fault:
+            if done == 0 and fault.errno in _UNABLE:
                 return
             raise
         if count == 0:  # which raises the error of a file that ends too soon

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import atexit
 import logging  # noqa: F401  # before our fork hook: hooks run in reverse, and numba logs
-import os
 import sys
 import threading
 from _thread import start_new_thread
@@ -27,6 +26,8 @@ from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
+
+from .system import register_at_fork
 
 Result = TypeVar("Result")
 
@@ -151,6 +152,5 @@ def _after_fork() -> None:
 
 
 atexit.register(_hold)
-if hasattr(os, "register_at_fork"):
-    # A builtin to release it: a pending signal would be raised at the start of a function.
-    os.register_at_fork(before=_hold, after_in_parent=_lock.release, after_in_child=_after_fork)
+# A builtin to release it: a pending signal would be raised at the start of a function.
+register_at_fork(before=_hold, after_in_parent=_lock.release, after_in_child=_after_fork)

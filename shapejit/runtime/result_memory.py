@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from mmap import MADV_HUGEPAGE, MAP_ANONYMOUS, MAP_POPULATE, MAP_PRIVATE, mmap
+from mmap import mmap
 from time import monotonic
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DTypeError, FormatError
+from . import system
 from .control_group import limits
 from .workers import IDLE, when_idle
 
@@ -154,12 +155,11 @@ def _mapped(size: int, nbytes: int) -> Bytes | None:
     """
     huge = nbytes >= 2 * HUGE
     try:
-        pages = mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS | (0 if huge else MAP_POPULATE))
+        pages = system.new_pages(size, now=not huge)
     except (OSError, MemoryError):
         return None
     if huge:
-        with suppress(OSError):  # the system has none
-            pages.madvise(MADV_HUGEPAGE, 0, nbytes // HUGE * HUGE)
+        system.use_huge_pages(pages, nbytes // HUGE * HUGE)
     return np.ndarray(size, np.uint8, pages)
 
 
@@ -175,8 +175,7 @@ def _default() -> int:
         if not given.strip().isdecimal():
             raise FormatError(f"{VARIABLE} is a number of bytes, not {given!r}")
         return int(given)
-    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([machine, *(int(words[0]) for words in limits("memory.max"))]) // PART
+    return min([system.memory_size(), *(int(words[0]) for words in limits("memory.max"))]) // PART
 
 
 _FREE = _references(Block(np.ndarray(1, np.uint8, mmap(-1, 1)), 0.0))

@@ -8,8 +8,6 @@ next job for a moment before they sleep: jobs often come in a row.
 
 from __future__ import annotations
 
-import ctypes
-import os
 import sys
 import threading
 import time
@@ -22,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from . import system
 from .compilation import load
 from .control_group import limits
 from .cpu_caches import LINE
@@ -53,11 +52,9 @@ class _Worker:
     def wake(self, job: Job, taken: set[int | None]) -> None:
         """Let the thread, which sleeps, join in a job, but not on the cores that are taken."""
         if None not in taken:
-            others = os.sched_getaffinity(0) - taken
-            if others and others != self.cores:
-                with suppress(OSError):  # a system that does not let it choose
-                    os.sched_setaffinity(self.thread, others)
-                    self.cores = others
+            others = system.usable_cores() - taken
+            if others and others != self.cores and system.bind(self.thread, others):
+                self.cores = others
         self.jobs.put(job)
 
     def next_job(self) -> Job:
@@ -146,21 +143,13 @@ def looks_in(seconds: float) -> int:
     return max(1, int(looks * seconds / min(taken)))
 
 
-@cache
-def _getcpu() -> Callable[[], int] | None:
-    """The C library's sched_getcpu(3), if this system lets threads choose their cores."""
-    if not hasattr(os, "sched_setaffinity"):
-        return None
-    return getattr(ctypes.PyDLL(None), "sched_getcpu", None)
-
-
 def current_core() -> int | None:
     """The core that this thread runs on.
 
     A worker is to wake up elsewhere. Systems often put a thread where the one ran that woke
     it, above all in virtual machines, in which a core that rests seems to be taken.
     """
-    getcpu = _getcpu()
+    getcpu = system.getcpu()
     core = -1 if getcpu is None else getcpu()
     return core if core >= 0 else None
 
@@ -187,9 +176,7 @@ def threads() -> int:
     told = parallel is not None and getattr(parallel, "_is_initialized", True)
     count = numba.get_num_threads() if told else numba.config.NUMBA_NUM_THREADS
     count = min(count, _most)
-    if hasattr(os, "sched_getaffinity"):
-        count = min(count, len(os.sched_getaffinity(0)))
-    return max(1, min(int(count), quota()))
+    return max(1, min(int(count), len(system.usable_cores()), quota()))
 
 
 @cache
@@ -214,5 +201,4 @@ def _after_fork() -> None:
     _workers = Workers()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+system.register_at_fork(after_in_child=_after_fork)

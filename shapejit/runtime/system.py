@@ -1,0 +1,242 @@
+"""What Linux, macOS and Windows have, and a plain way where one of them lacks it.
+
+No other module tests for it. Where there is no plain way that does the same, the docstring says
+what is given up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from threading import Lock
+from typing import Any
+
+try:
+    import fcntl
+
+    _fcntl: Any = fcntl
+except ImportError:  # Windows
+    _fcntl = None
+
+_POSIX = _fcntl is not None  # of the three, all but Windows
+_O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line feeds into two bytes
+_O_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_O_NONBLOCK = getattr(os, "O_NONBLOCK", 0)
+_PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
+_MAP_POPULATE = getattr(mmap, "MAP_POPULATE", 0)
+
+_READ = 1 << 30  # bytes of a read: macOS refuses 2 GiB
+_COPIED_READ = 1 << 23  # the same where the bytes are copied
+_MEMORY = 8 << 30  # bytes of a machine that does not say how many it has
+
+# Whether a file can be renamed while it is open.
+RENAMES_OPEN_FILES = _POSIX
+# Whether processes can open each other's memory by the descriptor that they have of it.
+SHARES_MEMORY = (
+    hasattr(os, "memfd_create") and hasattr(os, "pidfd_open") and os.path.isdir("/proc/self/fd")
+)
+# The signals that end a process which does not handle them: Windows has no terminal to lose.
+ENDING: tuple[signal.Signals, ...] = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
+
+# Processes and processors
+
+
+def register_at_fork(**hooks: Callable[[], object]) -> None:
+    """`os.register_at_fork`, where processes fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(**hooks)
+
+
+def usable_cores() -> set[int]:
+    """The cores that this process may use; all, where the system does not bind processes."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def bind(thread: int, cores: Iterable[int]) -> bool:
+    """Let a thread run on these cores only; whether the system lets it."""
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(thread, cores)
+        return True
+    return False
+
+
+@cache
+def getcpu() -> Callable[[], int] | None:
+    """The C library's sched_getcpu(3), if this system lets threads choose their cores."""
+    if not (hasattr(os, "sched_setaffinity") and hasattr(os, "sched_getaffinity")):
+        return None
+    return getattr(ctypes.PyDLL(None), "sched_getcpu", None)
+
+
+def load_average() -> float | None:
+    """How many processes wanted a core in the last minute; None where nobody counts them."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+# Memory
+
+
+def memory_size() -> int:
+    """The bytes of this machine's memory; 8 GiB where the system does not say."""
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return _MEMORY
+    return size if size > 0 else _MEMORY
+
+
+def new_pages(nbytes: int, now: bool) -> mmap.mmap:
+    """Private memory, whose pages are made `now` or, as everywhere else, when they are written."""
+    if not _PRIVATE:
+        return mmap.mmap(-1, nbytes)
+    return mmap.mmap(-1, nbytes, flags=_PRIVATE | (_MAP_POPULATE if now else 0))
+
+
+def use_huge_pages(pages: mmap.mmap, nbytes: int) -> None:
+    """Ask for huge pages for the first bytes, where the system has them."""
+    with suppress(OSError, AttributeError):
+        pages.madvise(mmap.MADV_HUGEPAGE, 0, nbytes)
+
+
+def drop_pages(pages: mmap.mmap) -> None:
+    """Give the memory of a file's map back; Windows does when it needs it."""
+    with suppress(AttributeError):
+        pages.madvise(mmap.MADV_DONTNEED)
+
+
+def shared_pages(descriptor: int, nbytes: int) -> mmap.mmap:
+    """Memory of another process, all of it mapped at once."""
+    return mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _MAP_POPULATE)
+
+
+# Files
+
+
+def open_file(path: str, flags: int, mode: int = 0o666, *, follow: bool = True) -> int:
+    """`os.open` for bytes, which waits for nobody; OSError for a link if it is not to `follow`.
+
+    A named pipe is opened without its other end, or refused (ENXIO) where that cannot be done.
+    """
+    if not (follow or _O_NOFOLLOW) and os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    if not _O_NONBLOCK and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), path)
+    flags |= _O_BINARY | _O_NONBLOCK | (0 if follow else _O_NOFOLLOW)
+    return os.open(path, flags, mode)
+
+
+def open_folder(path: str) -> int | None:
+    """A descriptor of a folder that is no link, to be locked; None where folders have none."""
+    if not _POSIX:
+        return None
+    return open_file(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), follow=False)
+
+
+_seeking = Lock()
+
+
+def read_at(descriptor: int, memory: memoryview, at: int) -> int:
+    """Read from byte `at` of a file on, as many bytes as one call reads; how many, 0 at its end."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, (memory[:_READ],), at)
+    count = min(len(memory), _COPIED_READ)
+    if hasattr(os, "pread"):
+        data = os.pread(descriptor, count, at)
+    else:
+        with _seeking:
+            before = os.lseek(descriptor, 0, os.SEEK_CUR)
+            try:
+                os.lseek(descriptor, at, os.SEEK_SET)
+                data = os.read(descriptor, count)
+            finally:
+                os.lseek(descriptor, before, os.SEEK_SET)
+    memory[: len(data)] = data
+    return len(data)
+
+
+# Copies bytes from file to file within the system.
+copy_file_range: Callable[..., int] | None = getattr(os, "copy_file_range", None)
+
+
+def lock(descriptor: int, alone: bool = True) -> bool | None:
+    """Lock a file until it is closed; False: another process has it. None: there are no locks."""
+    if _fcntl is None:
+        return None
+    try:
+        _fcntl.flock(descriptor, (_fcntl.LOCK_EX if alone else _fcntl.LOCK_SH) | _fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without them
+        return None
+    return True
+
+
+def sync(path: str) -> None:
+    """Make what was written to a file, or the names in a folder, last.
+
+    Windows does not do that for what cannot be written: a read-only file, or a folder.
+    """
+    try:
+        descriptor = open_file(path, os.O_RDONLY if _POSIX else os.O_RDWR)
+    except (PermissionError, IsADirectoryError):
+        if _POSIX:
+            raise
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def change_mode(descriptor: int, path: str, mode: int) -> None:
+    """Change the permissions of an open file."""
+    if hasattr(os, "fchmod"):
+        os.fchmod(descriptor, mode)
+    else:
+        os.chmod(path, mode)
+
+
+def free_space(descriptor: int) -> int | None:
+    """The bytes that the disk of a file has left; None where it does not say."""
+    if not hasattr(os, "fstatvfs"):
+        return None
+    found = os.fstatvfs(descriptor)
+    return found.f_bavail * found.f_frsize if found.f_blocks else None
+
+
+def disk_size(status: os.stat_result) -> int:
+    """The bytes that a file takes on its disk; those that it has, where the system does not say."""
+    return 512 * status.st_blocks if hasattr(status, "st_blocks") else status.st_size
+
+
+def exchange(first: str, second: str) -> None:
+    """Let two names exchange what they name, in one step; OSError where that cannot be done."""
+    found = _exchanging()
+    if found is None:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP), second)
+    if found(os.fsencode(first), os.fsencode(second)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), second)
+
+
+def _exchanging() -> Callable[[bytes, bytes], int] | None:
+    """Linux's renameat2 or macOS's renamex_np, with the flag that makes it exchange."""
+    library: Any = ctypes.CDLL(None, use_errno=True) if _POSIX else None
+    if hasattr(library, "renameat2"):
+        here, flag = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        return lambda first, second: int(library.renameat2(here, first, here, second, flag))
+    if hasattr(library, "renamex_np"):
+        return lambda first, second: int(library.renamex_np(first, second, 2))  # RENAME_SWAP
+    return None
