@@ -283,6 +283,60 @@ def test_another_checkpoint_is_replaced_and_files_beside_it_stay(tmp_path, watch
     check_decoded(target, wanted)
 
 
+@pytest.fixture
+def without_exchange(monkeypatch):
+    def unable(*_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(system, "exchange", unable)
+
+
+@pytest.mark.usefixtures("without_exchange")
+def test_folders_that_cannot_be_exchanged_are_renamed(tmp_path, watched):
+    source, wanted = quantised(tmp_path / "model")
+    old, states = contents(source), []
+
+    def look():
+        now = contents(source) if source.exists() else None
+        if now not in states:
+            states.append(now)
+
+    watched(look)
+    with pytest.warns(UserWarning, match="replaced by two renames"):
+        sj.files.convert(source, source, [("to", "f32")])
+    assert states == [old, None, contents(source)]
+    check_decoded(source, wanted)
+    assert os.listdir(tmp_path) == ["model"]
+
+
+@pytest.mark.usefixtures("without_exchange")
+@pytest.mark.filterwarnings("ignore:.*replaced by two renames")
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_process_that_ends_between_two_renames(killed, tmp_path, monkeypatch):
+    """The old folder comes back: by the next process, or by this one if it is interrupted."""
+    source, wanted = quantised(tmp_path / "in")
+    target = plain_folder(tmp_path / "out", {"old": np.zeros(3)})
+    (target / "mine").write_text("mine")
+    old, rename = contents(target), os.rename
+
+    def interrupted(first, second):
+        if str(second).endswith("out"):
+            if not killed:
+                monkeypatch.undo()
+            raise KeyboardInterrupt
+        rename(first, second)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sj.files.convert(source, target, [("to", "f32")])
+    monkeypatch.undo()
+    assert not target.exists() if killed else contents(target) == old
+    sj.files.convert(source, target, [("to", "f32")])
+    check_decoded(target, wanted)
+    assert (target / "mine").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["in", "out"]
+
+
 @pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
 @pytest.mark.parametrize("existing", [True, False])
 def test_what_is_interrupted_leaves_the_old_folder_and_no_other(

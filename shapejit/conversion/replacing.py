@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -31,6 +32,8 @@ class LocalFolder:
     What is written lies in a hidden folder beside it, which is synced as a whole, and then
     renamed, or exchanged with the old folder, which is removed after that: both are one step.
     A killed process leaves the hidden folder behind, and the next one removes it or goes on.
+    Where folders cannot be exchanged two are renamed, of which a warning tells: a process that
+    is killed in between leaves the old one beside it, which the next one for it puts back.
     """
 
     whole = False
@@ -41,6 +44,7 @@ class LocalFolder:
         if not base:
             raise FileFormatError(path, None, "this folder cannot be replaced")
         self.hidden = os.path.join(self._parent, f".{base}.shapejit")
+        self._aside = os.path.join(self._parent, f".{base}.shapejit-old")
         self._published = False
 
     @contextmanager
@@ -51,6 +55,7 @@ class LocalFolder:
         name, work, target = self.path, self.hidden, self._target
         with ExitStack() as stack:
             try:
+                self._put_back()
                 old = _is_there(target, name)
                 if shutil.disk_usage(self._parent).free + _held(work) < needed:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
@@ -70,6 +75,8 @@ class LocalFolder:
             finally:
                 if self._published or not keep:
                     shutil.rmtree(work, ignore_errors=True)
+                if self._published:
+                    shutil.rmtree(self._aside, ignore_errors=True)
 
     @contextmanager
     def open(self, name: str, size: int) -> Iterator[int]:
@@ -169,14 +176,14 @@ class LocalFolder:
         for name in receipts:
             self.remove(name)
         if old:
-            system.exchange(work, target)
+            self._replace()
         else:
             os.rename(work, target)
         self._published = True
         sync_folder(self._parent)
 
     def _check_exchange(self) -> None:
-        """FileFormatError unless the folder can be replaced; in one step."""
+        """FileFormatError unless the folder can be replaced; a warning if in two steps."""
         name, work, target = self.path, self.hidden, self._target
         reason = "a folder that is not empty cannot be replaced here"
         if os.stat(target).st_dev != os.stat(work).st_dev:
@@ -187,13 +194,35 @@ class LocalFolder:
         try:
             for each in trial:
                 os.mkdir(each)
-            system.exchange(*trial)
-        except OSError:
-            raise FileFormatError(name, None, f"{reason} in one step") from None
+            if not _exchanged(*trial):
+                text = f"{name} is replaced by two renames, as folders cannot be exchanged here: "
+                text += f"a process killed between them leaves the old folder as {self._aside}"
+                warnings.warn(text, stacklevel=2)
         finally:
             for each in trial:
                 with suppress(OSError):
                     os.rmdir(each)
+
+    def _replace(self) -> None:
+        """Let the hidden folder take the place of the old one, in one step or in two."""
+        if _exchanged(self.hidden, self._target):
+            return
+        os.rename(self._target, self._aside)
+        try:
+            os.rename(self.hidden, self._target)
+        except BaseException:
+            os.rename(self._aside, self._target)
+            raise
+
+    def _put_back(self) -> None:
+        """Finish what a killed process began: the old folder gets its name back, or is removed."""
+        if not os.path.lexists(self._aside):
+            return
+        with _holding(_locked(self._aside, self.path, True)):
+            if os.path.lexists(self._target):
+                shutil.rmtree(self._aside)
+            else:
+                os.rename(self._aside, self._target)
 
 
 def shards_of(folder: str, index: str) -> set[str]:
@@ -202,6 +231,15 @@ def shards_of(folder: str, index: str) -> set[str]:
     with suppress(FileFormatError, OSError):
         made |= set(sharded.shards_named(places(folder).join(folder, index)))
     return made
+
+
+def _exchanged(first: str, second: str) -> bool:
+    """Let two folders exchange their names; whether that can be done here."""
+    try:
+        system.exchange(first, second)
+    except OSError:
+        return False
+    return True
 
 
 def _link(found: str, path: str) -> None:
