@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import fcntl
 import gc
 import json
 import os
@@ -733,6 +732,7 @@ def test_the_file_of_a_living_writer_stays(tmp_path):
 
 
 def test_a_writer_whose_file_is_removed_before_it_is_locked_makes_another(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
     flock = fcntl.flock
 
     def another_process_is_faster(descriptor, how):
@@ -747,6 +747,7 @@ def test_a_writer_whose_file_is_removed_before_it_is_locked_makes_another(tmp_pa
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
     monkeypatch.setattr(fcntl, "flock", fails(OSError(errno.ENOLCK, "No locks available")))
     (tmp_path / f".shapejit-{'0' * 32}.tmp").write_bytes(b"perhaps alive")
     safetensors.write(tmp_path / "a", [])

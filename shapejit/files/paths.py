@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 
 from ..errors import FileFormatError, quoted
 from ..runtime.system import open_file
@@ -51,10 +52,11 @@ def open_regular(path: str, name: str, tensor: str | None = None, *, follow: boo
     be opened (for a link: unless it is to `follow`), FileFormatError where it is not a
     regular file.
     """
-    descriptor = open_file(path, os.O_RDONLY, follow=follow)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
+    with suppress(BlockingIOError):  # a named pipe
+        descriptor = open_file(path, os.O_RDONLY, follow=follow)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
     raise FileFormatError(name, tensor, "it is not a regular file")
 
 

@@ -233,7 +233,7 @@ def _copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int
     They go to byte `at` of the target. Yields nothing where the system cannot do that.
     """
     done = 0
-    while system.copy_file_range is not None and done < extent.nbytes:
+    while done < extent.nbytes:
         try:
             count = system.copy_file_range(
                 extent.file.descriptor,

@@ -127,19 +127,26 @@ def shared_pages(descriptor: int, nbytes: int) -> mmap.mmap:
 def open_file(path: str, flags: int, mode: int = 0o666, *, follow: bool = True) -> int:
     """`os.open` for bytes, which waits for nobody; OSError for a link if it is not to `follow`.
 
-    A named pipe is opened without its other end, or refused (ENXIO) where that cannot be done.
+    A named pipe is opened without its other end, or, where that cannot be done, refused by
+    BlockingIOError.
     """
-    if not (follow or _O_NOFOLLOW) and os.path.islink(path):
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    if not (follow or _O_NOFOLLOW):
+        _refuse_link(path)
     if not _O_NONBLOCK and os.path.exists(path) and stat.S_ISFIFO(os.stat(path).st_mode):
-        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), path)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
     flags |= _O_BINARY | _O_NONBLOCK | (0 if follow else _O_NOFOLLOW)
     return os.open(path, flags, mode)
 
 
+def _refuse_link(path: str) -> None:
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+
 def open_folder(path: str) -> int | None:
-    """A descriptor of a folder that is no link, to be locked; None where folders have none."""
+    """A descriptor of a folder, to be locked; None where folders have none; OSError for a link."""
     if not _POSIX:
+        _refuse_link(path)
         return None
     return open_file(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0), follow=False)
 
@@ -166,8 +173,11 @@ def read_at(descriptor: int, memory: memoryview, at: int) -> int:
     return len(data)
 
 
-# Copies bytes from file to file within the system.
-copy_file_range: Callable[..., int] | None = getattr(os, "copy_file_range", None)
+def copy_file_range(source: int, target: int, count: int, begin: int, at: int) -> int:
+    """Copy bytes from file to file within the system; OSError where it cannot do that."""
+    if not hasattr(os, "copy_file_range"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return os.copy_file_range(source, target, count, begin, at)
 
 
 def lock(descriptor: int, alone: bool = True) -> bool | None:
