@@ -365,6 +365,19 @@ def test_biases_stay(tmp_path):
     assert np.array_equal(x, multiplied(path)[0])
 
 
+def test_codes_are_not_written_to_files_without_their_node(tmp_path, capsys):
+    """Nothing there would tell of how many bits they are."""
+    given = parts(40, 6, 8, 16)
+    path = single(tmp_path / "m.onnx", given, 40, 6, bits=8, block_size=16)
+    out = tmp_path / "o.safetensors"
+    assert main(["convert", path, str(out)]) == 2
+    assert "is codes of com.microsoft.MatMulNBits" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(["convert", path, str(out), "--keep", ".*"]) == 0
+    for name, tensor in sj.load_file(path).items():
+        assert sj.array_equal(sj.load_file(out)[name], tensor)
+
+
 OTHERS = {
     "GatherBlockQuantized": (["w.qweight", "i", "w.scales", "w.qzeros"], {"block_size": 16}),
     "QMoE": (["A0", "r", "w.qweight", "w.scales", "", "w.qweight", "w.scales"], {"k": 1}),

@@ -117,8 +117,8 @@ class Conversion:
         """FormatError for what a destination at `path` could not tell any more.
 
         That are parts of quantised weights which rules have taken apart, in a folder whose
-        config still tells of these, and blocks of GGUF in a file that names no types; with
-        `strict` also whatever is warned of.
+        config still tells of these, blocks of GGUF in a file that names no types, and codes
+        whose sizes a node of ONNX told; with `strict` also whatever is warned of.
         """
         if strict and self.warnings:
             raise FormatError(f"{self.tensors.path}: {'; '.join(self.warnings)} (--strict)")
@@ -126,6 +126,13 @@ class Conversion:
             check_parts(self.tensors, self.config)
             return
         row = file_formats.writer(path)
+        for node in self.tensors.weight_nodes if row.name != self.checkpoint.format else ():
+            if not node.fault and node.codes not in self.tensors.kept:
+                raise FormatError(
+                    f"{self.tensors.path}: tensor {quoted(node.codes)} is codes of "
+                    f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
+                    f"decodes them, --keep says that they are right"
+                )
         if "types" in row.more:
             return
         found = uses(self.tensors)
