@@ -40,6 +40,8 @@ ISAS = {
     "avx2": Isa(X86, "haswell", _AVX2),
     "sse2": Isa(X86, "x86-64", "+sse2"),
     "neon": Isa(ARM, "generic", "+neon"),
+    "neoverse-v1": Isa(ARM, "neoverse-v1", "+neon,-sve"),  # x86 runs no scalable vectors
+    "apple-m2": Isa(ARM, "apple-m2", "+neon"),
 }
 
 COLUMNS = (
@@ -219,7 +221,8 @@ class Emission:
         for function in emitted.functions:
             if function.name.startswith(WRAPPER):
                 function.linkage = "available_externally"  # which is not emitted
-        figures = counted(self.machine.emit_assembly(emitted.clone()), self.arm)
+        text = self.machine.emit_assembly(emitted.clone())
+        figures = counted(text, self.arm) | main_loop(text, self.arm)
         data = self.machine.emit_object(emitted)
         sections = binding.ObjectFileRef.from_data(data).sections()
         figures["code bytes"] = sum(
@@ -303,6 +306,7 @@ def main():
 
 
 if __name__ == "__main__":
+    from main_loops import main_loop
     from worker import load_benchmarks, made_of
 
     del sys.path[0]  # this folder

@@ -32,8 +32,10 @@ from benchmarks import (
     installs,
     lines,
     machine_code,
+    main_loops,
     operations,
     picture,
+    processors,
     ratios,
     readme,
     record,
@@ -58,6 +60,7 @@ COMMANDS = (
     demonstration,
     figures,
     machine_code,
+    processors,
     readme,
     record,
     report,
@@ -866,6 +869,46 @@ def test_more_spills_in_a_tile_kernel_are_found(tmp_path):
     assert {c.kernel for c in changes} == {kernel}
     assert changes[0].spilling  # they are told first
     assert not any(c.spilling for c in machine_code.changes(second, first))
+
+
+LOOP_X86 = """
+f:
+\tvmovdqu\t(%rsi), %ymm0
+.LBB0_1:
+\tvmovdqu\t(%rsi,%rax), %ymm0
+\tvmovdqu\t%ymm0, (%rdi,%rax)
+\tvmovdqu\t%ymm0, 32(%rsp)                # 32-byte Spill
+\tvpmovdw\t%ymm0, 64(%rdi)
+\taddq\t$32, %rax
+\tjne\t.LBB0_1
+\tmovb\t$1, (%rdi)
+"""
+LOOP_ARM = """
+.LBB0_1:                                // =>This Loop Header: Depth=1
+.LBB0_2:
+\tldp\tq0, q1, [x0], #32
+\tstp\tq0, q1, [x1], #32
+\tst1\t{ v0.h }[0], [x2]
+\tsub\tx3, x3, #1
+\tcbnz\tx3, .LBB0_2
+\tstr\tq0, [x1, #4]
+\tb.ne\t.LBB0_1
+"""
+
+
+def test_the_main_loop_of_a_kernel():
+    found = main_loops.main_loop(LOOP_X86, arm=False)
+    assert found == {"loop instructions": 6, "loop bytes": 32 + 16}
+    found = main_loops.main_loop(LOOP_ARM, arm=True)
+    assert found == {"loop instructions": 5, "loop bytes": 32 + 2}
+
+
+def test_what_has_more_instructions_on_arm_has_a_line_that_says_why():
+    kernels = json.loads(processors.RECORD.read_text())["kernels"]
+    assert len(kernels) > 15
+    assert processors.unexplained(kernels) == []
+    for begin in processors.WHY:
+        assert any(name.startswith(begin) for name in kernels), begin
 
 
 def figures_of(spills, isa="neon", name="tiles.tiles(uint16, uint8)"):
