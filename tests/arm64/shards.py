@@ -32,9 +32,13 @@ def run(name, processor):
     version = sha256(sources.encode()).hexdigest()[:12]
     path = FOLDER / "journals" / processor / f"{name}-{version}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    while _run(name, path, processor):
-        pass
-    _write(processor, name, commit, journal.read(path))
+    complete = False
+    try:
+        while _run(name, path, processor):
+            pass
+        complete = True
+    finally:
+        _write(processor, name, commit, journal.read(path), complete)
 
 
 def _run(name, path, processor):
@@ -71,7 +75,8 @@ def _age(path):
     return datetime.now().timestamp() - path.stat().st_mtime
 
 
-def _write(processor, name, commit, tests):
+def _write(processor, name, commit, tests, complete):
+    tests = {test: reports for test, reports in tests.items() if journal.has_ended(reports)}
     outcomes = {test: {report.outcome for report in reports} for test, reports in tests.items()}
     failures = sorted(test for test, found in outcomes.items() if "failed" in found)
     counts = Counter(
@@ -79,15 +84,21 @@ def _write(processor, name, commit, tests):
         for found in outcomes.values()
     )
     seconds = sum(report.seconds for reports in tests.values() for report in reports)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results.setdefault(processor, {})[name] = {
+    all_results = results()
+    all_results.setdefault(processor, {})[name] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "commit": commit,
         **{outcome: counts[outcome] for outcome in ("passed", "failed", "skipped")},
         "seconds": round(seconds),
+        **({} if complete else {"complete": False}),
         **({"failures": failures} if failures else {}),
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(json.dumps(all_results, indent=1) + "\n")
+
+
+def results():
+    """{processor: {file: what came of its tests}}."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def _git(*arguments):
