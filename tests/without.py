@@ -54,6 +54,7 @@ NEED = {
         "test_at_any_moment_the_destination_is_the_old_folder_or_the_new_one",
         "test_another_checkpoint_is_replaced_and_files_beside_it_stay",
     },
+    "copy_file_range": {"test_a_failure_amid_writing"},
     "POSIX's calls on files": {"test_a_failure_leaves_the_destination_and_no_other_file"},
 }
 
