@@ -1,5 +1,6 @@
 """TensorProtos against onnx.numpy_helper, bit for bit, in every dtype and every storage."""
 
+import gc
 import os
 import sys
 
@@ -293,6 +294,7 @@ def test_external_data_of_onnx(dtype, tmp_path):
 
 def test_external_data_are_mapped(folder):
     data = folder / "data"
+    gc.collect()  # what other tests left open
     before = len(os.listdir("/proc/self/fd"))
     tensors = [
         from_tensorproto(external(INT4, [6], location="data", offset=i, length=3), base_dir=folder)
