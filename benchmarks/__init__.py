@@ -9,9 +9,9 @@ benchmarks, and shapejit stays on one thread in a forked child.
 
 A new noun is a module with a class such as `resolver.Resolve`: which cases there
 are (`params`), how one is run and beside what (`ways`), a `version`. Everything
-else, from asv to the report and the tests, follows from that.
+else follows from that.
 
-Commands, each with --help: `python -m benchmarks.record`, `compare`, `confirm`, `report`,
+Commands, each with --help: `python -m benchmarks.record`, `compare`,
 `machine_code`, `figures`, `readme`, `demonstration`. All end with 0, with 1 where something is
 worse, and with 2 where nothing could be measured.
 """

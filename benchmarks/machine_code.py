@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from .emission import COLUMNS, ISAS, __file__ as EMISSION
 from .exits import SAME, UNKNOWN, WORSE, MeasureError, ending
-from .repository import MEASURED, ROOT, RecordError, commit_named, git, main_branch, places
+from .repository import MEASURED, ROOT, RecordError, commit_named, git, main_branch
 
 FOLDER = ROOT / "benchmarks" / "measured" / "machine-code"
 EXACT = COLUMNS[:-1]
@@ -263,14 +263,6 @@ def compare_commits(first, second, repository=ROOT, patterns=(), again=False):
         return compared(*found)
     made = emitted_of(first, second, repository=repository, patterns=patterns)
     return compared(*made, timed=True)
-
-
-def history():
-    """(commit, figures) of all that is recorded and still in the history, oldest first."""
-    order = places()
-    commits = [json.loads(path.read_text())["commit"] for path in FOLDER.glob("*.json")]
-    known = sorted((commit for commit in commits if commit in order), key=order.get)
-    return [(commit, recorded(commit)) for commit in known]
 
 
 def _versions(found):

@@ -22,13 +22,11 @@ import shapejit as sj
 from benchmarks import (
     catalogue,
     compare,
-    confirm,
     counters,
     demonstration,
     emission,
     figures,
     files,
-    history,
     installs,
     lines,
     machine_code,
@@ -39,9 +37,7 @@ from benchmarks import (
     ratios,
     readme,
     record,
-    report,
     statements,
-    steps,
     tensor,
     thresholds,
     trials,
@@ -52,18 +48,15 @@ from benchmarks import (
 ROOT = Path(__file__).parent.parent
 CLASSES = dict(catalogue.classes())
 RATIOS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, ratios.Ratios)}
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.invalid")
 COMMANDS = (
     compare,
-    confirm,
     demonstration,
     figures,
     machine_code,
     processors,
     readme,
     record,
-    report,
     thresholds,
 )
 
@@ -425,13 +418,10 @@ def test_asv_records_and_publishes(results, tmp_path, monkeypatch):
     commit = record.commit_named("HEAD")
     options = {"python": sys.executable, "bench": ["Copied"]}
     assert record.record([commit], "m", **options) == 0
-    (run,) = history.runs(results)
-    assert (run.machine, run.commit) == ("m", commit)
-    assert run.values == {"counters.Copied.track_copies": {"": 3}}
+    (path,) = (results / "m").glob(f"{commit[:8]}-*.json")
+    assert json.loads(path.read_text())["results"]["counters.Copied.track_copies"][0] == [3]
     publish = [sys.executable, "-m", "asv", "publish", "--config", str(record.CONFIG)]
     subprocess.run(publish, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
-    index = json.loads((tmp_path / "html" / "index.json").read_text())
-    assert index["params"]["python"] == [run.python]
     assert list((tmp_path / "html" / "graphs").rglob("counters.Copied.track_copies.json"))
 
 
@@ -685,12 +675,10 @@ def test_recording_ends_with(monkeypatch):
         (record, ["no-such-commit"], "names no commit"),
         (record, ["--python", "/no/such/python", "HEAD"], "No such file"),
         (record, ["--python", sys.executable, "HEAD", "HEAD"], "name one"),
-        (report, ["--results", "/no/such/folder"], "nothing is recorded"),
         (readme, ["--machine", "no-such-machine"], "no figures are recorded"),
         (demonstration, ["no-such-commit"], "names no commit"),
         (machine_code, ["no-such-commit", "HEAD"], "names no commit"),
         (machine_code, ["HEAD"], "name two commits"),
-        (confirm, ["--results", "/no/such/folder"], "nothing is recorded"),
     ],
 )
 def test_bad_arguments(command, words, text, capsys):
@@ -931,7 +919,6 @@ def test_machine_code_ends_with(before, after, code, tmp_path, monkeypatch, caps
     one = compare.Verdict("a.A(x)", "", 1.0, 1.0, 0.02, False, False, 0.0)
     monkeypatch.setattr(compare, "compare", lambda *_, **__: compare.Found([one], []))
     assert compare.main(["HEAD~1", "HEAD"]) == code
-    assert [commit for commit, _ in machine_code.history()] == commits
 
 
 @pytest.mark.parametrize(("seconds", "code"), [(1.1, 0), (2.0, 1)])
@@ -978,187 +965,6 @@ def test_what_is_counted_of_an_instruction(line, arm, figures):
 
 
 # What is recorded
-
-
-@pytest.fixture
-def recorded(results):
-    """Two commits on one machine, one of them on another."""
-    names = {
-        "bench.One.track_over_memcpy": "time / memcpy's",
-        "bench.One.track_over_numpy": "time / NumPy's",
-        "bench.One.time_call": "seconds",
-        "bench.Count.track_copies": "copies",
-        history.CONTROL: "time / its own",
-    }
-    facts = {
-        name: {"name": name, "unit": unit, "version": "1", "params": [["'x'", "'y'"]]}
-        for name, unit in names.items()
-    }
-    (results / "benchmarks.json").write_text(json.dumps({**facts, "version": 2}))
-    for machine, commits in (("m", "ab"), ("n", "b")):
-        for k, letter in enumerate(commits):
-            made = result(commit=40 * letter)
-            rows = {name: [[1.0 + k, 1.25], [["'x'", "'y'"]], "1", 1] for name in names}
-            rows["bench.Gone.track_over_numpy"] = [[7.0], [], "1", 1]
-            made["results"] = rows
-            made["date"] = k
-            made["params"] = {"machine": machine, "python": "3.11"}
-            (results / machine).mkdir(exist_ok=True)
-            path = results / machine / f"{8 * letter}-virtualenv-py3.11.json"
-            path.write_text(json.dumps(made))
-    return results
-
-
-def test_runs_are_read_in_order(recorded):
-    runs = history.runs(recorded)
-    assert [run.commit[0] for run in runs] == ["a", "b", "b"]
-    assert {run.curve for run in runs} == {"m, Python 3.11", "n, Python 3.11"}
-    assert runs[0].values["bench.One.track_over_memcpy"] == {"x": 1.0, "y": 1.25}
-    assert "bench.Gone.track_over_numpy" not in runs[0].values
-    assert runs[0].noise == pytest.approx(1.25)
-
-
-def test_other_versions_and_gaps_are_left_out(recorded):
-    path = recorded / "m" / "aaaaaaaa-virtualenv-py3.11.json"
-    made = json.loads(path.read_text())
-    made["results"]["bench.One.time_call"][2] = "0"
-    made["results"]["bench.One.track_over_numpy"][0] = [None, float("nan")]
-    path.write_text(json.dumps(made))
-    values = history.runs(recorded)[0].values
-    assert "bench.One.time_call" not in values
-    assert "bench.One.track_over_numpy" not in values
-
-
-@pytest.fixture
-def page(recorded, tmp_path):
-    path = tmp_path / "report.html"
-    assert report.main([str(path), "--results", str(recorded)]) == 0
-    return path
-
-
-def test_the_report_needs_nothing_else(page):
-    text = page.read_text()
-    own = text.replace(report.charts.library(), "")
-    assert "http" not in own
-    assert "src=" not in own
-    assert "<!--" not in own
-    for part in ("bench.One", "m, Python 3.11", "geometric mean", "Noise floor", "Steps"):
-        assert part in own
-
-
-def test_the_report_is_drawn(page, tmp_path):
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium is installed")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
-    options += ["--host-resolver-rules=MAP * ~NOTFOUND"]  # and there is no network
-    command = [browser, *options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    tag = done.stdout[done.stdout.index("<html") :].split(">", 1)[0]
-    assert "data-error" not in tag
-    # Two ratios, a time and a counter; the slowest cases and the noise.
-    assert 'data-drawn="6"' in tag
-    for text in ("geometric mean", "bbbbbbb", "y  (One)"):
-        assert text in done.stdout
-
-
-def series(values, machine="m", noise=1.0):
-    """Runs of one case, commits named by letters."""
-    name = "bench.One.track_over_numpy"
-    control = {history.CONTROL: {"x": noise}}
-    return name, [
-        history.Run(machine, "3.11", 40 * chr(97 + k), k, {name: {"x": value}, **control})
-        for k, value in enumerate(values)
-    ]
-
-
-def test_steps_lie_between_two_commits():
-    name, runs = series([1.0, 1.01, 0.99, 1.0, 1.3, 1.31, 1.3, 1.29, 1.0, 1.01, 1.0, 1.0])
-    last, first = steps.found(runs, [name])
-    assert (first.first[0], first.second[0], last.first[0], last.second[0]) == tuple("dehi")
-    assert first.change == pytest.approx(0.3, abs=0.02)
-    assert last.change == pytest.approx(-0.23, abs=0.02)
-    assert steps.lopsided([first, last]) == ""
-    assert steps.lopsided([first] * 8).startswith("8 of 8 steps say slower")
-
-
-@pytest.mark.parametrize(
-    ("machine", "noise"), [("unknown-m", 1.0), ("m", 1.5)], ids=["unknown", "noisy"]
-)
-def test_no_steps_of_unknown_machines_nor_within_the_noise(machine, noise):
-    name, runs = series([1.0] * 5 + [1.3] * 5, machine, noise)
-    assert steps.found(runs, [name]) == []
-
-
-def test_machines_are_never_mixed():
-    name, slow = series([1.3] * 6, "m")
-    _, fast = series([1.0] * 6, "n")
-    mixed = [run for pair in zip(slow, fast, strict=True) for run in pair]
-    assert steps.found(mixed, [name]) == []
-
-
-def test_steps_are_confirmed_or_refuted(monkeypatch, tmp_path):
-    name, runs = series([1.0] * 5 + [1.3] * 5)
-    (step,) = steps.found(runs, [name])
-    item = catalogue.Item("bench.One", "x", "numpy")
-    monkeypatch.setattr(confirm, "items", lambda everything: [item])
-    for change, verdict in ((0.4, "confirmed"), (-0.4, "refuted"), (0.0, "refuted")):
-
-        def compared(repository, first, second, folder, chosen, change=change):
-            assert (first, second, chosen) == (step.first, step.second, [item])
-            marks = change > 0.1, change < -0.1
-            row = compare.Verdict("bench.One(x)", "", 1.0, 1 + change, 0.02, *marks, change)
-            return compare.Found([row], [])
-
-        monkeypatch.setattr(confirm, "compare", compared)
-        (made,) = confirm.confirm([step], tell=lambda _: None)
-        assert made[step.key]["verdict"] == verdict
-    nothing = compare.Found([], [trials.Left("bench.One(x)", "no such commit", False)])
-    assert confirm.judged(step, nothing)["reason"] == "no such commit"
-    steps.save(made, tmp_path / "verdicts.json")
-    assert steps.verdicts(tmp_path / "verdicts.json") == made
-
-
-@pytest.mark.parametrize(
-    ("verdict", "code"), [("confirmed", 1), ("refuted", 0), ("not measured", 2)]
-)
-def test_confirm_ends_with(verdict, code, recorded, monkeypatch, tmp_path):
-    _, runs = series([1.0] * 5 + [1.3] * 5)
-    monkeypatch.setattr(confirm, "runs", lambda _: runs)
-
-    def confirmed(chosen):
-        yield {step.key: {"verdict": verdict} for step in chosen}
-
-    monkeypatch.setattr(confirm, "confirm", confirmed)
-    words = ["--results", str(recorded), "--verdicts", str(tmp_path / "v.json")]
-    assert confirm.main(words) == code
-    assert confirm.main(words) == (2 if code == 2 else 0)  # what was measured is not again
-
-
-def test_an_interrupted_confirmation_keeps_what_was_measured(recorded, monkeypatch, tmp_path):
-    _, runs = series([1.0] * 5 + [1.3] * 5)
-    monkeypatch.setattr(confirm, "runs", lambda _: runs)
-
-    def confirmed(chosen):
-        yield {step.key: {"verdict": "refuted"} for step in chosen}
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(confirm, "confirm", confirmed)
-    kept = tmp_path / "v.json"
-    with pytest.raises(KeyboardInterrupt):
-        confirm.main(["--results", str(recorded), "--verdicts", str(kept)])
-    assert len(steps.verdicts(kept)) > 0
-
-
-def test_the_report_says_on_which_other_machine_a_step_was_measured_again():
-    _, runs = series([1.0] * 5 + [1.3] * 5, "m")
-    (step,) = steps.found(runs, [series([1.0])[0]])
-    assert report.verdict_text(step, None) == "not measured again"
-    own = {"verdict": "confirmed", "machine": "m"}
-    assert report.verdict_text(step, own) == "confirmed"
-    assert report.verdict_text(step, {**own, "machine": "n"}) == "confirmed, on n"
-    assert report.verdict_text(step, {"verdict": "refuted"}) == "refuted"
 
 
 @pytest.mark.parametrize(("suites", "chosen"), [(["ttc"], "a"), (["ttc", "views"], "b")])
