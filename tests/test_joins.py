@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import fast_joins
-from shapejit.bench import comparison, joins
-from shapejit.bench.peers import started
 from shapejit.errors import ReshapeError
 from shapejit.kernels.jit import COMPILED
 from shapejit.planning import planner
@@ -298,16 +296,6 @@ def test_parts_are_let_go():
         del held
         gc.collect()
         assert kept() is None
-
-
-@pytest.mark.parametrize("case", joins.cases()[::3], ids=lambda case: case.id)
-def test_cases_of_joins_are_measured(case):
-    small = case.scaled(2**14 / max(case.source_nbytes, 2**14))
-    with started(("numpy",)) as peers:
-        row = comparison.measure(small, peers, rounds=1)
-    assert row.same
-    assert {"shapejit", *comparison.MEMCPYS, "numpy"} <= set(row.seconds)
-    assert row.case.nbytes == row.case.source_nbytes == prod(row.case._result_shape) * case.itemsize
 
 
 @pytest.mark.parametrize("join", [sj.concat, sj.stack])

@@ -1,1 +1,5 @@
-"""The benchmark cases as tables, and the side-by-side measurement."""
+"""What is measured, and how: the tables of cases (`suites`), and `shapejit bench`.
+
+The tables import nothing of the package around them: a case is given the package that it measures.
+So `benchmarks/` loads them by path, and runs today's cases against the packages of older commits.
+"""

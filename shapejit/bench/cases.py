@@ -1,52 +1,106 @@
-"""What is measured: a `Case` says which bytes there are and how a copy has to see them."""
+"""A case: a name, a group, the ways to do it, and the bytes that it moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # lets NumPy know its names of dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dtypes.table import dtype
-
 MIB = 1024 * 1024
-COUNTED = 64 * MIB  # smaller results stay in some machine's cache, and say little of its memory
+OURS = "shapejit"  # the way that is measured beside the others
 
 _KEPT = 8  # dims up to this size make a case what it is, such as 3 channels or 4 x 4 patches
 _PERIOD = 16  # a scaled dim keeps its remainder: rows that lay off the cache lines still do
 
+Way = Callable[[], Any]
+Ways = dict[str, Way]
+Make = Callable[[Any, Any, int], Ways]
+
 
 @dataclass(frozen=True)
-class Case:
-    """One copy: a row-major array of `shape` and `dtype`, seen in another order, made row-major.
+class Case(ABC):
+    """What is done, by several ways that take turns."""
+
+    group: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        """What `--case` searches: GROUP/NAME."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def moved(self) -> int:
+        """Half the bytes that are read and written: so many does a memcpy of as much copy."""
+        return 0
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """What peers are asked to do in their own processes; None where none has a way."""
+        return None
+
+    @abstractmethod
+    def ways(self, sj: Any, np: Any) -> Ways:
+        """Functions without arguments by name, `OURS` first, made of the given package and NumPy.
+
+        Where a way returns its result, that has the same bytes as those of all that do.
+        """
+
+    def scaled(self, factor: float) -> Case:
+        """About `factor` times the bytes."""
+        return self
+
+
+@dataclass(frozen=True)
+class Call(Case):
+    """A case whose ways one function makes, `make(sj, np, nbytes)`, of about so many bytes."""
+
+    make: Make
+    nbytes: int = 0
+    moves: bool = False  # whether it copies just these bytes
+
+    @property
+    def moved(self) -> int:
+        """The bytes, where all of them are copied once."""
+        return self.nbytes if self.moves else 0
+
+    def ways(self, sj: Any, np: Any) -> Ways:
+        """What `make` makes."""
+        return self.make(sj, np, self.nbytes)
+
+    def scaled(self, factor: float) -> Case:
+        """About `factor` times the bytes."""
+        return replace(self, nbytes=int(self.nbytes * factor))
+
+
+@dataclass(frozen=True)
+class Copy(Case):
+    """A row-major array of `shape` and `dtype`, seen in another order, made row-major.
 
     The view is `axes`, a permutation of the array's dims, or else what `look`
-    makes of the array, in words `note`. `shift` is how many bytes the output
-    starts behind an allocation. `fresh` copies have no out=.
+    makes of the array. `shift` is how many bytes the output starts behind an
+    allocation. `fresh` copies have no out=.
     """
 
-    suite: str
-    name: str
     dtype: str
     shape: tuple[int, ...]
     axes: tuple[int, ...] | None = None
     look: Callable[[NDArray[Any]], NDArray[Any]] | None = None
-    note: str = ""
     shift: int = 0
     fresh: bool = False
 
     @property
-    def id(self) -> str:
-        """What `--case` searches: suite, name and dtype."""
-        return f"{self.suite}/{self.name}/{self.dtype}"
-
-    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return dtype(self.dtype).bits // 8
+        return bits_of(self.dtype) // 8
 
     @property
     def source_nbytes(self) -> int:
@@ -54,49 +108,65 @@ class Case:
         return prod(self.shape) * self.itemsize
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the result."""
-        # A view of one stored byte: shapes only.
-        seen = self.view(np.broadcast_to(np.empty((), np.uint8), self.shape))
-        return seen.size * self.itemsize
-
-    @property
     def moved(self) -> int:
-        """Half the bytes that are read and written: so many does a memcpy of as many copy."""
-        return self.nbytes
+        """Bytes of the result."""
+        return int(self.view(self._nothing).size) * self.itemsize
 
     @property
-    def counted(self) -> bool:
-        """Whether the result is too large for a cache."""
-        return self.nbytes >= COUNTED
+    def _nothing(self) -> NDArray[np.uint8]:
+        """An array of this shape without memory."""
+        return np.broadcast_to(np.empty((), np.uint8), self.shape)
 
-    @property
-    def part(self) -> str:
-        """The part of its suite that is summed up with this case."""
-        return self.dtype
-
-    def view(self, base: NDArray[Any]) -> NDArray[Any]:
+    def view(self, base: Any) -> Any:
         """The view of an array of this case's shape that a copy makes row-major."""
-        if self.look is not None:
-            return self.look(base)
-        return base.transpose(self.axes)
+        return base.transpose(self.axes) if self.look is None else self.look(base)
 
     def source(self) -> NDArray[Any]:
         """The array: bytes that look random, the same in every process."""
-        kind = dtype(self.dtype).numpy
-        assert kind is not None
-        return pattern(self.source_nbytes).view(kind).reshape(self.shape)
+        return filled(self.shape, self.dtype)
 
     def output(self) -> NDArray[Any]:
-        """Memory for the result, as `shift` asks."""
-        kind = dtype(self.dtype).numpy
-        assert kind is not None
-        shape = self.view(np.broadcast_to(np.empty((), np.uint8), self.shape)).shape
-        memory = np.empty(self.shift + prod(shape) * self.itemsize, np.uint8)
-        memory.fill(0)  # mapped before the clock runs
-        return memory[self.shift :].view(kind).reshape(shape)
+        """Memory for the result, as `shift` asks, mapped before the clock runs."""
+        shape = self.view(self._nothing).shape
+        memory = np.full(self.shift + prod(shape) * self.itemsize, 0, np.uint8)
+        return memory[self.shift :].view(self.dtype).reshape(shape)
 
-    def batched(self, nbytes: int = COUNTED) -> Case:
+    def ways(self, sj: Any, np: Any) -> Ways:
+        """Ours and NumPy's, which gets its own type of that width: it moves that best."""
+        view = self.view(self.source())
+        if self.fresh:
+            ways = {OURS: partial(sj.ascontiguous, view)}
+            out = self.output()
+            ways["out="] = partial(sj.ascontiguous, view, out=out)
+            return {**ways, "numpy": partial(np.ascontiguousarray, plain(view))}
+        out = self.output()
+        numpys = partial(assigned, plain(out), plain(view))
+        return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": numpys}
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """The copy in numbers: strides and offset count elements."""
+        # Never written nor read: its pages are not even mapped.
+        base = np.empty(self.shape, np.dtype((np.void, self.itemsize)))
+        view, address = self.view(base), "data"
+        first, begin = (x.__array_interface__[address][0] for x in (view, base))
+        turned = base.transpose(self.axes)
+        permuted = self.look is None and (view.shape, view.strides) == (
+            turned.shape,
+            turned.strides,
+        )
+        return {
+            "itemsize": self.itemsize,
+            "base": self.shape,
+            "axes": self.axes if permuted else None,
+            "shape": view.shape,
+            "strides": [s // self.itemsize for s in view.strides],
+            "offset": (first - begin) // self.itemsize,
+            "shift": self.shift,
+            "fresh": self.fresh,
+        }
+
+    def batched(self, nbytes: int) -> Any:
         """At least so many bytes (of a permutation): dim 0, or a new one before it, grows."""
         assert self.axes is not None
         times = -(-nbytes // self.source_nbytes)
@@ -106,13 +176,30 @@ class Case:
             return replace(self, shape=(times * self.shape[0], *self.shape[1:]))
         return replace(self, shape=(times, *self.shape), axes=(0, *(1 + a for a in self.axes)))
 
-    def scaled(self, factor: float) -> Case:
+    def scaled(self, factor: float) -> Any:
         """About `factor` times the bytes: all larger dims grow or shrink alike."""
         return self if factor == 1 else replace(self, shape=_scaled(self.shape, factor))
 
-    def sized(self, nbytes: int) -> Case:
-        """About so many bytes in the array."""
-        return self.scaled(nbytes / self.source_nbytes)
+
+def rows(group: str, table: Mapping[str, Make], nbytes: int = 0) -> list[Call]:
+    """The cases of a table."""
+    return [Call(group, name, make, nbytes) for name, make in table.items()]
+
+
+def permuted(x: Any, axes: tuple[int, ...]) -> Any:
+    """An ndarray, a Tensor or a tensor that is traced, its dims in another order."""
+    return x.transpose(axes) if isinstance(x, np.ndarray) else x.permute_dims(axes)
+
+
+def bits_of(dtype: str) -> int:
+    """The width of an element, by the name of its dtype.
+
+    >>> bits_of("float6_e2m3fn"), bits_of("bfloat16"), bits_of("int4")
+    (6, 16, 4)
+    """
+    found = re.search(r"\d+", dtype)
+    assert found is not None
+    return int(found[0])
 
 
 def pattern(nbytes: int) -> NDArray[np.uint8]:
@@ -120,6 +207,25 @@ def pattern(nbytes: int) -> NDArray[np.uint8]:
     words = np.arange(1, nbytes // 8 + 2, dtype=np.uint64)
     words *= np.uint64(0x9E3779B97F4A7C15)
     return words.view(np.uint8)[:nbytes]
+
+
+def filled(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array of bytes that look random."""
+    kind: np.dtype[Any] = np.dtype(dtype)
+    made: NDArray[Any] = pattern(prod(shape) * kind.itemsize).view(kind).reshape(shape)
+    return made
+
+
+def plain(x: NDArray[Any]) -> NDArray[Any]:
+    """The same elements as NumPy's own type of that width."""
+    size = x.dtype.itemsize
+    return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
+
+
+def assigned(out: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """`out`, filled by NumPy."""
+    np.copyto(out, x)
+    return out
 
 
 def _scaled(shape: tuple[int, ...], factor: float) -> tuple[int, ...]:

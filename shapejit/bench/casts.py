@@ -1,9 +1,10 @@
-"""The suite of casts and scales, with the limits that they have, beside ml_dtypes."""
+"""Casts, and codes scaled by blocks, beside ml_dtypes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -11,17 +12,13 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import dtype
-from ..operations.casts import cast, dequantize
-from .cases import pattern
-from .packed import Group, PackedCase, raw_of
+from .cases import OURS, Copy, Ways, bits_of, pattern
 
-SUITE = "casts"
+GROUP = "casts"
 
 
 @dataclass(frozen=True)
-class CastCase(PackedCase):
+class Cast(Copy):
     """A cast of `dtype` to `target`, or with `blocks` a dequantization by a scale per block.
 
     The source is seen in the order of `axes`; scales are those of the source's own order.
@@ -31,143 +28,111 @@ class CastCase(PackedCase):
     blocks: tuple[int, ...] = ()
 
     @property
-    def id(self) -> str:
-        """What `--case` searches: suite, name and both dtypes."""
-        return f"{self.suite}/{self.name}/{self.dtype}-{self.target}"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the result."""
-        return dtype(self.target).nbytes(prod(self.shape))
+    def source_nbytes(self) -> int:
+        """Packed bytes of the array."""
+        return prod(self.shape) * bits_of(self.dtype) // 8
 
     @property
     def moved(self) -> int:
-        """Half the bytes that are read and written: so many does a memcpy of as many copy."""
-        numbers = 2 * prod(self._counts) if self.blocks else 0  # scales and zero points
-        return (self.source_nbytes + 4 * numbers + self.nbytes + 1) // 2
+        """Half the bytes that are read and written, scales and zero points among them."""
+        numbers = 8 * prod(self._counts) if self.blocks else 0
+        result = prod(self.shape) * bits_of(self.target) // 8
+        return (self.source_nbytes + numbers + result) // 2
 
     @property
     def _counts(self) -> tuple[int, ...]:
-        pairs = zip(self.shape, self.blocks, strict=True) if self.blocks else ()
-        return tuple(-(-size // block) for size, block in pairs)
+        return tuple(-(-size // block) for size, block in zip(self.shape, self.blocks, strict=True))
 
-    def source(self) -> Any:
-        """A Tensor of numbers that each dtype has or rounds: quarters between -32 and 32."""
+    def ways(self, sj: Any, np: Any) -> Ways:
+        """Ours, and by ml_dtypes and NumPy: converted, scaled, put in order."""
         numbers = pattern(prod(self.shape)).view(np.int8).astype(np.float32) / 4
-        if dtype(self.dtype).kind == "integer":
+        if "int" in self.dtype:
             numbers = np.abs(numbers)
-        return cast(asarray(numbers.reshape(self.shape)), self.dtype)
+        base = sj.cast(sj.asarray(numbers.reshape(self.shape)), self.dtype)
+        seen = base.permute_dims(self.axes)
+        nbytes = prod(self.shape) * bits_of(self.target) // 8
+        out = sj.Tensor.frombuffer(np.full(nbytes, 0, np.uint8), self.target, seen.shape)
+        values, call = base.unpack(), partial(sj.cast, seen, self.target, out=out)
+        if self.blocks:
+            assert self.axes is not None
+            scale, zero = (x.transpose(self.axes) for x in self._scales())
+            blocks = tuple(self.blocks[axis] for axis in self.axes)
+            more = {"zero_point": zero, "block_shape": blocks, "dtype": self.target}
+            call = partial(sj.dequantize, seen, scale, out=out, **more)
+        packed = bits_of(self.target) < 8
 
-    def output(self) -> Any:
-        """A Tensor over mapped memory for the result."""
-        memory = np.empty(self.nbytes, np.uint8)
-        memory.fill(0)
-        return Tensor.frombuffer(memory, self.target, self._result_shape)
+        def theirs() -> Any:
+            made = np.ascontiguousarray(self._converted(values).transpose(self.axes))
+            return sj.pack(made, self.target) if packed else made  # the same bytes as ours
 
-    def ours(self, base: Any, out: Any) -> Callable[[], object]:
-        """The call that is measured."""
-        seen = self.view(base)
-        if not self.blocks:
-            return lambda: cast(seen, self.target, out=out)
-        scale, zero = (self._seen(x) for x in self._scales())
-        blocks = tuple(self.blocks[axis] for axis in self._axes)
-        settings: dict[str, Any] = {"zero_point": zero, "block_shape": blocks, "dtype": self.target}
-        return lambda: dequantize(seen, scale, out=out, **settings)
-
-    def rivals(self) -> dict[str, Callable[[], object]]:
-        """ml_dtypes and NumPy: converted, scaled, put in order."""
-        unpacked = self.source().unpack()
-        return {"ml_dtypes": lambda: np.ascontiguousarray(self._seen(self._theirs(unpacked)))}
-
-    def asked(self) -> dict[str, Any]:
-        """The cast, and the scales, that a peer is asked for."""
-        return {
-            "work": "cast",
-            "dtype": self.dtype,
-            "target": self.target,
-            "shape": self.shape,
-            "axes": self._axes,
-            "blocks": self.blocks,
-        }
-
-    def proved(self, base: Any, out: Any) -> bool:
-        """Whether our result is, bit for bit, what ml_dtypes and NumPy make."""
-        made = np.ascontiguousarray(self._seen(self._theirs(base.unpack())))
-        found = out.unpack()
-        return bool(np.array_equal(raw_of(found), raw_of(made)))
+        # What `pack` takes is not ml_dtypes' time, and little beside it.
+        return {OURS: call, "ml_dtypes": theirs}
 
     @property
-    def _axes(self) -> tuple[int, ...]:
-        return self.axes or tuple(range(len(self.shape)))
-
-    def _seen(self, x: NDArray[Any]) -> NDArray[Any]:
-        return x.transpose(self._axes)
+    def job(self) -> dict[str, Any] | None:
+        """The cast, and the scales, that a peer is asked for."""
+        facts = {"dtype": self.dtype, "target": self.target, "shape": self.shape}
+        return {"work": "cast", **facts, "axes": self.axes, "blocks": self.blocks}
 
     def _scales(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Scales that are powers of two, and zero points."""
         numbers = pattern(prod(self._counts)).reshape(self._counts)
         return np.ldexp(np.float32(1), numbers.astype(np.int32) % 8 - 4), numbers % np.float32(3)
 
-    def _theirs(self, x: NDArray[Any]) -> NDArray[Any]:
-        kind = dtype(self.target).numpy
-        assert kind is not None
-        if dtype(self.target).kind == "integer":
+    def _converted(self, x: NDArray[Any]) -> NDArray[Any]:
+        if "int" in self.target:
+            kind = getattr(ml_dtypes, self.target, self.target)
             ends: Any = ml_dtypes.iinfo(kind)  # type: ignore[no-untyped-call]  # it has no types
             return np.clip(np.trunc(x.astype(np.float32)), ends.min, ends.max).astype(kind)
         if not self.blocks:
-            whole = dtype(self.dtype).bits < 16 and dtype(self.target).bits < 32
-            return x.astype(np.float32).astype(kind) if whole else x.astype(kind)
+            whole = bits_of(self.dtype) < 16 and bits_of(self.target) < 32
+            return (x.astype(np.float32) if whole else x).astype(self.target)
         scale, zero = self._scales()
         for axis, (size, block) in enumerate(zip(self.shape, self.blocks, strict=True)):
             at = np.arange(size) // block
             scale, zero = scale.take(at, axis), zero.take(at, axis)
-        return ((x.astype(np.float32) - zero) * scale).astype(kind)
+        return ((x.astype(np.float32) - zero) * scale).astype(self.target)
 
 
-_WIDE = Group("float32 to and from bfloat16, float16", 1.3)
-_NARROW = Group("float8, float6, float4 to float32, bfloat16", 1.4)
-_DOWN = Group("float32, bfloat16 to float8, float6, float4", 1.8)
-_WHOLE = Group("int4, int8, uint8 to and from float32, bfloat16", 1.4)
-_TURNED = Group("transposed", 1.6)
-_BLOCKS = Group("int4, float4 codes by block scales", 1.6)
-_SQUARES = Group("float8 by scales of 128 x 128", 1.5)
-_IMAGES = Group("images normalised, channels first", 1.5)
-_SMALL = ("float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float4_e2m1fn")
-
-_PAIRS = (
-    (_WIDE, [("float32", "bfloat16"), ("bfloat16", "float32")]),
-    (_WIDE, [("float32", "float16"), ("float16", "float32")]),
-    (_NARROW, [(kind, to) for kind in _SMALL for to in ("float32", "bfloat16")]),
-    (_DOWN, [(kind, to) for kind in ("float32", "bfloat16") for to in _SMALL]),
-    (_WHOLE, [(kind, to) for kind in ("int4", "int8", "uint8") for to in ("float32", "bfloat16")]),
-    (_WHOLE, [(kind, to) for kind in ("float32", "bfloat16") for to in ("int4", "int8", "uint8")]),
+_NARROW = (
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float6_e2m3fn",
+    "float4_e2m1fn",
+    "int4",
+    "int8",
+    "uint8",
 )
+_FLOATS = ("float32", "bfloat16")
+_SHAPE = (8192, 4096)
 
 
-def cases() -> tuple[CastCase, ...]:
-    """All of the suite, group by group."""
+def cases() -> tuple[Cast, ...]:
+    """All of the group."""
     return tuple(_cases())
 
 
-def _cases() -> Iterator[CastCase]:
-    rows, columns = 8192, 4096
-    for group, pairs in _PAIRS:
-        for source, target in pairs:
-            yield CastCase(
-                SUITE, "rows", source, (rows, columns), (0, 1), group=group, target=target
-            )
-    turned = (("float32", "bfloat16"), ("bfloat16", "float32"), ("float8_e4m3fn", "bfloat16"),
-              ("float32", "float8_e4m3fn"), ("int4", "bfloat16"), ("int8", "float32"))  # fmt: skip
+def _cases() -> Iterator[Cast]:
+    pairs = [("float32", "bfloat16"), ("bfloat16", "float32")]
+    pairs += [("float32", "float16"), ("float16", "float32")]
+    pairs += [(narrow, wide) for narrow in _NARROW for wide in _FLOATS]
+    pairs += [(wide, narrow) for wide in _FLOATS for narrow in _NARROW]
+    turned = [*pairs[:2], ("float8_e4m3fn", "bfloat16"), ("float32", "float8_e4m3fn")]
+    turned += [("int4", "bfloat16"), ("int8", "float32")]
+    for source, target in pairs:
+        yield _cast("rows", source, target, (0, 1))
     for source, target in turned:
-        yield CastCase(
-            SUITE, "transposed", source, (rows, columns), (1, 0), group=_TURNED, target=target
-        )
+        yield _cast("transposed", source, target, (1, 0))
     for source in ("int4", "uint4", "float4_e2m1fn"):
         for block in (16, 32, 128):
-            name = f"block-{block}"
-            yield CastCase(SUITE, name, source, (rows, columns), (0, 1), group=_BLOCKS,
-                           target="bfloat16", blocks=(1, block))  # fmt: skip
-    yield CastCase(SUITE, "block-128x128", "float8_e4m3fn", (rows, columns), (0, 1),
-                   group=_SQUARES, target="bfloat16", blocks=(128, 128))  # fmt: skip
-    yield CastCase(SUITE, "images", "uint8", (300, 224, 224, 3), (0, 3, 1, 2), group=_IMAGES,
-                   target="float32", blocks=(300, 224, 224, 1))  # fmt: skip
+            yield _cast(f"block-{block}", source, "bfloat16", (0, 1), (1, block))
+    yield _cast("block-128x128", "float8_e4m3fn", "bfloat16", (0, 1), (128, 128))
+    name, shape, blocks = "images/uint8-float32", (300, 224, 224, 3), (300, 224, 224, 1)
+    yield Cast(GROUP, name, "uint8", shape, (0, 3, 1, 2), target="float32", blocks=blocks)
+
+
+def _cast(
+    name: str, source: str, target: str, axes: tuple[int, int], blocks: tuple[int, ...] = ()
+) -> Cast:
+    whole = f"{name}/{source}-{target}"
+    return Cast(GROUP, whole, source, _SHAPE, axes, target=target, blocks=blocks)

@@ -2,58 +2,48 @@
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .. import engine
-from ..operations import views
-from . import casts, packed
-from .cases import MIB, Case
-from .machine import thread_count
+from .batches import spinning
+from .cases import MIB, OURS, Case
 from .measure import Clock, clock, turns
-from .packed import RIVAL_BYTES, PackedCase, raw_of
+from .memcpy import memcpy_of, thread_count
 from .peers import Peer
+from .suites import BUSY, all_ways
 from .worker import CHECKED, UNCHECKED
 
 _DISTURBED = 1.1  # on a quiet machine more threads are faster, or bandwidth makes them equal
-MEMCPYS = "memcpy", "limit", "memcpy_one_thread"
-_SMALL_ROUNDS = 3  # times as many rounds of cases that take microseconds
+ONE_THREAD = "memcpy of one thread"
+# Seconds of a turn beside other programs: several slices of the scheduler's, of 3 ms each, so
+# that they take their part of every turn, and not the whole of one and nothing of the next.
+_TURN, _SHARED_TURN = 0.002, 0.05
 
 
 @dataclass(frozen=True)
 class Row:
-    """One case: median seconds a copy by each way, and whether ours had every bit right.
+    """One case: median seconds a call by each way, and whether all results had the same bits.
 
-    `seconds` holds "shapejit", "memcpy" (all threads), "limit" (the same past the caches)
-    and "memcpy_one_thread" (none of them for small copies), "numpy", and each peer that has
-    such a copy.
-    `differing` names the peers whose result was another. Where `rivals_nbytes`
-    is not 0, the ways of `scaled` had so many bytes; their seconds are scaled up.
+    `differing` names the ways and peers whose result was another than ours; `proved`: whether
+    one of the others had a result.
     """
 
     case: Case
     seconds: dict[str, float]
-    same: bool
     differing: tuple[str, ...] = ()
-    rivals_nbytes: int = 0
-    scaled: tuple[str, ...] = ()
+    proved: bool = True
 
     @property
     def gb_per_s(self) -> float:
-        """10^9 bytes read and written a second: of a copy twice the result's bytes."""
-        return 2 * self.case.moved / 1e9 / self.seconds["shapejit"]
-
-    @property
-    def counted(self) -> bool:
-        """Whether the result is too large for a cache."""
-        return self.case.counted
+        """10^9 bytes read and written a second."""
+        return 2 * self.case.moved / 1e9 / self.seconds[OURS]
 
     @property
     def disturbed(self) -> bool:
@@ -62,58 +52,27 @@ class Row:
         A region of all threads waits for the last one, so that this row's
         ratios say little. The reverse does not hold: False proves no silence.
         """
-        taken = self.seconds
-        if "memcpy" not in taken or self.case.nbytes < MIB:
-            return False
-        return taken["memcpy"] > _DISTURBED * taken["memcpy_one_thread"]
+        alone = self.seconds.get(ONE_THREAD, 0)
+        return alone > 0 and self.seconds["memcpy"] > _DISTURBED * alone
 
     def over(self, way: str) -> float | None:
         """Our time / the time of `way`: 1 is as fast as it, 2 takes twice as long."""
         taken = self.seconds.get(way)
-        return None if taken is None else self.seconds["shapejit"] / taken
+        return None if taken is None else self.seconds[OURS] / taken
 
-    def times_faster(self, way: str) -> float | None:
-        """The time of `way` / our time: 2 means that we are twice as fast."""
-        taken = self.seconds.get(way)
-        return None if taken is None else taken / self.seconds["shapejit"]
-
-    def rivals(self, ways: Sequence[str]) -> list[str]:
-        """What this row alone was measured beside."""
-        return [way for way in self.seconds if way not in ("shapejit", *MEMCPYS, *ways)]
-
-    def as_json(self, ways: Sequence[str]) -> dict[str, Any]:
-        """As JSON has it; `ways` are NumPy and the peers, null where they have no such copy."""
-        case = self.case
-        return {
-            "suite": case.suite,
-            "name": case.name,
-            "dtype": case.dtype,
-            "part": case.part,
-            "shape": case.shape,
-            "axes": case.axes,
-            "note": case.note,
-            "nbytes": case.nbytes,
-            "counted": self.counted,
-            "same": self.same,
-            "disturbed": self.disturbed,
-            "differing": self.differing,
-            "rivals_nbytes": self.rivals_nbytes,
-            "seconds": self.seconds,
-            "gb_per_s": self.gb_per_s,
-            "over_memcpy": self.over("memcpy"),
-            "over_limit": self.over("limit"),
-            "over_memcpy_one_thread": self.over("memcpy_one_thread"),
-            "times_faster": {way: self.times_faster(way) for way in (*ways, *self.rivals(ways))},
-        }
+    def as_json(self) -> dict[str, Any]:
+        """As JSON has it."""
+        case, facts = self.case, {"moved": self.case.moved, "seconds": self.seconds}
+        wrong = {"disturbed": self.disturbed, "proved": self.proved, "differing": self.differing}
+        return {"suite": case.group, "name": case.name, **facts, **wrong}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A suite (and dtype or part) over one way: geometric mean and worst case."""
+    """A suite beside one way: mean and worst of our time / its time."""
 
     suite: str
-    dtype: str
-    measure: str
+    way: str
     cases: int
     geometric_mean: float
     worst: float
@@ -121,155 +80,62 @@ class Summary:
 
 
 def measured(
-    cases: Sequence[Case], peers: Sequence[Peer], rounds: int, tell: Callable[[str], object]
+    sj: Any,
+    cases: Sequence[Case],
+    peers: Sequence[Peer],
+    rounds: int,
+    tell: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Row]:
     """A Row a case; `tell` is called with the id of the one that comes next."""
-    for case in cases:
-        tell(case.id)
-        yield measure(case, peers, rounds)
+    for group, own in groupby(cases, key=lambda case: case.group):
+        with ExitStack() as stack:
+            if group == BUSY:
+                stack.enter_context(spinning())
+            for case in own:
+                tell(case.id)
+                yield measure(sj, case, peers, rounds)
 
 
-def measure(case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
-    """Prove one case against NumPy, then time all ways in turns."""
-    if isinstance(case, PackedCase):
-        return _measure_packed(case, peers, rounds)
-    base, out = case.source(), case.output()
-    view = case.view(base)
-    same = same_bytes(view, out, case)
-    checksum = zlib.crc32(raw_bytes(out)[:CHECKED].tobytes())
-    clocks = {name: clock(way) for name, way in _ways(case, base, view, out).items()}
-    if case.suite == "small":
-        for name in MEMCPYS:  # a launch costs more than the copy
-            del clocks[name]
-    else:
-        clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
-    differing = _taken(case, peers, checksum, clocks)
-    times = _SMALL_ROUNDS if case.suite == "small" else 1
-    seconds = turns(clocks, rounds * times)
+def measure(sj: Any, case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
+    """Prove one case against the other ways, then time all of them in turns."""
+    ways = all_ways(case, sj, np)
+    proved, differing, checksum = prove(ways)
+    clocks: dict[str, Clock] = {name: clock(way) for name, way in ways.items()}
+    if case.moved >= MIB:
+        clocks[ONE_THREAD] = clock(memcpy_of(case.moved, threads=1))
     for peer in peers:
-        peer.drop()
-    return Row(case, seconds, same, differing)
-
-
-def _taken(
-    case: Case, peers: Sequence[Peer], checksum: int, clocks: dict[str, Clock]
-) -> tuple[str, ...]:
-    """Add the clock of each peer that has such a copy; the names of those that differ."""
-    differing = []
-    for peer in peers:
-        theirs = peer.take(case, thread_count())
+        theirs = peer.take(case.job, thread_count())
         if theirs is not None:
             clocks[peer.name] = peer.run
             if theirs not in (checksum, UNCHECKED):
                 differing.append(peer.name)
-    return tuple(differing)
-
-
-def _measure_packed(case: PackedCase, peers: Sequence[Peer], rounds: int) -> Row:
-    """The same of a packed case; rivals have a smaller one where they would take long."""
-    base, out = case.source(), case.output()
-    ours = case.ours(base, out)
-    ours()
-    same = case.proved(base, out)
-    count = case.moved
-    first = base[0] if isinstance(base, list) else base  # of parts that are joined
-    source, target = (_bytes(raw_of(x), count) for x in (first, out))
-    ways = {"shapejit": ours, **_memcpys(source, target)}
-    smaller = case.rivals_case(RIVAL_BYTES)
-    rivals = smaller.rivals()
-    clocks = {name: clock(way) for name, way in (*ways.items(), *rivals.items())}
-    clocks["memcpy_one_thread"] = one_thread(clocks["memcpy_one_thread"])
-    checksum = zlib.crc32(raw_of(out)[:CHECKED].tobytes())
-    differing = _taken(case, peers, checksum, clocks)
-    seconds = turns(clocks, rounds)
+    seconds = turns(clocks, rounds, _SHARED_TURN if case.group == BUSY else _TURN)
     for peer in peers:
         peer.drop()
-    for name in rivals:
-        seconds[name] *= case.nbytes / smaller.nbytes
-    if smaller == case:
-        return Row(case, seconds, same, differing)
-    return Row(case, seconds, same, differing, smaller.nbytes, tuple(rivals))
+    return Row(case, seconds, tuple(differing), proved)
 
 
-def _memcpys(
-    source: NDArray[np.uint8], target: NDArray[np.uint8]
-) -> dict[str, Callable[[], object]]:
-    """memcpy on all threads, within caches and past them, and on one."""
-    threads = thread_count()
-    return {
-        "memcpy": lambda: engine.memcpy(source, target, threads),
-        "limit": lambda: engine.memcpy(source, target, threads, streamed=True),
-        "memcpy_one_thread": lambda: engine.memcpy(source, target, 1),
-    }
+def prove(ways: Mapping[str, Callable[[], Any]]) -> tuple[bool, list[str], int]:
+    """Whether a way has a result beside ours, the ways whose result differs, our checksum.
 
-
-def one_thread(run: Clock) -> Clock:
-    """The same with numba held to one thread.
-
-    A parallel region of two waits for both, even where one has nothing to do:
-    beside another busy process that took 8 ms for a copy of 1 ms.
+    All may write to the same memory: each result is read before the next way runs.
     """
-    import numba
-
-    def alone(calls: int) -> float:
-        before = thread_count()
-        numba.set_num_threads(1)
-        try:
-            return run(calls)
-        finally:
-            numba.set_num_threads(before)
-
-    return alone
+    ours = raw(ways[OURS]())
+    theirs = {name: raw(way()) for name, way in ways.items() if name != OURS and ours is not None}
+    found = {name: result for name, result in theirs.items() if result is not None}
+    differing = [name for name, result in found.items() if result != ours]
+    return bool(found), differing, zlib.crc32((ours or b"")[:CHECKED])
 
 
-def same_bytes(view: NDArray[Any], out: NDArray[Any], case: Case) -> bool:
-    """Whether our copy equals NumPy's, bit for bit; `out` holds NumPy's then."""
-    if case.fresh:
-        ours = views.ascontiguous(view)
-    else:
-        views.ascontiguous(view, out=out)
-        ours = out.copy()
-    np.copyto(_carried(out), _carried(view))
-    return ours.shape == out.shape and np.array_equal(raw_bytes(ours), raw_bytes(out))
-
-
-def _ways(
-    case: Case, base: NDArray[Any], view: NDArray[Any], out: NDArray[Any]
-) -> dict[str, Callable[[], object]]:
-    """Ours, memcpy of as many bytes, and NumPy's on plain integers or floats of that width.
-
-    NumPy moves a bfloat16 one call at a time, a uint16 in a loop: it gets its best.
-    """
-    # A slice is smaller than its base, a broadcast larger.
-    source, target = (_bytes(x, case.moved) for x in (base, out))
-    carried, carrier = _carried(view), _carried(out)
-    ways: dict[str, Callable[[], object]] = {
-        "shapejit": lambda: views.ascontiguous(view, out=out),
-        **_memcpys(source, target),
-        "numpy": lambda: np.copyto(carrier, carried),
-    }
-    if case.fresh:
-        ways["shapejit with out="] = ways["shapejit"]  # wanted: at most 1.2 times its time
-        ways["shapejit"] = lambda: views.ascontiguous(view)
-        ways["numpy"] = lambda: np.ascontiguousarray(carried)
-    return ways
-
-
-def raw_bytes(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """The memory of a contiguous array."""
-    return x.reshape(-1).view(np.uint8)
-
-
-def _bytes(x: NDArray[Any], count: int) -> NDArray[np.uint8]:
-    """So many bytes of an array, or others where it has fewer."""
-    raw = raw_bytes(x)
-    return raw[:count] if raw.size >= count else np.ones(count, np.uint8)
-
-
-def _carried(x: NDArray[Any]) -> NDArray[Any]:
-    """The same elements as NumPy's own type of that width."""
-    size = x.dtype.itemsize
-    return x.view(np.dtype("complex128") if size == 16 else np.dtype(f"u{size}"))
+def raw(result: Any) -> bytes | None:
+    """The bytes of an array or a Tensor in row-major order, or of several; None of others."""
+    if isinstance(result, (list, tuple)):
+        parts = [raw(one) for one in result]
+        return b"".join(part for part in parts if part) if None not in parts else None
+    if isinstance(result, np.ndarray) or hasattr(result, "frombuffer"):
+        made: bytes = result.tobytes()
+        return made
+    return None
 
 
 def use_threads(count: int | None) -> None:
@@ -283,56 +149,15 @@ def use_threads(count: int | None) -> None:
         numba.set_num_threads(count)
 
 
-def matching(cases: Sequence[Case], pattern: re.Pattern[str]) -> list[Case]:
-    """The cases in whose id (suite/name/dtype) the regular expression is found."""
-    return [case for case in cases if pattern.search(case.id)]
-
-
-def summaries(rows: Sequence[Row], ways: Sequence[str]) -> list[Summary]:
-    """Every suite by dtype or part: over memcpy, and times faster than each of `ways`.
-
-    Results below 64 MiB are left out of the copies where the suite has larger
-    ones; of the small copies all count.
-    """
+def summaries(rows: Sequence[Row]) -> list[Summary]:
+    """Every suite beside each way that its cases have."""
     found = []
-    groups = dict.fromkeys(row.case.suite for row in rows)
-    for suite in groups:
-        own = [row for row in rows if row.case.suite == suite]
-        names = list(dict.fromkeys(row.case.part for row in own))
-        parts = [("all", own)]
-        if len(names) > 1 or suite in (casts.SUITE, packed.SUITE):
-            parts += [(name, [r for r in own if r.case.part == name]) for name in names]
-        for name, part in parts:
-            large = [row for row in part if row.counted] or part
-            found += _part(suite, name, large, ways)
+    for suite in dict.fromkeys(row.case.group for row in rows):
+        own = [row for row in rows if row.case.group == suite]
+        for way in dict.fromkeys(way for row in own for way in row.seconds):
+            ratios = {row.case.id: ratio for row in own if (ratio := row.over(way))}
+            if way not in (OURS, ONE_THREAD):
+                worst = max(ratios, key=ratios.__getitem__)
+                mean = geometric_mean(ratios.values())
+                found.append(Summary(suite, way, len(ratios), mean, ratios[worst], worst))
     return found
-
-
-def _part(suite: str, dtype: str, rows: list[Row], ways: Sequence[str]) -> list[Summary]:
-    found = []
-    if suite != "small":
-        for plain in MEMCPYS[:2]:
-            ratios = [(row.over(plain), row) for row in rows]
-            found += _summary(suite, dtype, f"over_{plain}", ratios, max)
-    for way in dict.fromkeys((*ways, *(way for row in rows for way in row.rivals(ways)))):
-        ratios = [(row.times_faster(way), row) for row in rows]
-        measure = f"times_faster_than_{way}"
-        if any(way in row.scaled for row in rows):
-            measure += f"_scaled_from_{RIVAL_BYTES // MIB}_MiB"
-        found += _summary(suite, dtype, measure, ratios, min)
-    return found
-
-
-def _summary(
-    suite: str,
-    dtype: str,
-    measure: str,
-    ratios: list[tuple[float | None, Row]],
-    worst: Callable[..., tuple[float, Row]],
-) -> list[Summary]:
-    known = [(ratio, row) for ratio, row in ratios if ratio is not None]
-    if not known:
-        return []
-    mean = geometric_mean(ratio for ratio, _ in known)
-    bad, row = worst(known, key=lambda pair: pair[0])
-    return [Summary(suite, dtype, measure, len(known), mean, bad, row.case.id)]

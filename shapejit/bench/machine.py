@@ -11,6 +11,7 @@ from typing import Any
 
 from ..runtime import system
 from ..runtime.cpu_caches import data_caches
+from .memcpy import thread_count
 
 # What numba is told to compile for processors of lesser vectors: their name and features.
 VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
@@ -77,27 +78,18 @@ def use_vectors(name: str | None) -> None:
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = VECTORS[name]
 
 
-def thread_count() -> int:
-    """How many threads copies have."""
-    import numba
-
-    return int(numba.get_num_threads())
-
-
 def machine() -> dict[str, Any]:
     """Processor, cores, threads and versions."""
     import numba
     import numpy
 
     from .. import __version__
-    from ..runtime.compilation import load
 
     return {
         "cpu": processor(),
         "architecture": platform.machine(),
         "cores": os.cpu_count(),
         "threads": thread_count(),
-        "vector_bytes": load("memory").VECTOR,
         "load_average": system.load_average(),
         "python": platform.python_version(),
         "numba": numba.__version__,

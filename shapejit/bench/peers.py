@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .cases import Case
-from .packed import PackedCase
 from .pipe import Process
 from .worker import PEERS
 
 _WORKER = Path(__file__).with_name("worker.py")
-_UNASKED = ("torch", "onnxruntime")
+_UNASKED = ("torch", "onnxruntime", "jax")
 _NEEDS = {"onnxruntime": ("onnx",)}
-
-# Integers and floats that every peer takes, one of each width.
-_CARRIERS = {1: "uint8", 2: "int16", 4: "float32", 8: "float64", 16: "complex128"}
 
 # After a turn its threads still wait busily (see `measure.wait_shortly`), on the next one's cores.
 _REST = 0.005
@@ -35,10 +28,10 @@ class PeerError(ValueError):
 class Peer:
     """A process that repeats copies of the case it was given last."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, name: str, python: str, more: str = "") -> None:
         self.name = name
         try:
-            self._process = Process(python, str(_WORKER), name, quiet=True)
+            self._process = Process(python, str(_WORKER), name, more, quiet=True)
         except OSError as fault:
             raise PeerError(f"peer {name}: {python}: {fault.strerror}") from None
         try:
@@ -55,17 +48,14 @@ class Peer:
         """Whether its process has ended."""
         return self._process.ended
 
-    def take(self, case: Case, threads: int) -> int | None:
-        """Make the arrays of a case and do its work once: the checksum, None if it has no way.
+    def take(self, job: dict[str, Any] | None, threads: int) -> int | None:
+        """Do the job of a case once: its checksum, None if the peer has no way to do it.
 
         It is UNCHECKED where the result is not ours.
         """
-        job = case.asked() if isinstance(case, PackedCase) else _job(case)
-        return None if job is None else self.give(job | {"threads": threads})
-
-    def give(self, job: dict[str, Any]) -> int | None:
-        """Do some work once: its checksum, None if the peer has no way."""
-        found: int | None = self._ask(job=job).get("checksum")
+        if job is None:
+            return None
+        found: int | None = self._ask(job=job | {"threads": threads}).get("checksum")
         return found
 
     def run(self, calls: int) -> float:
@@ -91,30 +81,33 @@ class Peer:
 
 
 @contextmanager
-def started(asked: tuple[str, ...] = ()) -> Iterator[list[Peer]]:
+def started(
+    asked: tuple[str, ...] = (), known: Sequence[str] = PEERS, more: str = ""
+) -> Iterator[list[Peer]]:
     """The peers that `asked` names, NAME or NAME=PYTHON, else all that are installed here.
 
-    "none" means none. The processes end with the block.
+    "none" means none. The processes end with the block. `known` are their names; what `more`
+    is, `worker` says.
     """
     with ExitStack() as stack:
         peers = []
-        for name, python in _wanted(asked).items():
-            peers.append(Peer(name, python))
+        for name, python in _wanted(asked, known).items():
+            peers.append(Peer(name, python, more))
             stack.callback(peers[-1].close)
         yield peers
 
 
-def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
+def _wanted(asked: tuple[str, ...], known: Sequence[str]) -> dict[str, str]:
     """The Python of each peer."""
-    if not asked:
+    if not asked:  # those that are often there
         return {name: sys.executable for name in _UNASKED if is_installed(name)}
     wanted = {}
     for word in asked:
         name, _, python = word.partition("=")
         if name == "none":
             continue
-        if name not in PEERS:
-            raise PeerError(f"--peer {word}: the peers are {', '.join(PEERS)} and none")
+        if name not in known:
+            raise PeerError(f"--peer {word}: the peers are {', '.join(known)} and none")
         wanted[name] = python or sys.executable
     return wanted
 
@@ -122,24 +115,3 @@ def _wanted(asked: tuple[str, ...]) -> dict[str, str]:
 def is_installed(name: str) -> bool:
     """Whether a peer, and what it needs, can be imported."""
     return all(find_spec(part) is not None for part in (name, *_NEEDS.get(name, ())))
-
-
-def _job(case: Case) -> dict[str, Any]:
-    """A case in numbers: strides and offset count elements."""
-    size = case.itemsize
-    # Never written nor read: its pages are not even mapped.
-    base = np.empty(case.shape, np.dtype((np.void, size)))
-    view = case.view(base)
-    first = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-    turned = base.transpose(case.axes)
-    permuted = case.look is None and (view.shape, view.strides) == (turned.shape, turned.strides)
-    return {
-        "dtype": _CARRIERS[size],
-        "base": case.shape,
-        "axes": case.axes if permuted else None,
-        "shape": view.shape,
-        "strides": [s // size for s in view.strides],
-        "offset": first // size,
-        "shift": case.shift,
-        "fresh": case.fresh,
-    }

@@ -76,7 +76,12 @@ class Process:
     def close(self) -> None:
         """End the process, whatever it is doing."""
         self._process.kill()
-        self._process.communicate()
+        for stream in (self._process.stdin, self._process.stdout):
+            # Not read to its end: a process that this one started may still hold it.
+            with suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        self._process.wait()
 
 
 def main(file: str, *words: str) -> None:
@@ -88,6 +93,7 @@ def main(file: str, *words: str) -> None:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # what it loads may import it
     spec.loader.exec_module(module)
     answer = module.answering(*words)
     for line in sys.stdin:

@@ -8,7 +8,7 @@ https://github.com/HPAC/TTC/blob/e1c61e2675c3970497311b6dacee4d6bc1cf9861/benchm
 
 from __future__ import annotations
 
-from .cases import MIB, Case
+from .cases import MIB, Copy
 
 # Shape and axes of case 1, 2, ...
 CASES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
@@ -77,21 +77,18 @@ _DTYPES = ("uint8", "bfloat16", "float64", "complex128")
 _SUBSET_BYTES = 128 * MIB
 
 
-def case(number: int, suite: str = "ttc", dtype: str = "float32") -> Case:
+def case(number: int, group: str = "ttc", dtype: str = "float32") -> Copy:
     """TTC case `number`, 1 to 57."""
     shape, axes = CASES[number - 1]
-    return Case(suite, f"ttc-{number:02}", dtype, shape, axes)
+    return Copy(group, f"ttc-{number:02}/{dtype}", dtype, shape, axes)
 
 
-def float32() -> tuple[Case, ...]:
+def float32() -> tuple[Copy, ...]:
     """All 57 as published."""
     return tuple(case(number) for number in range(1, len(CASES) + 1))
 
 
-def dtypes() -> tuple[Case, ...]:
+def dtypes() -> tuple[Copy, ...]:
     """Every fifth or so in other widths, as many bytes in each."""
-    return tuple(
-        case(number, "ttc-dtypes", dtype).sized(_SUBSET_BYTES)
-        for dtype in _DTYPES
-        for number in SUBSET
-    )
+    cases = [case(number, "ttc-dtypes", dtype) for dtype in _DTYPES for number in SUBSET]
+    return tuple(made.scaled(_SUBSET_BYTES / made.source_nbytes) for made in cases)

@@ -23,7 +23,7 @@ from .strategies import Strategy
 from .tables import kind_of
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Measured on 2-core x86 machines (benchmarks/thresholds.py); bytes of the result. A launch
+# Measured on 2-core x86 machines (benchmarks.tools.ablation); bytes of the result. A launch
 # costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
 # streaming past the caches pays once the result is too large to be found there again.
 NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs

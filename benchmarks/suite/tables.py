@@ -1,0 +1,61 @@
+"""The cases and the clocks of this checkout, whichever shapejit is measured beside them.
+
+They are imported by path, under a name of their own, without the package around them.
+"""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+# What is measured is compiled, however few bytes it moves.
+os.environ.setdefault("SHAPEJIT_PATIENCE", "0")
+
+ROOT = Path(__file__).resolve().parents[2]
+NBYTES = 32 << 20  # of a case, if it has not less
+
+
+def load(name, file):
+    """A module, or a package by its `__init__.py`, under a name."""
+    if name not in sys.modules:
+        folder = [str(Path(file).parent)] if Path(file).name == "__init__.py" else None
+        spec = spec_from_file_location(name, file, submodule_search_locations=folder)
+        sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+_NAME = load("bench_of_this_checkout", ROOT / "shapejit" / "bench" / "__init__.py").__name__
+suites = import_module(f"{_NAME}.suites")
+measure = import_module(f"{_NAME}.measure")
+pipe = import_module(f"{_NAME}.pipe")
+batches = import_module(f"{_NAME}.batches")
+OURS = suites.OURS
+
+measure.wait_shortly()
+
+
+def measured():
+    """The package that is measured."""
+    return import_module(OURS)
+
+
+def sized(case, nbytes=None):
+    """A case of at most so many bytes."""
+    size = case.moved or getattr(case, "nbytes", 0)
+    return case.scaled(min(1.0, (nbytes or NBYTES) / size)) if size else case
+
+
+def pair(case, baseline, package=None):
+    """Our way and that of the baseline, both called once: the first call compiles.
+
+    Raises NotImplementedError, which asv records as n/a, where the package lacks what a case calls.
+    """
+    import numpy as np
+
+    ways = suites.ready(sized(case), package or measured(), np)
+    chosen = {OURS: ways[OURS], baseline: ways[baseline]}
+    for way in chosen.values():
+        suites.called(way)
+    return chosen

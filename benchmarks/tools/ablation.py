@@ -1,0 +1,70 @@
+"""What a strategy, a specialisation or a threshold earns: the cases with and without it.
+
+    python -m benchmarks.tools.ablation planning.planner.SMALL_BELOW=0 --bench small
+
+Two processes of the working tree and one in which names of its modules have other values take turns
+at every case, as `compare` does with commits. Geometric means of the suites are printed, and the
+cases that differ by more than the noise. Exit code 1: a suite loses 3 % or a case 10 %.
+"""
+
+import argparse
+import ast
+import sys
+from math import log
+from statistics import geometric_mean
+
+from .compare import WORSE, of_places, tell, text
+from .exits import SAME, WORSE as LOST, MeasureError, ending
+from .installs import Place
+from .repository import ROOT
+from .trials import items
+
+LEAST = 0.03  # of a suite's geometric mean
+
+
+def given(word):
+    """MODULE.NAME=VALUE, a Python literal."""
+    name, found, value = word.partition("=")
+    try:
+        if not found or "." not in name:
+            raise ValueError
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise MeasureError(f"{word}: wants MODULE.NAME=VALUE, the value a literal") from None
+
+
+def means(verdicts):
+    """{suite: the factor by which its time grows on the mean}."""
+    suites = {}
+    for verdict in verdicts:
+        suites.setdefault(verdict.benchmark.split("/")[0], []).append(1 + verdict.change)
+    return {suite: geometric_mean(factors) for suite, factors in suites.items()}
+
+
+@ending
+def main(argv=None):
+    """0 nothing is lost, 1 something is, 2 bad arguments or nothing to measure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.ablation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("values", nargs="+", metavar="MODULE.NAME=VALUE")
+    parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
+    parser.add_argument("--all", action="store_true", help="all cases, not only those recorded")
+    args = parser.parse_args(argv)
+    here = Place(sys.executable, str(ROOT))
+    without = here._replace(ablated=dict(map(given, args.values)))
+    chosen = [item for item in items(args.bench, args.all) if not item.counter]
+    found = of_places({"first": here, "again": here, "second": without}, chosen, tell, WORSE)
+    if not found.verdicts:
+        raise MeasureError("nothing could be measured")
+    for suite, factor in means(found.verdicts).items():
+        print(f"{suite:12} {factor - 1:+.1%}")
+    print(text(found))
+    lost = any(log(factor) > log(1 + LEAST) for factor in means(found.verdicts).values())
+    return LOST if lost or found.slower else SAME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Counters and machine code of the working tree against the last recorded point of its history.
+
+None of these figures has noise, so any that grows is a step. It is a failure unless a commit since
+that point says why, in a line of its message that begins with "Performance:". With --force it is
+checked whether or not the package has changed since.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+
+from ..suite import counters
+from ..suite.machine_code import ISAS, MachineCode, emitted, totals
+from .exits import SAME, WORSE, MeasureError, ending
+from .record import values
+from .repository import MEASURED, RESULTS, ROOT, git, places
+
+REASON = "Performance:"
+# What is compared: seconds are not, and loads and stores are among the instructions.
+FIGURES = ("kernels", "objects cached", "instructions", "spills", "code bytes")
+LEAST = 0.01  # of instructions and bytes: less is what another order of the same code makes
+EXACT = ("kernels", "objects cached", "spills")
+
+
+def point(results=RESULTS):
+    """The last commit of this history that has figures of machine code, and {name: value}."""
+    order, name = places(), f"machine_code.{MachineCode.__name__}.track_"
+    paths = {p: json.loads(p.read_text())["commit_hash"] for p in results.glob("*/*-*.json")}
+    known = sorted((p for p in paths if paths[p] in order), key=lambda p: order[paths[p]])
+    for path in reversed(known):
+        found = values(path)
+        if found.get(f"{name}instructions"):
+            code = {
+                f"{isa} {figure}": value
+                for figure in FIGURES
+                for isa, value in zip(ISAS, found[name + figure.replace(" ", "_")], strict=False)
+            }
+            allocated = found.get("counters.Allocated.track_bytes", [])
+            bytes_of = dict(zip(counters.CALLS, allocated, strict=False))
+            return paths[path], code | {f"bytes of {k}": v for k, v in bytes_of.items()}
+    raise MeasureError("no point with machine code is recorded: python -m benchmarks.tools.record")
+
+
+def now():
+    """The same of the package that this Python imports."""
+    found = {}
+    for isa, one in emitted(folder=str(ROOT)).items():
+        if not one["kernels"]:
+            raise MeasureError(f"{isa}: {one['failed']}")
+        found |= {f"{isa} {name}": n for name, n in totals(one).items() if name in FIGURES}
+    code = "import sys; sys.path[:0] = [sys.argv[1]]; from benchmarks.tools.worker import count; "
+    code += "print(*(count('Allocated', call) for call in sys.argv[2:]))"
+    command = [sys.executable, "-c", code, str(ROOT), *counters.CALLS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MeasureError(done.stderr.strip()[-300:])
+    made = zip(counters.CALLS, map(int, done.stdout.split()), strict=True)
+    return found | {f"bytes of {call}": value for call, value in made}
+
+
+def steps(before, after):
+    """What grew: {name: (before, after)}."""
+    found = {}
+    for name, value in after.items():
+        first = before.get(name)
+        if first is None or first != first:
+            continue
+        least = 0 if name.endswith(EXACT) else LEAST * first
+        if value > first + least:
+            found[name] = first, value
+    return found
+
+
+def reasons(commit):
+    """The lines of messages since a commit that say why figures grew."""
+    lines = git("log", "--format=%B", f"{commit}..HEAD").splitlines()
+    return [line.removeprefix(REASON).strip() for line in lines if line.startswith(REASON)]
+
+
+@ending
+def main(argv=None):
+    """0 nothing grew, or it is said why; 1 something grew; 2 it could not be found out."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.check",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--force", action="store_true")
+    args = parser.parse_args(argv)
+    commit, before = point()
+    if not args.force and not git("diff", "--name-only", commit, "--", *MEASURED):
+        print(f"{commit[:8]} is recorded, and nothing that is measured has changed since")
+        return SAME
+    found, said = steps(before, now()), reasons(commit)
+    for name, (first, second) in found.items():
+        print(f"{name}: {first:.0f} -> {second:.0f} ({second / first - 1 if first else 1:+.1%})")
+    print(f"{len(found)} figures grew since {commit[:8]}", *said, sep="\n")
+    return WORSE if found and not said else SAME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Show that comparisons can be trusted: what is planted is found, and nothing else is.
+
+In a clone that is thrown away, commits make a kernel take 1.5 and 1.1 times as long, and compiling
+twice as long: comparing each has to find that. Another commit changes nothing: comparing it, again
+and again, has to find nothing. With --record what is printed is kept in benchmarks/measured.
+Exit code 0 if all of that is so, otherwise 1; 2 if something could not be measured.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import machine_code
+from .compare import WORSE, compare, text
+from .exits import MeasureError, ending
+from .machines import machine
+from .repository import ROOT, RecordError, commit_named, git
+from .trials import items
+
+AUTHOR = ("-c", "user.name=demonstration", "-c", "user.email=demonstration@example.invalid")
+# What is appended to the kernels of tiles: the kernel, and a share of its time once more.
+SLOWER = '''
+
+_swift = tiles
+
+
+def tiles(*arguments):
+    """The kernel, slowed down."""
+    from time import perf_counter
+
+    start = perf_counter()
+    _swift(*arguments)
+    end = perf_counter() + (perf_counter() - start) * {share}
+    while perf_counter() < end:
+        pass
+'''
+# And to the cache of kernels: once more the time that each took, with those that it calls.
+LONGER = '''
+
+_load, _save, _begun = _Cache.load_overload, _Cache.save_overload, []
+
+
+def _begin(cache, *arguments):
+    """Before a kernel is compiled."""
+    from time import process_time
+
+    found = _load(cache, *arguments)
+    if found is None:
+        _begun.append(process_time())
+    return found
+
+
+def _end(cache, *arguments):
+    """After it."""
+    from time import process_time
+
+    _save(cache, *arguments)
+    end = 2 * process_time() - _begun.pop()
+    while not _begun and process_time() < end:
+        pass
+
+
+_Cache.load_overload, _Cache.save_overload = _begin, _end
+'''
+# What is planted: its file, what is appended, and the least change and the largest that it is.
+PLANTS = {
+    "half": ("shapejit/kernels/tiles.py", SLOWER.format(share=0.5), 0.25, 0.9),
+    "tenth": ("shapejit/kernels/tiles.py", SLOWER.format(share=0.1), 0.04, 0.25),
+    "compile": ("shapejit/kernels/jit.py", LONGER, 0.5, 1.7),
+}
+COPIES = ("ttc", "workloads", "odd")  # the suites in which a slower kernel shows
+COMPILED = {"patterns": ["^ttc/"], "isas": ["x86-64-v3"]}
+
+
+def commit(clone, base, file=None, added=""):
+    """A commit on top of another in which something is appended to a file, or nothing changed."""
+    git("checkout", "--quiet", base, cwd=clone)
+    if file is not None:
+        if not Path(clone, file).is_file():
+            raise RecordError(f"commit {base[:8]} has no {file} to plant on")
+        with Path(clone, file).open("a") as opened:
+            opened.write(added)
+    message = ("--allow-empty", "--message", file or "Nothing is changed")
+    git(*AUTHOR, "commit", "--quiet", "--all", *message, cwd=clone)
+    return commit_named("HEAD", clone)
+
+
+def changes(clone, first, second, folder, chosen, least):
+    """How much slower what got slower is, with all that was found in words."""
+    found = compare(clone, first, second, folder, chosen, worse=least)
+    if found.fails or not found.verdicts:
+        raise MeasureError(f"not everything could be compared\n{text(found)}")
+    return [v.change for v in found.slower], text(found)
+
+
+def planted(name, clone, base, folder, chosen):
+    """Whether a plant is found, and what was found in words."""
+    file, added, least, most = PLANTS[name]
+    other = commit(clone, base, file, added)
+    if name == "compile":
+        found = machine_code.compare_commits(base, other, clone, **COMPILED)
+        return least < found.longer < most, str(found)
+    copies = [item for item in chosen if str(item).startswith(COPIES)]
+    found, said = changes(clone, base, other, Path(folder, name), copies, min(least, WORSE))
+    return any(least < change < most for change in found), said
+
+
+@ending
+def main(argv=None):
+    """0 shown, 1 not, 2 bad arguments or something that could not be measured."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.demonstration",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("commit", nargs="?", default="HEAD", metavar="COMMIT")
+    parser.add_argument("--times", type=int, default=10, metavar="N", help="quiet comparisons")
+    parser.add_argument("--plant", nargs="*", choices=list(PLANTS), default=list(PLANTS))
+    parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
+    parser.add_argument("--record", action="store_true")
+    args = parser.parse_args(argv)
+    base, chosen, lines, wrong = commit_named(args.commit), items(args.bench), [], 0
+
+    def show(title, right, said):
+        nonlocal wrong
+        wrong += not right
+        lines.append(f"== {title}: {'as it should be' if right else 'WRONG'}\n{said}")
+        print(lines[-1], flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="shapejit-demonstration-") as folder:
+        clone = Path(folder, "clone")
+        git("clone", "--quiet", str(ROOT), str(clone))
+        for name in args.plant:
+            show(f"{name} is found", *planted(name, clone, base, folder, chosen))
+        same = commit(clone, base)
+        for k in range(args.times):
+            found, said = changes(clone, base, same, Path(folder, "same"), chosen, WORSE)
+            show(f"nothing changed, {k + 1}", not found, said)
+    if args.record:
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        path = ROOT / "benchmarks" / "measured" / f"{day}-demonstration.txt"
+        head = f"commit {base}, {machine()['machine']}"
+        path.write_text("\n".join([head, *lines]) + "\n")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

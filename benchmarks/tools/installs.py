@@ -1,0 +1,69 @@
+"""Commits installed into fresh virtual environments, side by side."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from .exits import MeasureError
+
+
+class InstallError(MeasureError):
+    """A commit that cannot be installed."""
+
+
+class Place(NamedTuple):
+    """A Python, a folder that it imports from before all others, and names that are ablated."""
+
+    python: str
+    folder: str = ""
+    ablated: dict | None = None
+
+
+def place_of(path):
+    """What a path names: a Python, a virtual environment, or a folder that has a package."""
+    path = Path(path).absolute()
+    if (path / "bin" / "python").is_file():
+        return Place(str(path / "bin" / "python"))
+    if path.is_dir():
+        return Place(sys.executable, str(path))
+    if os.access(path, os.X_OK):
+        return Place(str(path))
+    raise InstallError(f"{path} is no Python, no virtual environment and no folder")
+
+
+def install(repository, commit, folder):
+    """The Python of a new environment in `folder` with that commit installed; used again."""
+    folder = Path(folder)
+    python, done = folder / "venv" / "bin" / "python", folder / "installed"
+    if done.is_file() and done.read_text() == commit:
+        return str(python)
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", str(folder / "venv")])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, f"git+{Path(repository).resolve().as_uri()}@{commit}"])
+    done.write_text(commit)
+    return str(python)
+
+
+def differing(*pythons, package="shapejit"):
+    """What both environments have, beside the package, in other versions."""
+    first, second = map(_versions, pythons)
+    both = [name for name in first if name in second and name != package]
+    return [name for name in both if first[name] != second[name]]
+
+
+def _versions(python):
+    listed = [python, "-m", "pip", "list", "--format", "json", "--disable-pip-version-check"]
+    return {p["name"]: p["version"] for p in json.loads(_run(listed))}
+
+
+def _run(command):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InstallError(f"{' '.join(command)}: {done.stderr.strip()[-2000:]}")
+    return done.stdout

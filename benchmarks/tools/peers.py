@@ -1,0 +1,115 @@
+"""Our permutations beside those of other libraries, as ratios to a memcpy on as many threads.
+
+    python -m benchmarks.tools.peers --peer torch --peer onnxruntime --peer jax=/venv/bin/python
+
+Each library has a process of its own, two threads, and its output bound where it can bind one; all
+take turns with memcpy. The table is printed, and with --record kept in benchmarks/measured/peers.
+With --suite casts, schemes or repack, quantisation libraries can be asked: their names are listed
+by --help.
+"""
+
+import argparse
+import json
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from statistics import geometric_mean
+
+from shapejit import patience
+from shapejit.bench import peers, suites, worker
+from shapejit.bench.comparison import measure, use_threads
+from shapejit.bench.machine import machine as described
+
+from .exits import SAME, MeasureError, ending
+from .machines import machine
+from .repository import ROOT, git
+
+FOLDER = ROOT / "benchmarks" / "measured" / "peers"
+MORE = str(Path(__file__).with_name("quantization_peers.py"))
+QUANTIZATION = (
+    "compressed_tensors",
+    "gptqmodel",
+    "modelopt",
+    "transformers",
+    "bitsandbytes",
+    "gguf",
+)
+THREADS = 2
+
+
+def cases(names):
+    """The first case of each kind of workload and every fourth of XLA's, or those of suites."""
+    if names:
+        return [case for name in names for case in suites.select((name,))]
+    kinds = {}
+    for case in suites.select(("workloads",)):
+        kinds.setdefault(case.name.rsplit("-", 2)[0], case)
+    return [*kinds.values(), *suites.select(("xla",))[::4]]
+
+
+def text(rows, ways):
+    """The table: a case a line, and the means."""
+    lines = [("time/memcpy", *ways)]
+    lines += [(name, *(f"{r[w]:.2f}" if w in r else "-" for w in ways)) for name, r in rows.items()]
+    means = (geometric_mean(r[w] for r in rows.values() if w in r) for w in ways)
+    lines.append((f"mean of {len(rows)}", *(f"{mean:.2f}" for mean in means)))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(c.ljust(w) if k == 0 else c.rjust(w)
+                  for k, (c, w) in enumerate(zip(line, widths, strict=True))).rstrip()
+        for line in lines
+    )  # fmt: skip
+
+
+def measured(chosen, others, rounds, size):
+    """{case: {way: its time over memcpy's}}."""
+    sj, rows = import_module("shapejit"), {}
+    for case in chosen:
+        seconds = measure(sj, case.scaled(size), others, rounds).seconds
+        ways = {way: s / seconds["memcpy"] for way, s in seconds.items() if "memcpy" not in way}
+        rows[case.id] = {way: round(ratio, 3) for way, ratio in ways.items()}
+    return rows
+
+
+@ending
+def main(argv=None):
+    """0 measured; 2 bad arguments, or a library that is not there."""
+    known = (*worker.PEERS, *QUANTIZATION)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.peers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--peer", action="append", default=[], metavar="NAME[=PYTHON]",
+        help=", ".join(known))  # fmt: skip
+    add("--suite", action="append", default=[], choices=list(suites.SUITES))
+    add("--rounds", type=int, default=9)
+    add("--size", type=float, default=1.0, metavar="F", help="F times the bytes")
+    add("--record", action="store_true")
+    args = parser.parse_args(argv)
+    use_threads(THREADS)
+    try:
+        with patience.none(), peers.started(tuple(args.peer), known, MORE) as others:
+            rows = measured(cases(args.suite), others, args.rounds, args.size)
+            versions = {peer.name: peer.version for peer in others}
+    except peers.PeerError as fault:
+        raise MeasureError(fault) from None
+    ways = list(dict.fromkeys(way for row in rows.values() for way in row))
+    facts = described()
+    versions |= {name: facts[name] for name in ("numpy", "shapejit")}
+    where = f"{facts['cpu']}, {THREADS} threads; "
+    where += ", ".join(f"{name} {version}" for name, version in versions.items())
+    print(text(rows, ways), where, sep="\n")
+    if args.record:
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        path = FOLDER / f"{day}-{machine()['machine']}.json"
+        made = {"commit": git("rev-parse", "HEAD"), "where": where, "ways": ways, "rows": rows}
+        path.write_text(json.dumps(made, indent=1) + "\n")
+    return SAME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

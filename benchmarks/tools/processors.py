@@ -1,0 +1,84 @@
+"""Instructions of the main loops of kernels for processors that cannot be timed here.
+
+Copies of elements of 1 to 16 bytes, packs and casts are compiled for x86-64-v3 (AVX2), x86-64-v4
+(AVX-512), Neoverse V1 (Graviton 3) and Apple's M2; of each the longest innermost loop is
+counted, per 16 bytes stored: an element of complex128, 16 of uint8. Vectors of x86-64-v3 are twice
+as wide as NEON's. `--record` keeps the figures. Exit code 1: for an ARM processor a kernel has
+more than 2.5 times the instructions of x86-64-v3, and no line of `WHY` says why; 2: nothing could
+be compiled.
+"""
+
+import argparse
+import json
+import re
+import sys
+
+from ..suite.machine_code import emitted
+from .exits import SAME, WORSE, MeasureError, ending
+from .repository import ROOT, git
+
+RECORD = ROOT / "benchmarks" / "measured" / "processors.json"
+ISAS = ("x86-64-v3", "x86-64-v4", "neoverse-v1", "apple-m2")
+BASE, ARM = "x86-64-v3", ("neoverse-v1", "apple-m2")
+MOST = 2.5  # times the instructions of x86-64-v3
+CASES = ["^ttc-dtypes|^small/16|^packed/|^casts/|^batch/map-(64B|4KiB)"]
+KERNELS = re.compile(r"tiles\.tiles|bit_tiles|codes\.(un)?pack|small\.blocks|shapejit_convert(?!.*blocks)")
+# Of copies, the last tag is the widest vector of the processor, in other words: how it is done.
+HOW = re.compile(r"(tiles\(\w+), \w+\)")
+# By the beginning of a kernel's name: why it has more.
+WHY = {
+    "shapejit_convert(float 16 5 10 15 ieee float 32": "F16C widens 8 float16 by an instruction;"
+    " NEON's fcvtl is not used, whose place is taken by shifts and masks",
+    "shapejit_convert(float 6 2 3 1 finite float 16": "AVX2 looks 32 codes up by a vpshufb; NEON's"
+    " tbl is not used, each number is put together from its bits",
+}
+
+
+def counted(folder=ROOT):
+    """{kernel: {processor: instructions per 16 bytes that its main loop stores}}."""
+    found, figures = emitted(ISAS, patterns=CASES, folder=str(folder)), {}
+    for processor in ISAS:
+        if not found[processor]["kernels"]:
+            raise MeasureError(f"{processor}: {found[processor]['failed']}")
+        for name, row in found[processor]["kernels"].items():
+            if KERNELS.match(name) and row["loop bytes"]:
+                each = round(16 * row["loop instructions"] / row["loop bytes"], 2)
+                figures.setdefault(HOW.sub(r"\1)", name), {})[processor] = each
+    return {name: row for name, row in sorted(figures.items()) if row.keys() == {*ISAS}}
+
+
+def unexplained(figures):
+    """The kernels that have too many instructions, without a line that says why."""
+    return [
+        name
+        for name, row in figures.items()
+        if max(row[processor] for processor in ARM) > MOST * row[BASE]
+        and not name.startswith(tuple(WHY))
+    ]
+
+
+@ending
+def main(argv=None):
+    """0 as expected, 1 a kernel has too many instructions, 2 nothing could be compiled."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.processors",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--record", action="store_true", help="keep the figures")
+    args = parser.parse_args(argv)
+    figures = counted()
+    print(f"{'instructions per 16 bytes':60}", *(f"{processor:>12}" for processor in ISAS))
+    for name, row in figures.items():
+        print(f"{name[:60]:60}", *(f"{row[processor]:12}" for processor in ISAS))
+    if args.record:
+        lines = ",\n".join(f"  {json.dumps(n)}: {json.dumps(row)}" for n, row in figures.items())
+        commit = json.dumps(git("rev-parse", "HEAD").strip())
+        RECORD.write_text(f'{{"commit": {commit}, "kernels": {{\n{lines}}}}}\n')
+    for name in unexplained(figures):
+        print(f"TOO MANY INSTRUCTIONS: {name}")
+    return WORSE if unexplained(figures) else SAME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

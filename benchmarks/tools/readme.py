@@ -1,0 +1,116 @@
+"""Write what READMEs say of speed from the recorded figures (`figures`).
+
+README.md gets a table of lines, the list of names and, in benchmarks/, its picture;
+benchmarks/README.md the table of all suites.
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+import time
+from statistics import geometric_mean
+
+from . import names, picture
+from .exits import ending
+from .figures import recorded
+from .lines import numpys, table as lines_table
+from .repository import RESULTS, ROOT, RecordError
+
+MARKER = "<!-- {}: written by python -m benchmarks.tools.readme -->\n{}<!-- /{} -->"
+# What stands between the markers of each file.
+PARTS = {
+    "README.md": {"lines": lines_table, "names": lambda figures: names.listed()},
+    "benchmarks/README.md": {
+        "measured": lambda figures: table(figures),
+        "newest": lambda figures: newest(),
+    },
+}
+HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
+
+
+def rows(figures):
+    """The table: its head, then a row a suite."""
+    peers = list(figures["machine"]["peers"])
+    made = [(*HEAD, *(f"than {peer}" for peer in peers))]
+    for suite in dict.fromkeys(row["suite"] for row in figures["rows"]):
+        taken = [row["seconds"] for row in figures["rows"] if row["suite"] == suite]
+        memcpy = [s["shapejit"] / s["memcpy"] for s in taken if "memcpy" in s]
+        plain = (f"{geometric_mean(memcpy):.2f}", f"{max(memcpy):.2f}") if memcpy else ("-", "-")
+        numpy = [n / s["shapejit"] for s in taken if (n := numpys(s))]
+        faster = [[s[p] / s["shapejit"] for s in taken if p in s] for p in peers]
+        cells = (f"{geometric_mean(ratios):.1f}x" if ratios else "-" for ratios in (numpy, *faster))
+        made.append((suite, str(len(taken)), *plain, *cells))
+    return made
+
+
+def table(figures):
+    """The lines between the markers."""
+    made = rows(figures)
+    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if k == 0 else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in made
+    ]
+    return "\n".join([_where(figures), "", "```text", *lines, "```"])
+
+
+def _where(figures):
+    facts, settings = figures["machine"], figures["settings"]
+    commits = ", ".join(commit[:8] for commit in figures["commits"])
+    versions = {name: facts[name] for name in ("numpy", "numba")} | facts["peers"]
+    less = " (part of the cases)" if settings["quick"] or settings["size"] != 1 else ""
+    text = (
+        f"Geometric means and worst cases of `shapejit bench --suite NAME`{less}, recorded at "
+        f"{commits} on {facts['cpu']} ({facts['architecture']}, {facts['threads']} "
+        f"threads; {', '.join(f'{name} {version}' for name, version in versions.items())}):"
+    )
+    return textwrap.fill(text, 100, break_on_hyphens=False)
+
+
+def newest(results=RESULTS):
+    """Of which commit and day the newest point of the history is, on each machine."""
+    lines = []
+    for folder in sorted(path.parent for path in results.glob("*/machine.json")):
+        points = [json.loads(path.read_text()) for path in folder.glob("*-*.json")]
+        last = max(points, key=lambda point: point["date"])
+        day = time.strftime("%Y-%m-%d", time.gmtime(last["date"] / 1000))
+        count, commit = len(points), last["commit_hash"][:8]
+        lines.append(f"- {folder.name}: {count} points, the newest is {commit} of {day}.")
+    return "\n".join(lines) or "No point is recorded yet."
+
+
+def written(name, text, figures):
+    """The text of a README with its parts as these figures make them."""
+    for part, make in PARTS[name].items():
+        pattern = re.compile(MARKER.format(part, "(.*?)", part), re.DOTALL)
+        if not pattern.search(text):
+            raise RecordError(f"{name} has no part {part!r} between markers")
+        made = MARKER.format(part, f"{make(figures)}\n", part)
+        text = pattern.sub(lambda _, made=made: made, text)
+    return text
+
+
+def files(figures):
+    """Every file that is written, and its text."""
+    texts = {name: written(name, (ROOT / name).read_text(), figures) for name in PARTS}
+    pictures = {f"benchmarks/speed-{t}.svg": picture.svg(figures, t) for t in picture.THEMES}
+    return texts | pictures
+
+
+@ending
+def main(argv=None):
+    """0 written, 2 where nothing is recorded."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tools.readme", description=__doc__)
+    parser.parse_args(argv)
+    for name, text in files(recorded()).items():
+        (ROOT / name).write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Add commits to the recorded history: asv runs them, in an environment of its own.
+
+Without arguments HEAD is recorded, with --steps N so many of the commits that are missing, spread
+evenly over the history. What is recorded already is left out. Results go to
+benchmarks/results/MACHINE, where plain `asv run` on this machine puts its own from then on.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+from . import readme
+from .exits import SAME, UNKNOWN, ending
+from .machines import QUIET, machine
+from .repository import MEASURED, RESULTS, ROOT, RecordError, commit_named, git, main_branch
+
+
+def values(path):
+    """{benchmark: its values} of a file of results."""
+    found = json.loads(path.read_text())
+    at = found["result_columns"].index("result")
+    return {name: row[at] or [] for name, row in found["results"].items()}
+
+
+def recorded(name):
+    """The commits, abbreviated, of which a machine has a value."""
+    paths = (RESULTS / name).glob("*-*.json")
+    number = lambda value: value is not None and value == value  # noqa: E731  # n/a is NaN
+    return {
+        path.name.split("-")[0]
+        for path in paths
+        if any(number(value) for row in values(path).values() for value in row)
+    }
+
+
+def missing(name, since=None):
+    """The commits of main that changed what is measured and are not recorded, oldest first."""
+    branch = main_branch()
+    span = f"{commit_named(since)}..{branch}" if since else branch
+    found = git("rev-list", "--reverse", "--topo-order", span, "--", *MEASURED).split()
+    have = recorded(name)
+    return [commit for commit in found if commit[:8] not in have]
+
+
+def spread(commits, count):
+    """So many of them, the last one among them, as far apart as that goes."""
+    if count >= len(commits):
+        return commits
+    step = (len(commits) - 1) / max(1, count - 1)
+    return [commits[len(commits) - 1 - round(k * step)] for k in reversed(range(count))]
+
+
+def record(commits, facts, everything=False, more=()):
+    """Run asv for the commits: 0, or 2 where it or a benchmark of it failed."""
+    from asv.machine import MachineCollection
+
+    MachineCollection.save(facts["machine"], facts)
+    command = [sys.executable, "-m", "asv", "run", "--config", str(ROOT / "asv.conf.json")]
+    command += ["--machine", facts["machine"], "--show-stderr", *more, "HASHFILE:-"]
+    chosen = {"SHAPEJIT_BENCHMARKS": "all"} if everything else {}
+    # asv takes those first that were made last.
+    lines = "".join(f"{commit}\n" for commit in reversed(commits))
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | chosen, input=lines, text=True, check=False
+    )
+    readme.main([])  # which says when the newest point is
+    return UNKNOWN if done.returncode else SAME
+
+
+@ending
+def main(argv=None):
+    """0 recorded; 2 bad arguments, a busy machine, or something that could not be measured."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tools.record",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("commits", nargs="*", metavar="COMMIT", help="HEAD if there is none")
+    add("--steps", type=int, metavar="N", help="so many of the commits that are missing")
+    add("--since", metavar="COMMIT", help="all that are missing behind it, or --steps of them")
+    add("--list", action="store_true", help="only say which commits these are")
+    add("--all", action="store_true", help="all cases, not the choice that is made in suites.py")
+    add("--bench", action="append", default=[], metavar="REGEX")
+    add("--quick", action="store_true", help="a turn each, to see what works")
+    add("--busy", action="store_true", help="even if other programs have the cores")
+    add("--machine", metavar="NAME", help="if not by its processor, caches and cores")
+    args = parser.parse_args(argv)
+    facts = machine(args.machine)
+    commits = [commit_named(name) for name in args.commits]
+    if args.steps or args.since:
+        found = missing(facts["machine"], args.since)
+        commits += spread(found, args.steps or len(found))
+    elif not commits:
+        commits = [commit_named("HEAD")]
+    if not (args.bench or args.all):
+        have = recorded(facts["machine"])
+        commits = [commit for commit in commits if commit[:8] not in have]
+    if args.list or not commits:
+        print(*commits, sep="\n", end="\n" * bool(commits))
+        return SAME
+    load = os.getloadavg()[0]
+    if load > QUIET and not args.busy:
+        raise RecordError(f"load average {load:.1f}: other programs would be measured; or --busy")
+    more = [word for regex in args.bench for word in ("--bench", regex)]
+    return record(commits, facts, args.all, more + ["--quick"] * args.quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

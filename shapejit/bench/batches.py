@@ -1,0 +1,208 @@
+"""Many tensors at once, beside loops of NumPy; and copies beside other programs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from math import isqrt, prod
+from typing import Any
+
+import numpy as np
+
+from .cases import MIB, OURS, Call, Make, Ways, assigned, filled, permuted, rows
+
+KIB = 1024
+
+
+def _loop(outs: Any, views: Any) -> Callable[[], Any]:
+    def loop() -> Any:
+        for out, view in zip(outs, views, strict=True):
+            np.copyto(out, view)
+        return outs
+
+    return loop
+
+
+def _map(
+    shape: tuple[int, ...], axes: tuple[int, ...], kind: str, sj: Any, np: Any, n: int
+) -> Ways:
+    """Like tensors, permuted into a slab."""
+    tensors = [filled(shape, kind) for _ in range(max(2, n // filled(shape, kind).nbytes))]
+    program = sj.plan(shape, kind, lambda t: t.permute_dims(axes))
+    slab = np.zeros((len(tensors), *program.shape), tensors[0].dtype)
+    ours, views = partial(program.map, tensors, out=slab), [x.transpose(axes) for x in tensors]
+    return {OURS: ours, "numpy": _loop(slab, views)}
+
+
+def _map_packed(sj: Any, np: Any, nbytes: int) -> Ways:
+    """Packed tensors of 4 KiB; NumPy has a byte for each element."""
+    codes = filled((64, 128), np.uint8) & 15
+    tensors = [sj.pack(codes, "uint4") for _ in range(max(2, nbytes // 4096))]
+    program = sj.plan((64, 128), "uint4", lambda t: t.permute_dims((1, 0)))
+    slab = sj.concat([program.map(sj.stack(tensors))], axis=0)  # of its own
+    loop = _loop(np.zeros((len(tensors), 128, 64), np.uint8), [codes.T] * len(tensors))
+    return {OURS: partial(program.map, tensors, out=slab), "numpy": lambda: (loop(), None)[1]}
+
+
+def _unlike(step: int, given: bool, sj: Any, np: Any, nbytes: int) -> Ways:
+    """Tensors of 64 B to 16 KiB, log-uniform, to 1-D; every `step`-th is transposed."""
+    rng, tensors = np.random.default_rng(0), []
+    for i in range(max(2, nbytes // 4096)):
+        elements = 2.0 ** rng.uniform(4, 12)
+        rows = 2.0 ** rng.uniform(1, np.log2(elements) - 1)
+        x = filled((round(rows), round(elements / rows)), np.float32)
+        tensors.append(x.T if step and i % step == 0 else x)
+    if not given:
+        ours = partial(sj.reshape_batch, tensors, (-1,))
+        return {OURS: ours, "numpy": lambda: [x.reshape(-1) for x in tensors]}
+    outs = [np.ones(x.size, x.dtype) for x in tensors]
+    targets = [out.reshape(x.shape) for out, x in zip(outs, tensors, strict=True)]
+    ours = partial(sj.reshape_batch, tensors, (-1,), out=outs)
+    return {OURS: ours, "numpy": _loop(targets, tensors)}
+
+
+def _shapes(ragged: bool, sj: Any, np: Any, nbytes: int) -> Ways:
+    """Shapes resolved as ONNX says, beside a loop of `resolve`."""
+    number, rng = max(2, nbytes // 4096), np.random.default_rng(0)
+    ranks = rng.integers(2, 5, number) if ragged else np.full(number, 3)
+    shapes = [tuple(rng.integers(1, 200, rank).tolist()) for rank in ranks]
+    request, given = sj.onnx.request([0, -1, 1]), shapes if ragged else np.array(shapes)
+    ours, loop = partial(sj.resolve_batch, given, request), partial(sj.resolve, request=request)
+    return {OURS: ours, "loop": lambda: np.array([loop(shape) for shape in shapes])}
+
+
+def _warm(sj: Any, np: Any, nbytes: int) -> Ways:
+    """Kernels that are compiled already, warmed once more, beside doing what they are for."""
+    program = sj.plan((4, 64, 8), "float32", lambda t: t.permute_dims((1, 0, 2)))
+    tensors = [np.zeros((4, 64, 8), np.float32)] * 100
+    return {OURS: lambda: sj.warmup(["programs"]), "plan": lambda: program.map(tensors)}
+
+
+_CHAINS: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
+    "windows": (
+        (56, 56, 96),
+        lambda t: permuted(t.reshape((8, 7, 8, 7, 96)), (0, 2, 1, 3, 4)).reshape((64, 49, 96)),
+    ),
+    "channel-shuffle": (
+        (116, 28, 28),
+        lambda t: permuted(t.reshape((2, 58, 28, 28)), (1, 0, 2, 3)).reshape((116, 28, 28)),
+    ),
+    "heads": ((512, 1024), lambda t: permuted(t.reshape((512, 16, 64)), (1, 2, 0))),
+}
+
+
+def _chain(name: str, sj: Any, np: Any, nbytes: int) -> Ways:
+    """Operators of models, one after the other, each tensor into its part of a slab."""
+    shape, look = _CHAINS[name]
+    tensors = [filled(shape, np.float32) for _ in range(max(2, nbytes // (4 * prod(shape))))]
+    program = sj.plan(shape, "float32", look)
+    slab = np.zeros((len(tensors), *program.shape), np.float32)
+
+    def numpys() -> Any:
+        for out, x in zip(slab, tensors, strict=True):
+            out[...] = look(x)
+        return slab
+
+    return {OURS: partial(program.map, tensors, out=slab), "numpy": numpys}
+
+
+def _images(sj: Any, np: Any, nbytes: int) -> Ways:
+    """Images normalised, channels first, by one program."""
+    images = filled((max(2, nbytes // (5 * 150528)), 224, 224, 3), np.uint8)
+    scale, mean = (np.full((3, 1, 1), value, np.float32) for value in (0.25, 128))
+    normalised = lambda t: t.permute_dims((2, 0, 1)).dequantize(scale, zero_point=mean)  # noqa: E731
+    program = sj.plan((224, 224, 3), "uint8", normalised)
+    slab = np.zeros((len(images), 3, 224, 224), np.float32)
+
+    def numpys() -> Any:
+        for out, x in zip(slab, images, strict=True):
+            np.multiply(np.subtract(x.transpose(2, 0, 1), mean, out=out), scale, out=out)
+        return slab
+
+    return {OURS: partial(program.map, images, out=slab), "numpy": numpys}
+
+
+def batches() -> tuple[Call, ...]:
+    """Many tensors at once, beside loops of NumPy."""
+    moved: dict[str, tuple[Make, int]] = {
+        "map-10000x4KiB": (partial(_map, (4, 64, 8), (1, 0, 2), "bfloat16"), 10_000 * 4 * KIB),
+        "map-64x16MiB": (partial(_map, (2048, 32, 128), (1, 0, 2), "bfloat16"), 64 * 16 * MIB),
+        "map-64B": (partial(_map, (4, 4), (1, 0), "float32"), 512 * KIB),
+        "map-4KiB-packed": (_map_packed, 32 * MIB),
+    }
+    moved |= {f"chain-{name}": (partial(_chain, name), 32 * MIB) for name in _CHAINS}
+    others: dict[str, Make] = {
+        "images-normalised": _images,
+        "reshape-transposed": partial(_unlike, 1, False),
+        "reshape-views": partial(_unlike, 0, False),
+        "reshape-mixed": partial(_unlike, 2, False),
+        "reshape-out": partial(_unlike, 1, True),
+        "resolve-ragged": partial(_shapes, True),
+        "resolve-array": partial(_shapes, False),
+        "warmup": _warm,
+    }
+    made = [Call("batch", name, make, nbytes, True) for name, (make, nbytes) in moved.items()]
+    return (*made, *rows("batch", others, 32 * MIB))
+
+
+def _busy_copy(
+    look: Callable[[Any], Any], inner: tuple[int, ...], sj: Any, np: Any, n: int
+) -> Ways:
+    shape = (max(1, n // (4 * prod(inner))), *inner) if inner else (max(4, isqrt(n // 4)),) * 2
+    view = look(filled(shape, np.float32))
+    out = np.ones(view.shape, view.dtype)
+    return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": partial(assigned, out, view)}
+
+
+def _busy_concat(sj: Any, np: Any, nbytes: int) -> Ways:
+    parts = [filled((max(1, nbytes // 16 // 1024), 256), np.float32) for _ in range(16)]
+    out = np.concatenate(parts)
+    ours = partial(sj.concat, parts, out=out)
+    return {OURS: ours, "numpy": partial(np.concatenate, parts, out=out)}
+
+
+def busy() -> tuple[Call, ...]:
+    """Copies, joins and batches while one process per core computes without end."""
+    sizes = {"64KiB": 64 * KIB, "1MiB": MIB, "4MiB": 4 * MIB, "64MiB": 64 * MIB}
+    views: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
+        "transposed": (lambda x: x.T, ()),
+        "sliced": (lambda x: x[:, 12:-12], (1024,)),
+        "channels": (lambda x: x.transpose(2, 0, 1), (64, 3)),
+    }
+    made = [
+        Call("busy", f"{name}-{text}", partial(_busy_copy, *row), nbytes)
+        for name, row in views.items()
+        for text, nbytes in sizes.items()
+    ]
+    made.append(Call("busy", "concat-16x4MiB", _busy_concat, 64 * MIB))
+    made.append(Call("busy", "reshape-out", partial(_unlike, 1, True), 16 * MIB))
+    mapped = partial(_map, (256, 256), (1, 0), "float32")
+    return (*made, Call("busy", "map-64x256KiB", mapped, 16 * MIB))
+
+
+SPIN = """
+import os, sys, threading
+def wait():
+    sys.stdin.read()
+    os._exit(0)
+threading.Thread(target=wait).start()
+while True:
+    pass
+"""
+
+
+@contextmanager
+def spinning() -> Iterator[None]:
+    """One endlessly computing process per core that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    command = [sys.executable, "-S", "-c", SPIN]  # it ends with its standard input
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(cores or 1)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.communicate()

@@ -1,0 +1,128 @@
+"""Files read, written and converted; and what a new process waits for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .cases import MIB, OURS, Call, Make, Ways, filled, rows
+
+
+def _folder(ways: Callable[[Any, Any, int, Path], Ways], sj: Any, np: Any, nbytes: int) -> Ways:
+    """Ways that have a folder, in memory where there is one: a disk's own time is not ours."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    place = Path(tempfile.mkdtemp(prefix="shapejit-", dir=memory))
+    made = ways(sj, np, nbytes, place)
+    # The folder stays as long as our function does.
+    weakref.finalize(made[OURS], shutil.rmtree, place, ignore_errors=True)
+    return made
+
+
+def _load(sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+    """A file of a thousand arrays."""
+    row = np.zeros(64, np.uint8)
+    sj.save_file({f"layers.{i}.weight": row for i in range(1000)}, place / "many.npz")
+
+    def numpys() -> Any:
+        with np.load(place / "many.npz") as found:
+            return [x.shape for x in found.values()]
+
+    return {OURS: partial(sj.load_file, place / "many.npz"), "numpy": numpys}
+
+
+def _save(suffix: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+    """A transposed matrix, and what NumPy writes of it."""
+    x = filled((max(1, nbytes // 4096), 1024), np.float32).T
+
+    def numpys() -> None:
+        with open(place / "theirs", "wb") as file:
+            np.save(file, np.ascontiguousarray(x))
+            os.fsync(file.fileno())
+
+    ours = partial(sj.save_file, {"weight": x}, place / f"ours{suffix}")
+    return {OURS: ours, "numpy": numpys}
+
+
+_RULES = {
+    "rename": ("rename", r"s/w\.(.*)/v.\1/"),
+    "permute": ("permute", ".*=1,0"),
+    "cast": ("cast", ".*=F16"),
+    "to-bf16": ("to", "bf16"),
+}
+
+
+def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
+    """A folder of a file, beside cp of the larger side."""
+    x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int32).astype(np.float32)
+    parts = {"w.weight": x}
+    if rule == "to-bf16":
+        parts = {f"w.{part}": t for part, t in sj.schemes["fp8:channel"].encode(x).items()}
+    (place / "in").mkdir()
+    sj.save_file(parts, place / "in" / "model.safetensors")
+    convert = partial(sj.files.convert, str(place / "in"), str(place / "out"), [_RULES[rule]])
+    convert()
+    larger = max("in", "out", key=lambda name: _size(place / name))
+    copy = ["cp", "-rT", str(place / larger), str(place / "copy")]
+    return {OURS: partial(convert, proof=False), "cp": partial(subprocess.run, copy, check=True)}
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def files() -> tuple[Call, ...]:
+    """Files read and written, and folders converted."""
+    table: dict[str, Callable[[Any, Any, int, Path], Ways]] = {
+        "load/npz": _load,
+        "save/npy": partial(_save, ".npy"),
+        "save/safetensors": partial(_save, ".safetensors"),
+        **{f"convert/{rule}": partial(_convert, rule) for rule in _RULES},
+    }
+    made: dict[str, Make] = {name: partial(_folder, ways) for name, ways in table.items()}
+    return tuple(rows("files", made, 64 * MIB))
+
+
+_IMPORT = "import numpy, shapejit as sj; "
+STATEMENTS = {
+    "import": "",
+    "view": "sj.reshape(numpy.zeros((2, 3)), (3, 2))",
+    "copy": "sj.ascontiguous(numpy.ones((1024, 1024)).T)",
+    "flip": "sj.ascontiguous(numpy.ones((1024, 1024))[:, ::-1])",
+    "pack": "sj.pack(numpy.ones((4, 4), numpy.uint8), 'int4')",
+    "cast": "sj.cast(numpy.ones((64, 64), numpy.float32), 'bfloat16')",
+    "map": "sj.plan((8, 9), 'float32', lambda t: t.T).map([numpy.ones((8, 9), 'float32')] * 100)",
+}
+
+
+def _run(command: list[str], **more: str) -> None:
+    # Small work of new processes is NumPy's, as it is for everybody.
+    patient = {k: v for k, v in os.environ.items() if k != "SHAPEJIT_PATIENCE"} | more
+    subprocess.run(command, env=patient, check=True)
+
+
+def _process(statement: str, sj: Any, np: Any, nbytes: int) -> Ways:
+    """A new process, with kernels cached and, "cold", with none, beside one that imports NumPy."""
+    # The package that is measured, wherever it was imported from.
+    place = f"import sys; sys.path.insert(0, {str(Path(sj.__file__).parents[1])!r}); "
+    command = [sys.executable, "-c", place + _IMPORT + statement]
+
+    def cold() -> None:
+        with tempfile.TemporaryDirectory(prefix="shapejit-") as cache:
+            _run(command, NUMBA_CACHE_DIR=cache)
+
+    theirs = partial(_run, [sys.executable, "-c", "import numpy"])
+    return {OURS: partial(_run, command), "import numpy": theirs, "cold": cold}
+
+
+def processes() -> tuple[Call, ...]:
+    """What a new process waits for."""
+    table: dict[str, Make] = {name: partial(_process, code) for name, code in STATEMENTS.items()}
+    return tuple(rows("first-call", table))
