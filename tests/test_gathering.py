@@ -5,6 +5,7 @@ from random import Random
 import ml_dtypes
 import numpy as np
 import pytest
+from views import of_any_bits
 
 import shapejit as sj
 from shapejit.operations import gathering
@@ -29,7 +30,7 @@ def test_take(far, kernels, monkeypatch):
         rng = np.random.default_rng(seed)
         shape = tuple(random.randint(1, 6) for _ in range(random.randint(1, 4)))
         kind = random.choice(DTYPES)
-        x = rng.integers(0, 2, shape).astype(kind)
+        x = of_any_bits(rng, shape, kind)
         if random.random() < 0.3:
             x = x.T
         axis = random.randrange(-x.ndim, x.ndim)

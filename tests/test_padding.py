@@ -5,9 +5,9 @@ from random import Random
 import ml_dtypes
 import numpy as np
 import pytest
+from views import of_any_bits
 
 import shapejit as sj
-from shapejit import engine
 from shapejit.operations import padding
 
 DTYPES = np.uint8, np.float32, np.float64, ml_dtypes.int4, ml_dtypes.uint2
@@ -18,20 +18,23 @@ def packed(x):
     return sj.pack(x) if sj.dtype(x.dtype).packed else sj.asarray(x)
 
 
+NOWHERE = {"constant": {"constant_values": -1}}
+
+
 def test_numpys_pad(kernels):
     random = Random(8)
     for seed in range(150):
         rng = np.random.default_rng(seed)
         shape = tuple(random.randint(1, 5) for _ in range(random.randint(1, 4)))
         kind, mode = random.choice(DTYPES), random.choice(MODES)
-        x = rng.integers(0, 3, shape).astype(kind)
+        x = of_any_bits(rng, shape, kind)
         if random.random() < 0.3:
             x = x.T[..., ::-1]
         widths = [(random.randint(0, 9), random.randint(0, 3)) for _ in shape]
         value = np.array(1, kind)
-        wide = x.astype(np.int64)
-        constant = {"constant_values": 1} if mode == "constant" else {}
-        want = np.pad(wide, widths, mode, **constant).astype(kind)
+        # By the places of elements: NumPy pads no dtype of ml_dtypes, and may touch a NaN's bits.
+        places = np.pad(np.arange(x.size).reshape(x.shape), widths, mode, **NOWHERE.get(mode, {}))
+        want = np.append(x.reshape(-1), value)[places]
         got = padding.pad(x, widths, mode=mode, value=value)
         assert (got.dtype, got.shape, got.tobytes()) == (x.dtype, want.shape, want.tobytes())
         got = padding.pad(packed(x), widths, mode=mode, value=packed(value))
@@ -42,28 +45,18 @@ def test_numpys_pad(kernels):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_dim_is_two_copies(mode, monkeypatch):
-    """However many dims are padded: one copy, and one more on each side of each."""
-    copies, run = [], engine.run
-    monkeypatch.setattr(engine, "run", lambda *args: copies.append(1) or run(*args))
-    x = packed(
-        np.random.default_rng(1).integers(0, 16, (9, 9, 9), np.uint8).astype(ml_dtypes.uint4)
-    )
-    copies.clear()
-    made = padding.pad(x, [(1, 2)] * 3, mode=mode)
-    assert made.shape == (12, 12, 12)
-    assert len(copies) == 1 + 2 * 3
+def test_every_dim_is_padded(mode):
+    codes = np.random.default_rng(1).integers(0, 16, (9, 9, 9), np.uint8)
+    made = padding.pad(packed(codes.astype(ml_dtypes.uint4)), [(1, 2)] * 3, mode=mode)
+    assert np.array_equal(made.unpack().astype(np.uint8), np.pad(codes, [(1, 2)] * 3, mode))
 
 
-def test_long_pads_are_few_copies(monkeypatch):
-    copies, run = [], engine.run
-    monkeypatch.setattr(engine, "run", lambda *args: copies.append(1) or run(*args))
+def test_long_pads():
     x = np.array([1, 2, 3], ml_dtypes.uint4)
     for mode in ("wrap", "reflect"):
         made = padding.pad(packed(x), [(1000, 1000)], mode=mode)
         want = np.pad(x.astype(int), 1000, mode)
         assert made.unpack().astype(int).tolist() == want.tolist()
-    assert len(copies) < 60
 
 
 @pytest.mark.parametrize("name", ["int2", "uint2", "int4", "uint4", "int8", "uint8", "int64"])

@@ -285,12 +285,14 @@ def test_a_part_and_a_whole_conversion_at_the_same_time(source, tmp_path):
 
     def part(_):
         if told:
-            convert(source, tmp_path / "out", part=(1, 2))
             told.clear()
+            convert(source, tmp_path / "out", part=(1, 2))
 
     told = []
     convert(source, tmp_path / "out", part=(2, 2), progress=another)
+    assert told  # it was called
     convert(source, tmp_path / "out", part=(2, 2), progress=part)  # others may take part
+    assert not told
     convert(source, tmp_path / "out", commit=2)
 
 

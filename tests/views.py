@@ -6,6 +6,7 @@ shrink (`st.randoms`), a long run one with a seed.
 
 from math import prod
 
+import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
@@ -37,6 +38,16 @@ def array(random, dtype, max_rank=6, max_side=7):
     if random.random() < 0.5:
         x = np.broadcast_to(x, (*random.choice([(2,), (3, 1), (9,)]), *x.shape))
     return x
+
+
+def of_any_bits(rng, shape, dtype):
+    """An array in whose elements each bit is as often 1 as 0, the upper ones, too."""
+    kind = np.dtype(dtype)
+    if sj.dtype(kind).packed:
+        ends = ml_dtypes.iinfo(kind)
+        return rng.integers(int(ends.min), int(ends.max) + 1, shape).astype(kind)
+    raw = rng.integers(0, 256, (*shape, kind.itemsize), np.uint8)
+    return raw.view(kind)[..., 0]
 
 
 def dirt(nbytes, seed=0):

@@ -24,7 +24,10 @@ EXACT = ("kernels", "objects cached", "spills")
 
 
 def point(results=RESULTS):
-    """The last commit of this history that has figures of machine code, and {name: value}."""
+    """The last commit of this history that has figures of machine code, and {name: value}.
+
+    None where no commit has.
+    """
     order, name = places(), f"machine_code.{MachineCode.__name__}.track_"
     paths = {p: json.loads(p.read_text())["commit_hash"] for p in results.glob("*/*-*.json")}
     known = sorted((p for p in paths if paths[p] in order), key=lambda p: order[paths[p]])
@@ -39,7 +42,7 @@ def point(results=RESULTS):
             allocated = found.get("counters.Allocated.track_bytes", [])
             bytes_of = dict(zip(counters.CALLS, allocated, strict=False))
             return paths[path], code | {f"bytes of {k}": v for k, v in bytes_of.items()}
-    raise MeasureError("no point with machine code is recorded: python -m benchmarks.tools.record")
+    return None
 
 
 def now():
@@ -88,7 +91,11 @@ def main(argv=None):
     )
     parser.add_argument("--force", action="store_true")
     args = parser.parse_args(argv)
-    commit, before = point()
+    found = point()
+    if found is None:
+        print("no point with machine code is recorded yet: python -m benchmarks.tools.record")
+        return SAME
+    commit, before = found
     if not args.force and not git("diff", "--name-only", commit, "--", *MEASURED):
         print(f"{commit[:8]} is recorded, and nothing that is measured has changed since")
         return SAME

@@ -17,7 +17,7 @@ from ..suite.machine_code import emitted
 from .exits import SAME, WORSE, MeasureError, ending
 from .repository import ROOT, git
 
-RECORD = ROOT / "benchmarks" / "measured" / "processors.json"
+RECORD = ROOT / "benchmarks" / "processors.json"
 ISAS = ("x86-64-v3", "x86-64-v4", "neoverse-v1", "apple-m2")
 BASE, ARM = "x86-64-v3", ("neoverse-v1", "apple-m2")
 MOST = 2.5  # times the instructions of x86-64-v3
