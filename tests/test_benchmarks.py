@@ -389,29 +389,27 @@ def test_verdicts(changes, noises, slower):
     assert ("faster: a/x" in compare.text(compare.Found([inverse], []))) is slower
 
 
-def stages(monkeypatch, *changes):
-    """A comparison whose stages find these changes; how many trials each had."""
-    asked, found = [], iter(changes)
+@pytest.mark.parametrize(
+    ("changes", "slower"),
+    [
+        ([0.5, 1.0], False),
+        ([1.0, 3.0], False),  # nothing seems to differ at first
+        ([3.0, 1.0], False),
+        ([3.0, 1.5, 1.0], True),  # that is enough
+        ([1.15, 1.15, 1.15], True),  # 15 % is not twice 10 %
+        ([1.15, 1.15, 1.0], False),
+    ],
+)
+def test_what_seems_to_differ_is_measured_again(changes, slower, monkeypatch):
+    """The changes that are found in the first trials, in those of new processes, and so on."""
+    found = iter(changes)
 
     def measured(chosen, pythons, times, fresh, tell):
-        asked.append((times, fresh))
         change = next(found)
         return {item: measured_as([change] * times, [0.02] * times) for item in chosen}, {}
 
     monkeypatch.setattr(compare, "measured", measured)
-    return compare.timed([ITEM], {}).verdicts[0].slower, asked
-
-
-def test_what_seems_to_differ_is_looked_at_again(monkeypatch):
-    few, more, many = compare.TRIALS
-    assert stages(monkeypatch, 0.5, 1.0) == (False, [(few, False), (more, True)])
-    assert stages(monkeypatch, 1.0) == (False, [(few, False)])
-    assert stages(monkeypatch, 3.0, 1.0) == (False, [(few, False), (more, True)])
-    assert stages(monkeypatch, 3.0, 1.5) == (True, [(few, False), (more, True)])
-    # 15 % is not twice 10 %.
-    once, again, last = (few, False), (more, True), (many, True)
-    assert stages(monkeypatch, 1.15, 1.15, 1.15) == (True, [once, again, last])
-    assert stages(monkeypatch, 1.15, 1.15, 1.0) == (False, [once, again, last])
+    assert compare.timed([ITEM], {}).verdicts[0].slower is slower
 
 
 def test_a_slower_function_is_found(tmp_path):
