@@ -178,7 +178,9 @@ def test_asv_runs_one_case_quickly_and_publishes(asv, tmp_path):
     found = record.values(path)
     (name,) = found
     assert name == "ratios.Small.ratio_over_numpy"
-    assert [value == value for value in found[name]] == [True, False, False]  # the others are n/a
+    first, *others = found[name]
+    assert first > 0
+    assert not any(value == value for value in others)  # the others are n/a
     assert asv("publish").returncode == 0
     assert list((tmp_path / "html" / "graphs").rglob(f"{name}.json"))
 

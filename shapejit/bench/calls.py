@@ -151,6 +151,16 @@ def _unpack(sj: Any, np: Any, nbytes: int) -> Ways:
     return {OURS: lambda: sj.unpack(t), "numpy": numpys}
 
 
+def _stack_packed(sj: Any, np: Any, nbytes: int) -> Ways:
+    """Three planes of 4-bit colours beside each other; NumPy has a byte for each."""
+    planes = [filled((max(1, nbytes // 6144), 1024), np.uint8) & np.uint8(15) for _ in range(3)]
+    packed = [sj.pack(x, "uint4") for x in planes]
+    return {
+        OURS: lambda: sj.stack(packed, axis=-1).unpack().view(np.uint8),
+        "numpy": partial(np.stack, planes, axis=-1),
+    }
+
+
 def _quantize(sj: Any, np: Any, nbytes: int) -> Ways:
     x = np.resize(np.arange(-100, 100, dtype=np.float32), (max(1, nbytes // 5120), 1024))
     scale = np.full((len(x), 1), 0.5, np.float32)
@@ -176,6 +186,7 @@ def functions() -> tuple[Call, ...]:
         "repeat": partial(_moved, lambda m, x: m.repeat(x, 2, axis=0)),
         "roll": partial(_moved, lambda m, x: m.roll(x, 7, axis=1)),
         "unpack/uint4": _unpack,
+        "stack-packed": _stack_packed,
         "quantize/int8-rows": _quantize,
         **{f"reshape/{r.name}": partial(_copied, r) for r in RESHAPES if r.copied},
     }

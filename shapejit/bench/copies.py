@@ -93,13 +93,15 @@ def tiny_dims() -> tuple[Copy, ...]:
 def small() -> tuple[Copy, ...]:
     """One transposed copy of few bytes: what a call costs."""
     sides = {"uint8": (8, 8), "float32": (4, 4)}
-    return tuple(
+    narrow = SmallCopy("small", "8738x15/uint8", "uint8", (8738, 15), (1, 0))
+    square = tuple(
         SmallCopy(
             "small", f"{rows * n}x{columns * n}/{dtype}", dtype, (rows * n, columns * n), (1, 0)
         )
         for dtype, (rows, columns) in sides.items()
         for n in (1, 2, 4, 8, 16, 32)
     )
+    return (*square, narrow)
 
 
 class SmallCopy(Copy):

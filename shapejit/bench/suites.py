@@ -47,7 +47,7 @@ SUITES = {
     ),
     "ttc-dtypes": Suite(
         ttc.dtypes, "twelve of them as uint8, bfloat16, float64, complex128",
-        recorded=("ttc-01/uint8", "ttc-10/bfloat16", "ttc-01/complex128"),
+        recorded=("ttc-01/uint8", "ttc-04/bfloat16", "ttc-10/bfloat16", "ttc-01/complex128"),
     ),
     "workloads": Suite(
         workloads.real, "copies of vision and language models", 6, True,
@@ -58,7 +58,8 @@ SUITES = {
     "xla": Suite(workloads.xla, "the cases of XLA's transpose benchmark"),
     "views": Suite(
         copies.views, "slices, negative strides, broadcasts", 4, True,
-        recorded=("slice-step2/float32", "flip-inner/bfloat16", "broadcast-transposed/float32"),
+        recorded=("slice-step2/float32", "flip-inner/bfloat16", "broadcast-transposed/float32",
+                  "channels-reversed/uint8"),
     ),
     "odd": Suite(
         copies.odd, "rows off cache lines, in the source and the output", 4, True,
@@ -68,7 +69,7 @@ SUITES = {
                        recorded=("2-to-the-24/float32",)),
     "small": Suite(
         copies.small, "64 B to 64 KiB: microseconds a call", 4, True, "numpy",
-        recorded=("8x8/uint8", "32x32/float32", "256x256/uint8"),
+        recorded=("8x8/uint8", "32x32/float32", "256x256/uint8", "8738x15/uint8"),
     ),
     random_copies.GROUP: Suite(
         random_copies.cases, "random copies of 96 MiB, made from --seed", 6, seeded=True
@@ -80,11 +81,12 @@ SUITES = {
     packed.GROUP: Suite(
         packed.cases, "packed tensors: int4, float4, 6, 3, 2 bits and 1", 8,
         recorded=("transposed-16384x8192/int4", "transposed-9461x9463/float6_e2m3fn",
-                  "rows-inner/int4", "unpack/int4"),
+                  "rows-inner/int4", "run-from-1/int4", "unpack/int4"),
     ),
     joins.GROUP: Suite(
         joins.cases, "arrays stacked and concatenated into out=", 6,
-        recorded=("stack-3x4096x4096-2/uint8", "stack-32x4096x128-1/bfloat16",
+        recorded=("stack-3x4096x4096-2/uint8", "stack-7x2097152-1/uint8",
+                  "stack-32x4096x128-1/bfloat16",
                   "concat-8x4096x255-1/float32"),
     ),
     casts.GROUP: Suite(
@@ -102,7 +104,7 @@ SUITES = {
     ),
     "functions": Suite(
         calls.functions, "array_equal, take, pad, tile, repeat, roll", 6, baseline="numpy",
-        recorded=("equal/one-transposed", "take/rows-64B", "pad/images"),
+        recorded=("equal/one-transposed", "take/rows-64B", "pad/images", "stack-packed"),
     ),
     "calls": Suite(
         calls.calls, "views, shapes resolved, dtypes looked up, small programs", 8,
