@@ -79,13 +79,12 @@ class Repack(Copy):
         source, target = self.source_format, self.target_format
         base: Any = pattern(self.source_nbytes)
         if source != "lsb":
-            base = sj.repack(
-                base, shape=self._shape_of(source, "lsb"), **self._words("lsb", source)
-            )
+            words = self._words("lsb", source)
+            base = sj.repack(base, shape=self._shape_of(source, "lsb"), **words).reshape(-1)
         shape = self._shape_of(source, target)
         words = self._words(source, target)
         out = sj.repack(base, shape=shape, **words)
-        nbytes, raw = out.nbytes, base.reshape(-1).view(np.uint8)
+        nbytes, raw = out.nbytes, base.view(np.uint8)
 
         def numpys() -> NDArray[np.uint8]:
             codes = unpacked_by_numpy(raw, 4, 2 * raw.size)
