@@ -421,12 +421,15 @@ def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, mo
 
 
 KILLED = """
-import glob, os, signal, sys
+import glob, json, os, signal, sys
 import shapejit as sj
 fsync = os.fsync
 def kill(descriptor):
-    if glob.glob(os.path.join(os.path.dirname(sys.argv[2]), ".*", ".shapejit-receipt*.json")):
-        os.kill(os.getpid(), signal.SIGKILL)
+    folder = os.path.join(os.path.dirname(sys.argv[2]), ".*")
+    for receipt in glob.glob(os.path.join(folder, ".shapejit-receipt*.json")):
+        with open(receipt) as file:
+            if json.load(file)["items"]:
+                os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
 os.fsync = kill
 sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_000)
