@@ -59,7 +59,7 @@ class MachineCode:
     params = list(ISAS)
     param_names = ("isa",)
     timeout = TIMEOUT
-    version = "1"
+    version = "2"
 
     def setup_cache(self):
         return {isa: totals(found) for isa, found in emitted().items()}

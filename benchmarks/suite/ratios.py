@@ -87,7 +87,7 @@ class Means:
     params = [name for name in SUITES if name not in (suites.BUSY, "first-call")]
     param_names = ("suite",)
     timeout = 300
-    version = "1"
+    version = "2"
 
     def setup(self, name):
         suite = suites.SUITES[name]

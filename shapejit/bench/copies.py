@@ -25,6 +25,7 @@ def views() -> tuple[Copy, ...]:
         ("slice-step2", (8192, 8192), "float32", lambda a: a[:, ::2]),
         ("slice-step2", (16384, 8192), "uint8", lambda a: a[:, ::2]),
         ("slice-step3", (8192, 8192), "float32", lambda a: a[:, ::3]),
+        ("slice-step5", (8192, 8192), "float32", lambda a: a[:, ::5]),
         ("slice-transposed", (8192, 8192), "float32",
          lambda a: a[: a.shape[0] // 2, 1:].T),
         ("slice-inner", inner, "float32", lambda a: a[:, 1:-1, 1:-1]),

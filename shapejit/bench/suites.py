@@ -47,7 +47,7 @@ SUITES = {
     ),
     "ttc-dtypes": Suite(
         ttc.dtypes, "twelve of them as uint8, bfloat16, float64, complex128",
-        recorded=("ttc-01/uint8", "ttc-04/bfloat16", "ttc-10/bfloat16", "ttc-01/complex128"),
+        recorded=("ttc-01/uint8", "ttc-04/bfloat16", "ttc-01/complex128"),
     ),
     "workloads": Suite(
         workloads.real, "copies of vision and language models", 6, True,
@@ -58,8 +58,8 @@ SUITES = {
     "xla": Suite(workloads.xla, "the cases of XLA's transpose benchmark"),
     "views": Suite(
         copies.views, "slices, negative strides, broadcasts", 4, True,
-        recorded=("slice-step2/float32", "flip-inner/bfloat16", "broadcast-transposed/float32",
-                  "channels-reversed/uint8"),
+        recorded=("slice-step2/float32", "slice-step5/float32", "flip-inner/bfloat16",
+                  "broadcast-transposed/float32", "channels-reversed/uint8"),
     ),
     "odd": Suite(
         copies.odd, "rows off cache lines, in the source and the output", 4, True,
@@ -81,7 +81,8 @@ SUITES = {
     packed.GROUP: Suite(
         packed.cases, "packed tensors: int4, float4, 6, 3, 2 bits and 1", 8,
         recorded=("transposed-16384x8192/int4", "transposed-9461x9463/float6_e2m3fn",
-                  "rows-inner/int4", "run-from-1/int4", "unpack/int4"),
+                  "transposed-3x33554432/float6_e2m3fn", "rows-inner/int4", "run-from-1/int4",
+                  "unpack/int4"),
     ),
     joins.GROUP: Suite(
         joins.cases, "arrays stacked and concatenated into out=", 6,
