@@ -744,6 +744,18 @@ def test_entries_are_kept_by_day(tmp_path, monkeypatch):
     assert row["seconds"]["numpy"] > 0
 
 
+def test_the_table_of_peers_is_kept_as_it_is_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "PEERS", tmp_path)
+    monkeypatch.setattr(readme, "main", lambda argv: 0)
+    words = ["--peer", "numpy", "--rounds", "1", "--size", "2e-3", "--record"]
+    assert peers.main(words) == 0
+    assert readme.last(tmp_path) == f"```text\n{capsys.readouterr().out}```"
+    (*rows, mean, _, where) = readme.last(tmp_path).splitlines()[1:-1]
+    assert all("numpy" in line or float(line.split()[-1]) > 0 for line in rows)
+    assert mean.startswith("mean of 17 ")
+    assert f"numpy {np.__version__}" in where
+
+
 # How commands end
 
 
