@@ -190,6 +190,10 @@ def package(tmp_path):
     return copy
 
 
+# What the system has, and what numba was told, is compiled into no kernel.
+UNCOMPILED = "system.py", "numba_settings.py"
+
+
 def sources(package):
     """The kernels' files and all of the package that they import, as the interpreter sees it."""
     found, ahead = set(), sorted(package.glob("kernels/*.py"))
@@ -203,8 +207,7 @@ def sources(package):
                 folder = file.parents[node.level - 1]
                 names = [node.module] if node.module else [alias.name for alias in node.names]
                 files = [folder / f"{name.replace('.', '/')}.py" for name in names]
-                # What the system has is compiled into none of them.
-                ahead += [f for f in files if f.exists() and f.name != "system.py"]
+                ahead += [f for f in files if f.exists() and f.name not in UNCOMPILED]
             elif isinstance(node, ast.Import):
                 assert not any(alias.name.startswith("shapejit") for alias in node.names)
     return sorted(found)
