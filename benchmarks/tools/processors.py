@@ -32,11 +32,7 @@ KERNELS = re.compile(
 # Of copies, the last tag is the widest vector of the processor, in other words: how it is done.
 HOW = re.compile(r"(tiles\(\w+), \w+\)")
 # By the beginning of a kernel's name: why it has more.
-_BEFORE = "recorded before NEON's instructions for float16 were used"
-WHY = {
-    "shapejit_convert(float 16 5 10 15 ieee float 32": _BEFORE,
-    "shapejit_convert(float 6 2 3 1 finite float 16": _BEFORE,
-}
+WHY: dict[str, str] = {}
 
 
 def counted(folder=ROOT):
