@@ -14,6 +14,7 @@ Clock = Callable[[int], float]
 _FEWEST = 3  # rounds of a way that has used its time up
 _LIMIT = 1.0  # seconds for all rounds of one way that is slow
 _TRIED = 3  # more calls before the first round, at most
+_SLOW, _FASTER = 0.02, 1.5  # seconds from which, and times as fast as the one before that
 # How long OpenMP's threads wait busily after a parallel loop: GNU's in turns of theirs
 # (about 1 ms instead of 10), LLVM's in ms (instead of 200).
 WAIT = {"GOMP_SPINCOUNT": "20000", "KMP_BLOCKTIME": "1"}
@@ -76,13 +77,18 @@ def samples(
 
 
 def _tried(run: Clock) -> float:
-    """Seconds of a call, after those that compile and fault the pages in."""
+    """Seconds of a call, after those that compile and fault the pages in.
+
+    One that was hardly faster than the one before is no longer one of them.
+    """
     once = spent = run(1)
     for _ in range(_TRIED):  # more is compiled for what comes again, and kept
         if once >= _LIMIT or spent >= 2 * _LIMIT:
             break
-        once = run(1)
+        before, once = once, run(1)
         spent += once
+        if _SLOW < before < _FASTER * once:
+            break
     return once
 
 

@@ -132,11 +132,12 @@ SUITES = {
     ),
 }  # fmt: skip
 
+QUICK_BYTES = 64 * MIB  # of a case, at most: several times what caches hold
 BUSY = "busy"  # measured while processes are `batches.spinning`
 
 
 def select(names: Sequence[str] = (), quick: bool = False, seed: int = 0) -> tuple[Case, ...]:
-    """The cases of the named suites, of the default ones for none; few of each if `quick`.
+    """The cases of the named suites, of the default ones for none; few and small ones if `quick`.
 
     >>> [len(select((name,))) for name in ("ttc", "tiny-dims")], len(select(("ttc",), quick=True))
     ([57, 1], 6)
@@ -145,7 +146,11 @@ def select(names: Sequence[str] = (), quick: bool = False, seed: int = 0) -> tup
     for name in names or tuple(name for name, suite in SUITES.items() if suite.default):
         suite = SUITES[name]
         cases = suite.cases(seed) if suite.seeded else suite.cases()
-        chosen += _evenly(cases, suite.quick) if quick else cases
+        chosen += (
+            [_at_most(QUICK_BYTES, case) for case in _evenly(cases, suite.quick)]
+            if quick
+            else cases
+        )
     return tuple(chosen)
 
 
@@ -156,6 +161,10 @@ def recorded(name: str, everything: bool = False) -> dict[str, Case]:
         return {}
     found = {case.name: case for case in suite.cases()}
     return found if everything else {key: found[key] for key in suite.recorded}
+
+
+def _at_most(nbytes: int, case: Case) -> Case:
+    return case.scaled(nbytes / case.moved) if case.moved > nbytes else case
 
 
 def _evenly(cases: Sequence[Case], count: int) -> Sequence[Case]:

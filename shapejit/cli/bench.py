@@ -33,7 +33,7 @@ def _options(parser: ArgumentParser) -> None:
     choices = [*suites.SUITES, "all"]
     add("--suite", dest="suites", action="append", default=[], choices=choices)
     add("--case", default="", metavar="REGEX", help="searched in SUITE/NAME")
-    add("--quick", action="store_true", help="a few cases of each suite")
+    add("--quick", action="store_true", help="a few cases of each suite, of 64 MiB at most")
     add(
         "--size",
         type=number(lambda x: 0 < x <= 64, "above 0 and at most 64"),
@@ -42,7 +42,7 @@ def _options(parser: ArgumentParser) -> None:
         help="F times the bytes",
     )
     add("--seed", type=integer, default=0, metavar="N", help="of the random suite")
-    add("--rounds", type=count, metavar="N", help="9 if not given, 5 if quick")
+    add("--rounds", type=count, metavar="N", help="9 if not given, 3 if quick")
     add("--threads", type=count, metavar="N")
     add("--vectors", choices=list(VECTORS), help="compile for a processor of lesser vectors")
     add(
@@ -58,7 +58,7 @@ def _options(parser: ArgumentParser) -> None:
 
 def _run(args: Namespace) -> int:
     cases = _chosen(args)
-    rounds = args.rounds or (5 if args.quick else 9)
+    rounds = args.rounds or (3 if args.quick else 9)
     measure.wait_shortly()
     try:
         use_vectors(args.vectors)
