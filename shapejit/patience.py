@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from .errors import FormatError
-from .runtime.compilation import load
+from .runtime import kernels
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0.5 to 5
@@ -41,7 +41,7 @@ def by_kernels(kind: Kind, seconds: float) -> bool:
         if taken < patience():
             return False
     _ready.add(kind)
-    marks = load("jit").marks()
+    marks = kernels.marks()
     if marks is not None and not marks.load(repr(kind)):
         # They are not compiled yet: should that fail, another process waits once.
         marks.save(repr(kind), True)
@@ -52,7 +52,7 @@ def _on_disk(kind: Kind) -> bool:
     """Whether a process has compiled kernels of this kind, and numba is here to load them."""
     if kind in _missing or "numba" not in sys.modules:
         return False
-    marks = load("jit").marks()
+    marks = kernels.marks()
     if marks is not None and marks.load(repr(kind)):
         return True
     _missing.add(kind)

@@ -1,0 +1,71 @@
+"""Kernels by name: what is asked for wherever one is wanted, and compiled by somebody else.
+
+The kinds of a kernel's arguments are "i" (an int), "a" and "t" (arrays of int64 of one dim and
+of two, C-contiguous), and tags, of which only the type counts: "u1", "u2", "u4", "u8" and "c16"
+mean a width in bytes, "n3" a count of 3. What kernels call by its address is an "i".
+
+The module imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A kernel "module.function" that threads run.
+
+    Its first four arguments are places ("t"), work ("a"), span ("a") and stage ("i"); `kinds`
+    are those of the arguments behind them.
+    """
+
+    kernel: str
+    kinds: tuple[str, ...]
+
+
+class Function(NamedTuple):
+    """A kernel "module.function" that kernels call by its address: it takes ints, then tags."""
+
+    kernel: str
+    ints: int
+    tags: tuple[str, ...] = ()
+
+
+class Code(NamedTuple):
+    """A function that a module of `kernels` writes with LLVM's builder.
+
+    `writer` is "conversions", "shuffles" or "unit_code"; `what` is a Conversion and how it
+    streams, a network, or a unit: its repr is the same in every process.
+    """
+
+    writer: str
+    what: Any
+
+
+class Call(NamedTuple):
+    """A kernel "module.function" that Python calls.
+
+    Of its arguments, those of kind "o" come first: Python's objects, of which the kernel gets
+    the address. It `returns` "i" (an int), "b" (a bool) or "" (nothing). The GIL stays `held`,
+    or others run meanwhile.
+    """
+
+    kernel: str
+    kinds: tuple[str, ...]
+    returns: str
+    held: bool
+
+
+def width_tag(nbytes: int) -> str:
+    """The tag of a width of 1, 2, 4, 8 or 16 bytes."""
+    return f"u{nbytes}" if nbytes < 16 else "c16"
+
+
+def count_tag(count: int) -> str:
+    """The tag of a count."""
+    return f"n{count}"
+
+
+def widest(nbytes: int) -> str:
+    """The tag of the widest element that fits into so many bytes."""
+    return width_tag(min(16, 1 << (nbytes.bit_length() - 1)))

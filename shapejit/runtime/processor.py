@@ -1,0 +1,42 @@
+"""The processor that kernels are compiled for: this one, or what numba was told.
+
+llvmlite, which knows this one, is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from .numba_settings import text
+
+
+@cache
+def name() -> str:
+    """Its name, as LLVM has it."""
+    told = text("NUMBA_CPU_NAME")
+    if told is not None:
+        return told
+    from llvmlite import binding
+
+    return str(binding.get_host_cpu_name())
+
+
+@cache
+def features() -> frozenset[str]:
+    """What it has, by LLVM's names."""
+    told = text("NUMBA_CPU_FEATURES")
+    if told is not None:
+        return frozenset(f[1:] for f in told.split(",") if f.startswith("+"))
+    if (text("NUMBA_CPU_NAME") or "").lower() == "generic":
+        return frozenset()
+    from llvmlite import binding
+
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
+
+
+@cache
+def vector() -> int:
+    """The bytes of the widest vector whose byte shuffles stay in registers."""
+    if {"avx512f", "avx512bw"} <= features():
+        return 64
+    return 32 if "avx2" in features() else 16
