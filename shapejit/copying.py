@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine
+from . import engine, headers
 from .arrays.tensor import Tensor
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
 from .patience import by_kernels, forced
-from .places import headers, layout_of, place_of
+from .places import layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
+from .planning.small_plans import slower_whole, small_plan
 from .runtime.launches import address_of
 from .runtime.recent import Recent
 
@@ -83,16 +84,14 @@ def _run(x: NDArray[Any]) -> int:
 def _copy_whole(nbytes: int) -> Copy | None:
     """The kernel that needs no Plan, if it is there or worth its compilation."""
     global _whole
-    kernels = headers(1, "copy_whole", _seconds(nbytes))
-    if kernels is not None:
-        _whole = kernels.copy_whole
+    _whole = headers.whole_copy(_seconds(nbytes))
     return _whole
 
 
 def _best_whole(x: NDArray[Any]) -> bool:
     """Whether an array is copied without a Plan: any that is new, others if that is as fast."""
     made = _plan_of(x, True)
-    return made is None or not engine.slower_whole(made)
+    return made is None or not slower_whole(made)
 
 
 def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
@@ -124,12 +123,12 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     if kind != _latest:
         _latest = kind
         return
-    kernels = headers(1, "fill")
-    if kernels is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
+    fill = headers.kernel(1, headers.FILL)
+    if fill is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
         if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
             return
         layout = layout_of(x)
-        fast = fast_call(kernels, x, out, engine.small_plan(layout), layout.span)
+        fast = fast_call(fill, x, out, small_plan(layout), layout.span)
 
 
 def _seconds(nbytes: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import few
-from .kernels.constants import MAX_RANK
+from .kernels.constants import BATCH_STAGE_BYTES, FOUND, MAX_RANK
 from .kernels.numbers import Conversion
 from .patience import Kind, by_kernels
 from .planning import planner
@@ -17,9 +17,12 @@ from .planning.cast_plans import CastPlan
 from .planning.decode_boxes import BoxPlan, Spread
 from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
+from .planning.small_plans import MOVERS_AT, ready, small_plan_of, small_plan_of_dims
 from .planning.tables import offsets_in_turns
-from .runtime.compilation import load
+from .runtime import kernels
 from .runtime.cpu_caches import LINE, PAGE
+from .runtime.kernel_names import Code
+from .runtime.kernels import address
 from .runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -29,9 +32,7 @@ from .runtime.launches import (
     launch_of,
     run_launch,
 )
-from .shapes.layout import Layout
 
-PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 
 
@@ -75,8 +76,7 @@ def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
         return launch
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
     table, tile, _, *rest = launch.arguments
-    offsets = offsets_in_turns(plan.sides, plan.rows, apart)
-    return launch._replace(arguments=(table, tile, offsets, *rest))
+    return launch.given(table, tile, offsets_in_turns(plan.sides, plan.rows, apart), *rest)
 
 
 def _places(
@@ -104,8 +104,7 @@ def kind_of(plan: Plan) -> Kind:
         if plan.shuffle is not None:
             kind = *kind, plan.shuffle.network
         elif plan.small is None:
-            tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
-            kind = *kind, *(a if isinstance(a, tuple) else type(a).__name__ for a in tags)
+            kind = *kind, *(a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
         plan.kept["kind"] = kind
     return kind
 
@@ -115,7 +114,7 @@ def _planned(plan: Plan) -> Launch:
     launch: Launch | None = plan.kept.get("launch")
     if launch is None:
         row = plan.row
-        vector = load("memory").VECTOR
+        vector = kernels.vector()
         tables, stage = row.tables(plan, vector)
         arguments = *tables, *row.takes(plan, vector)
         launch = launch_of(row.kernel, arguments, stage, row.staged, row.bits)
@@ -139,48 +138,6 @@ def _run_small(
     places = np.array([sources, targets], np.int64)
     places >>= 3
     _run_each(each, places)
-
-
-def slower_whole(plan: Plan) -> bool:
-    """Whether a small plan moves one by one elements that the Plan moves faster."""
-    known: bool | None = plan.kept.get("slower whole")
-    if known is None:
-        assert plan.seen is not None
-        table, small = small_plan(plan.seen), load("small")
-        vectors = plan.row.vectors or plan.shuffle is not None
-        plane = int(table[small.ROWS] * table[small.COLUMNS])
-        known = _one_by_one(table) and (vectors or plane < PLANE)
-        plan.kept["slower whole"] = known
-    return known
-
-
-def _one_by_one(table: Addresses) -> bool:
-    """Whether a small plan moves no more than an element at a time: see `kernels.small`."""
-    small = load("small")
-    if not small.ELEMENTS <= table[small.MOVER] < small.BLOCKS:
-        return False
-    width, rows, columns = (int(table[at]) for at in (small.WIDTH, small.ROWS, small.COLUMNS))
-    if width > 4:
-        return True
-    # Three channels go by vectors.
-    if columns > rows:
-        return rows != 3 or int(table[small.COLUMN_STEP]) != width
-    return int(table[small.ROW_STEP]) != 3 * width
-
-
-def small_plan_of(plan: Plan) -> Addresses:
-    """The words of a small plan (see `kernels.small`), from where the Layout's offset counts."""
-    assert plan.small is not None
-    table, small = small_plan(plan.small), load("small")
-    for place in (small.SHIFT, small.NEAR):
-        table[place] += plan.offset // 8
-    return table
-
-
-def small_plan(layout: Layout) -> Addresses:
-    """The words of a small plan of whole bytes, from the first element on."""
-    dims = [(size, stride // 8) for size, stride in zip(layout.shape, layout.strides, strict=True)]
-    return _small_plan(dims, layout.bits // 8)
 
 
 def copy_each(
@@ -227,10 +184,9 @@ def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fr
         bounds[-1] = count
     else:
         bounds = count * np.arange(units + 1) // units
-    small = load("small")
-    small.ready(plans, starts)
-    arguments = nbytes, plans, starts, bounds, small.movers.ctypes.data
-    launch = launch_of("batches.copy_each", arguments, load("batches").STAGE_BYTES)
+    ready(plans, starts)
+    arguments = nbytes, plans, starts, bounds, MOVERS_AT
+    launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
     return _Each(launch, streamed, units)
 
 
@@ -248,7 +204,7 @@ def run_cast(
     key = conversion, streamed, operands
     kept, launch = plan.kept.get("launch", (None, None))
     if kept != key:
-        entry = load("conversions").entry(conversion, plan.streams if streamed else 0)
+        entry = _converting(conversion, plan.streams if streamed else 0)
         launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
         plan.kept["launch"] = key, launch
     places = _places(by, sources, targets, launch.bits)
@@ -258,23 +214,22 @@ def run_cast(
     run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
 
 
-def _tiles(plan: Plan, entry: int) -> Launch:
-    """The kernel that transposes tiles, and converts them by the function at `entry`."""
-    vector = load("memory").VECTOR
+def _tiles(plan: Plan, entry: Code) -> Launch:
+    """The kernel that transposes tiles, and converts them by the function `entry`."""
+    vector = kernels.vector()
     tables, stage = plan.row.tables(plan, vector)
     _, *tags = plan.row.takes(plan, vector)
     return launch_of(plan.row.kernel, (*tables, entry, *tags), stage, staged=True)
 
 
-def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
+def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
     repeated = _repeating(plan) if plan.scales == "repeated" else np.zeros(0, np.int64)
     fetch = np.zeros(0, np.int64)
     if plan.fetch in ("bytes", "phases"):
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
-        fetch = _small_plan(dims, max(8, plan.source_bits) // 8)
-    movers = load("small").movers.ctypes.data
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, movers
+        fetch = _ready_plan(dims, max(8, plan.source_bits) // 8)
+    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, MOVERS_AT
     scales = operands[0], plan.scale_step, operands[1], plan.zero_step
     run = plan.run_length, plan.block, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
@@ -285,19 +240,20 @@ def _boxes(plan: CastPlan, entry: int, operands: tuple[int, int]) -> Launch:
 
 def run_decode(plan: DecodePlan, target: int) -> None:
     """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
-    readers, converts = load("unit_code"), load("conversions")
-    entries = [readers.entry(step.lie.units.unit) if step.lie.units else 0 for step in plan.steps]
+    units = (step.lie.units for step in plan.steps)
+    entries = [address(Code("unit_code", lie.unit)) if lie else 0 for lie in units]
     size = plan.steps[-1].conversion.target.nbytes
     streamed = plan.total * size >= planner.STREAM_FROM
     *before, last = (step.conversion for step in plan.steps)
-    made = [*map(converts.entry, before), converts.entry(last, streamed)]
+    made = [address(_converting(each)) for each in before]
+    made.append(address(_converting(last, streamed)))
     table, stage = plan.table(entries, made)
     arguments = table, plan.total, plan.length, size
     launch = launch_of("decodes.decode_runs", arguments, stage, staged=True)
     places, nbytes = np.array([[0], [target]], np.int64), plan.total * size
-    units = -(-plan.total // plan.length)
+    count = -(-plan.total // plan.length)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    run_launch(launch, streamed, places, units, units, shares, 0)
+    run_launch(launch, streamed, places, count, count, shares, 0)
 
 
 def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread]) -> None:
@@ -305,13 +261,13 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
 
     `operands` are the scales, and the zero points if there are any.
     """
-    made, reader = plan.shuffle, load("unit_code").entry(plan.units.unit)
-    entry = load("shuffles").entry(made.network)
+    made, reader = plan.shuffle, Code("unit_code", plan.units.unit)
+    entry = address(Code("shuffles", made.network))
     size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
     units = int(plan.table[:, 0].prod())
     nbytes = units * plan.rows * plan.run * size
     streamed = nbytes >= planner.STREAM_FROM
-    convert = load("conversions").entry(plan.conversion, streamed)
+    convert = _converting(plan.conversion, streamed)
     arguments = (
         plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
         np.array([entry, *made.loops[-1]], np.int64), np.array(spots, np.int64),
@@ -322,28 +278,28 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
     launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True)
     shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + load("decodes").FOUND + len(plan.inner)
+    depth = len(plan.table) + FOUND + len(plan.inner)
     run_launch(launch, streamed, places, units, units, shares, depth)
+
+
+def _converting(conversion: Conversion, streams: int = 0) -> Code:
+    """The function of a conversion: see `kernels.conversions`."""
+    return Code("conversions", (conversion, int(streams)))
+
+
+def _ready_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
+    """A small plan, whose mover is ready."""
+    table = small_plan_of_dims(dims, itemsize)
+    ready(table, 0)
+    return table
 
 
 def _repeating(plan: CastPlan) -> Addresses:
     """The small plans that write scales and zero points side by side, where the second begins."""
-    scale = _small_plan([(dim.size, dim.scale) for dim in plan.inner], plan.float_bytes)
-    zero = _small_plan([(dim.size, dim.zero) for dim in plan.inner], plan.float_bytes)
+    scale = _ready_plan([(dim.size, dim.scale) for dim in plan.inner], plan.float_bytes)
+    zero = _ready_plan([(dim.size, dim.zero) for dim in plan.inner], plan.float_bytes)
     begin = 1 + len(scale) if plan.has_zero else 0
     return np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
-
-
-def _small_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
-    """The words of a small plan for dims of (size, stride in bytes)."""
-    small = load("small")
-    sizes = np.array([size for size, _ in dims], np.int64)
-    strides = np.array([stride for _, stride in dims], np.int64)
-    table = np.empty(small.HEAD + 3 * len(dims), np.int64)
-    kept = small.merge_dims(sizes, (strides,), len(dims))
-    words = small.write_plan(sizes, strides, kept, itemsize, table, 0)
-    small.ready(table, 0)
-    return table[:words]
 
 
 def memcpy(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import headers
+from .planning.small_plans import ready
 from .runtime.launches import Addresses
 
 
@@ -21,7 +22,7 @@ class FastCall(NamedTuple):
 
 
 def fast_call(
-    headers: ModuleType,
+    fill: Callable[[int, int, Addresses], bool],
     x: NDArray[Any],
     out: NDArray[Any],
     plan: Addresses,
@@ -29,9 +30,11 @@ def fast_call(
 ) -> FastCall:
     """The fast call that copies arrays like `x` into arrays like `out` by a small plan.
 
-    `reach` are the bits that `x` reaches around its first element.
+    `fill` is the kernel `headers.FILL`; `reach` are the bits that `x` reaches around its first
+    element.
     """
-    kinds = [headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
+    source, target = (headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out))
     low, high = (bits // 8 for bits in reach)
-    key = headers.fast_call_key(*kinds, plan, low, high, out.nbytes)
-    return FastCall(headers.fill, key, (x.dtype, out.dtype))
+    ready(plan, 0)
+    key = headers.fast_call_key(source, target, plan, low, high, out.nbytes)
+    return FastCall(fill, key, (x.dtype, out.dtype))

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import headers
 from .copying import is_numpys
 from .kernels.constants import MAX_RANK
 from .outputs import new_array
-from .places import headers, trusted_headers
 from .planning import planner
-from .runtime.compilation import load
 from .runtime.cpu_caches import LINE
+from .runtime.kernel_names import Call
 from .runtime.launches import Addresses
 from .runtime.recent import Recent
 
@@ -22,6 +22,9 @@ PART = 1e-6  # seconds that NumPy takes for an array that it joins
 # Runs that are copied one by one in the time that a plan takes to be run: those of several
 # arrays in one line of the result, and those each of which is in a line of its own.
 RUNS, FAR_RUNS = 1 << 18, 1 << 15
+
+# Given the addresses of objects, as it takes least time.
+JOIN_ALIKE = Call("small_joins.join_alike", ("i", "i", "i", "a", "a", "i", "i"), "b", held=True)
 
 _join: Callable[..., bool] | None = None  # the kernel, once it was wanted often enough
 
@@ -56,11 +59,11 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
     if how is None:
         return None
     if _join is None:
-        if headers(len(parts), "join_alike", len(parts) * PART) is None:
+        _join = headers.kernel(len(parts), JOIN_ALIKE, len(parts) * PART)
+        if _join is None:
             return None
-        _join = load("small_joins").join_alike
     target = new_array(how.dtype, how.shape)[0] if out is None else out
-    call = id(parts), len(parts), how.kind, id(target), how.whole, how.rows, how.run
+    call = id(parts), id(target), len(parts), how.kind, how.whole, how.rows, how.run
     return target if _join(*call) else None
 
 
@@ -73,12 +76,12 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
-    kernels, near = trusted_headers(), count * first.nbytes // rows < LINE
-    if rows * count > (RUNS if near else FAR_RUNS) or kernels is None:
+    near = count * first.nbytes // rows < LINE
+    if rows * count > (RUNS if near else FAR_RUNS) or not headers.trusted():
         return None
-    kind = kernels.kind_of(first.dtype, first.shape, first.strides)
+    kind = headers.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
-    whole = kernels.kind_of(first.dtype, shape, strides)
+    whole = headers.kind_of(first.dtype, shape, strides)
     return FastJoin(shape, kind, whole, rows, first.nbytes // rows, first.dtype)
 
 

@@ -1,78 +1,92 @@
-"""When kernels do a piece of work, and when NumPy does it because they would have to be compiled.
+"""Who does a piece of work: NumPy, until kernels are there that do it.
 
-The kernels that a piece of work takes have a *kind*, which is known before any is loaded.
-Work of a kind that no process has compiled yet is NumPy's, until NumPy would have taken as
-long for such work as a compilation takes: whoever makes a few copies never waits for the
-compiler, and whoever makes many or large ones waits once. Results are the same.
+The kernels of a piece of work have a *kind*, which is known before any is looked for. NumPy does
+the first work of a kind. When that has taken it a few milliseconds in all, kernels are loaded, if
+they are on disk; when it has taken `patience()`, they are asked for, and the first call after they
+are ready takes them. No call waits for a compiler, and results are the same.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from time import perf_counter
+from typing import Any
 
 from .errors import FormatError
-from .runtime.compilation import load
+from .runtime import kernels
+from .runtime.kernel_names import Name
 
 VARIABLE = "SHAPEJIT_PATIENCE"
-PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0.5 to 5
+PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
+LOOKED_FOR = 0.002  # the same, before the disk is looked at: that takes 50 ms in a new process
 
-Kind = tuple[object, ...]  # its repr is the same in every process
+Kind = tuple[object, ...]
+Needs = Callable[[], tuple[Name, ...]]
 
 _ready: set[Kind] = set()
-_missing: set[Kind] = set()  # not on disk, when this process looked
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
-_impatient = 0
+_needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
+_forced = 0
 
 
-def by_kernels(kind: Kind, seconds: float) -> bool:
-    """Whether kernels are to do a piece of work that takes NumPy about so many seconds.
+def kernels_ready(kind: Kind, needs: Needs, seconds: float = 0.0) -> bool:
+    """Whether kernels are to do a piece of work, `needs` being all that it takes.
 
-    >>> by_kernels(("a kind of work", "too large for NumPy"), 1.0)
-    True
+    If not, NumPy does it, `by_numpy` of the same kind; or it takes about so many `seconds`.
     """
     if kind in _ready:
         return True
-    if not _impatient and not _on_disk(kind):
-        taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
-        if taken < patience():
-            return False
+    forced = _forced > 0 or not patience()
+    taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
+    if not forced and (taken < LOOKED_FOR or taken == float("inf")):
+        return False
+    names = _needed.get(kind)
+    if names is None:
+        names = _needed[kind] = needs()
+    if not (_awaited(names) if forced else kernels.find(names)):
+        if taken >= patience():
+            kernels.ask(names)
+        return False
     _ready.add(kind)
-    marks = load("jit").marks()
-    if marks is not None and not marks.load(repr(kind)):
-        # They are not compiled yet: should that fail, another process waits once.
-        marks.save(repr(kind), True)
     return True
 
 
-def _on_disk(kind: Kind) -> bool:
-    """Whether a process has compiled kernels of this kind, and numba is here to load them."""
-    if kind in _missing or "numba" not in sys.modules:
-        return False
-    marks = load("jit").marks()
-    if marks is not None and marks.load(repr(kind)):
+def _awaited(names: tuple[Name, ...]) -> bool:
+    if kernels.find(names):
         return True
-    _missing.add(kind)
-    return False
+    if sys.stderr.isatty():
+        print("shapejit compiles kernels ...", file=sys.stderr, flush=True)
+    return kernels.wait(names)
 
 
 @contextmanager
-def none() -> Iterator[None]:
-    """Kernels do all work meanwhile."""
-    global _impatient
-    _impatient += 1
+def by_numpy(kind: Kind) -> Iterator[None]:
+    """NumPy does a piece of work meanwhile: how long that takes counts."""
+    start = perf_counter()
     try:
         yield
     finally:
-        _impatient -= 1
+        _taken[kind] = _taken.get(kind, 0.0) + perf_counter() - start
+
+
+@contextmanager
+def force_kernels() -> Iterator[None]:
+    """Kernels do all work meanwhile, and are waited for."""
+    global _forced
+    _forced += 1
+    try:
+        yield
+    finally:
+        _forced -= 1
 
 
 def forced() -> bool:
-    """Whether kernels do all work now, as `none` asks for."""
-    return _impatient > 0
+    """Whether kernels do all work now, as `force_kernels` asks for."""
+    return _forced > 0
 
 
 @cache

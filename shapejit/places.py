@@ -5,26 +5,22 @@ A place is 8 times the address of a byte, and more where an element begins withi
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import headers
 from .arrays.tensor import Tensor
 from .errors import about
-from .patience import by_kernels
-from .runtime.compilation import load
+from .headers import FEW
+from .kernels.object_layouts import CONTIGUOUS_WRITEABLE
 from .runtime.launches import Addresses, address_of
 from .runtime.ndarrays import unwrapped
 from .shapes.layout import Layout
-
-ASKED = 3e-6  # seconds that Python takes to ask an array what it is
-FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
 
 _ZERO = np.zeros(1, np.intp)
 
@@ -232,36 +228,17 @@ def read_alike(
     and writable.
     """
     addresses = np.empty(len(items), np.int64)
-    kernels = headers(len(items), "read_alike")
-    if kernels is not None:
-        expected = kernels.kind_of(dtype, shape, strides)
-        flags = kernels.CONTIGUOUS_WRITEABLE if to_fill else 0
-        read = kernels.read_alike
-        call = id(items), len(items), expected, flags, addresses
-        return addresses, read(*call)
+    read = headers.kernel(len(items), headers.READ_ALIKE)
+    if read is not None:
+        flags = CONTIGUOUS_WRITEABLE if to_fill else 0
+        expected = headers.kind_of(dtype, shape, strides)
+        return addresses, read(items, len(items), expected, flags, addresses)
     for i, x in enumerate(items):
         like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
         if not like or (x.strides != strides and x.size > 1) or (to_fill and not x.flags.carray):
             return addresses, i
         addresses[i] = address_of(x)
     return addresses, len(items)
-
-
-def headers(count: int, kernel: str, seconds: float = ASKED) -> ModuleType | None:
-    """The kernels that read ndarrays where they lie, if they are to be had and to be trusted.
-
-    One of them is wanted for `count` arrays, for each of which Python takes so many seconds.
-    """
-    if count < FEW and "numba" not in sys.modules:
-        return None
-    return trusted_headers() if by_kernels(("headers", kernel), count * seconds) else None
-
-
-@cache
-def trusted_headers() -> ModuleType | None:
-    """The kernels that read ndarrays where they lie, if they can be trusted."""
-    kernels = load("headers")
-    return kernels if kernels.trusted() else None
 
 
 def overlap(

@@ -31,7 +31,7 @@ from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
-from .runtime.compilation import load
+from .runtime import kernels
 from .shapes.request import request
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
@@ -197,8 +197,8 @@ def divided(
     `processes` - 1 more run `code` with these in `sys.argv`, unless all of this was done
     before. What one of them leaves undone, being killed, is done here.
     """
-    jit, mark = load("jit"), repr(("divided", *names))
-    marks = jit.marks() if jit.COMPILED else None
+    mark = repr(("divided", *names))
+    marks = kernels.marks() if kernels.compiled() else None
     if marks is None or marks.load(mark):
         processes = 1
     none = subprocess.DEVNULL

@@ -15,13 +15,16 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit import engine, places
+from shapejit import engine, headers
+from shapejit.kernels.constants import MAX_RANK
 from shapejit.kernels.jit import COMPILED
+from shapejit.kernels.small_plans import NEAR_BYTES, write_plan
 from shapejit.operations import views
+from shapejit.planning.small_plans import MOVERS_AT, ready
 from shapejit.programs import batch
 from shapejit.runtime.launches import address_of
 from shapejit.shapes import resolver
-from shapejit.shapes.arithmetic import COPY, INFER
+from shapejit.shapes.arithmetic import COPY, INFER, merge
 from shapejit.shapes.layout import Layout
 
 DTYPES = [
@@ -397,7 +400,7 @@ sys.exit("numba" in sys.modules)
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "trusted_headers", lambda: None)
+    monkeypatch.setattr(headers, "trusted", lambda: False)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]
@@ -412,24 +415,25 @@ def test_without_trusted_headers_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_headers_are_read_as_they_are():
-    from shapejit.kernels import headers
+    from shapejit.kernels.headers import read_alike, survey
 
     assert headers.trusted()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
     groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (8, 32, 32, 8))
-    found, _ = headers.survey(id(arrays), 8, id(np.ndarray), groups, descrs, firsts, places)
-    assert (found, groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
+    totals = np.empty(2, np.int64)
+    survey(id(arrays), id(np.ndarray), 8, groups, descrs, firsts, places, totals)
+    assert (totals[0], groups.tolist()) == (2, [0, 0, 0, 0, 1, 1, -1, -1])
     assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
     for x in arrays[:6]:
         one, address = (x,), np.zeros(1, np.int64)
         kind = headers.kind_of(x.dtype, x.shape, x.strides)
         flags = 0x0001 * x.flags.c_contiguous | 0x0400
-        assert headers.read_alike(id(one), 1, kind, flags, address) == 1
+        assert read_alike(id(one), 1, kind, flags, address) == 1
         assert address[0] == x.__array_interface__["data"][0]
         wrong = headers.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
         expected = int(max(x.shape, default=1) == 1)
-        assert headers.read_alike(id(one), 1, wrong, flags, address) == expected
+        assert read_alike(id(one), 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])
     tokens, starts = headers.read_ints(rows)
     assert tokens.tolist() == [1, 2, 3, 4, 0, -1, -(2**30) + 1, 2**30 - 1]
@@ -444,7 +448,7 @@ def test_another_layout_is_not_trusted(field):
     """As an interpreter or a NumPy that keeps its objects differently would have it."""
     code = f"""
 import sys
-from shapejit.kernels import headers
+from shapejit import headers
 headers.{field} += 4
 sys.exit(headers.trusted())
 """
@@ -454,14 +458,14 @@ sys.exit(headers.trusted())
 @settings(max_examples=300)
 @given(data=st.data(), x=arrays(st.just(np.uint16), max_rank=5, max_side=6))
 def test_views_exist_where_layouts_have_them(data, x):
-    from shapejit.kernels import shapes, small
+    from shapejit.kernels import shapes
 
     if not x.size:
         return
     shape = [n for n in np.array(data.draw(asks(x))).tolist() if n != -1]
     shape.append(x.size // prod(shape))
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = small.merge_dims(sizes, (strides,), x.ndim)
+    kept = merge(sizes, (strides,), x.ndim)
     have = shapes.has_view(sizes, kept, np.array(shape, np.int64))
     layout = Layout.of(x.shape, x.strides, 0, 2)
     assert have == (layout.reshape(shape) is not None)
@@ -473,20 +477,21 @@ def test_views_exist_where_layouts_have_them(data, x):
 )
 def test_small_plans_are_copies(x):
     from shapejit.kernels import small
-    from shapejit.kernels.constants import MAX_RANK
 
     if not x.size:
         return
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     sizes, strides = np.array(x.shape, np.int64), np.array(x.strides, np.int64)
-    kept = small.merge_dims(sizes, (strides,), x.ndim)
-    small.write_plan(sizes, strides, kept, x.itemsize, table, 0)
+    kept = merge(sizes, (strides,), x.ndim)
+    words = write_plan(sizes, strides, kept, x.itemsize, table, 0)
+    compiled = np.zeros(64, np.int64)
+    assert small.write_plan(sizes, strides, kept, x.itemsize, compiled, 0) == words
+    assert np.array_equal(compiled[:words], table[:words])
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
-    small.ready(table, 0)
-    addresses = map(address_of, (x, memory, table, position, small.movers))
-    source, target, plan, place, movers = addresses
-    end = source + int(table[small.NEAR_BYTES])
-    small.put(source, target + 32, plan, place, source, end, 0, movers)
+    ready(table, 0)
+    source, target, plan, place = map(address_of, (x, memory, table, position))
+    end = source + int(table[NEAR_BYTES])
+    small.put(source, target + 32, plan, place, source, end, 0, MOVERS_AT)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -496,7 +501,6 @@ def test_small_plans_are_copies(x):
 @pytest.mark.parametrize("dtype", ["u1", "u2", "u4", "u8", "c16"])
 def test_small_plans_at_every_edge(dtype):
     from shapejit.kernels import small
-    from shapejit.kernels.constants import MAX_RANK
 
     table, position = np.zeros(64, np.int64), np.zeros(MAX_RANK, np.int64)
     edges = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 130]
@@ -506,13 +510,12 @@ def test_small_plans_at_every_edge(dtype):
             x = raw[: rows * columns].reshape(rows, columns)
             for view in (x.T, x[::-1].T, x.T[::-1], x[:, ::-1], x[:, ::2], x):
                 sizes, strides = np.array(view.shape), np.array(view.strides)
-                kept = small.merge_dims(sizes, (strides,), 2)
-                small.write_plan(sizes, strides, kept, view.itemsize, table, 0)
+                kept = merge(sizes, (strides,), 2)
+                write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
-                small.ready(table, 0)
-                addresses = map(address_of, (view, memory, table, position, small.movers))
-                source, target, plan, place, movers = addresses
-                small.put(source, target + 32, plan, place, 0, 0, 0, movers)
+                ready(table, 0)
+                source, target, plan, place = map(address_of, (view, memory, table, position))
+                small.put(source, target + 32, plan, place, 0, 0, 0, MOVERS_AT)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

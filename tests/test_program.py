@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
-from shapejit import engine, outputs, places
+from shapejit import engine, headers, outputs
 from shapejit.errors import TraceError
 from shapejit.kernels.jit import COMPILED
 from shapejit.programs import specialization
@@ -972,7 +972,7 @@ def test_small_calls_are_checked_there():
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(places, "trusted_headers", lambda: None)
+    monkeypatch.setattr(headers, "trusted", lambda: False)
     program = sj.plan((4, 6), "float32", lambda t: t.T.reshape((-1,)))
     xs = [values((4, 6), "float32", i) for i in range(50)]
     slab = np.zeros((50, 24), np.float32)

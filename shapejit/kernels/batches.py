@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN
+from .constants import FULL, STAGED_WHOLE
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
 from .shares import take
-from .small import NEAR, NEAR_BYTES, ask, put
-
-FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1
-STAGED = 128 * 1024  # bytes of the largest tensor that passes through the stage: it is still in L2
-STAGE_BYTES = FULL + STAGED + 2 * LINE
+from .small import ask, put
+from .small_plans import NEAR, NEAR_BYTES
 
 
 @kernel
@@ -51,7 +49,7 @@ def copy_each(
             plan = plans.ctypes.data + 8 * at
             size = nbytes[0] if alike else nbytes[k]
             source, target = places[0, k], places[1, k]
-            if stage == 0 or size > STAGED:
+            if stage == 0 or size > STAGED_WHOLE:
                 ahead = put(source, target, plan, position, ahead, end, 0, movers)
                 ask(ahead, end, end - ahead)
                 continue

@@ -170,7 +170,7 @@ def bit_rows(
     loops: Table,
     nbits: int,
     reach: int,
-    apart: bool,
+    apart: int,
 ) -> None:
     """Copy rows; unless they are `apart`, short ones are gathered on the stage."""
     streamed = work[STREAMED] != 0
@@ -182,7 +182,7 @@ def bit_rows(
         s, t = seek(loops, at, low)
         s += source
         t += target
-        if apart or nbits >= LONG:
+        if apart != 0 or nbits >= LONG:
             for _ in range(low, high):
                 move_bits(t, s, nbits, streamed)
                 s, t = step(loops, at, s, t)

@@ -39,7 +39,8 @@ from .constants import (
 from .conversions import convert
 from .jit import Numbers, Table, inlined, kernel
 from .shares import take
-from .small import NEAR, NEAR_BYTES, put
+from .small import put
+from .small_plans import NEAR, NEAR_BYTES
 
 
 @kernel

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.jobs import Called
+from ..runtime.kernel_names import Function, count_tag, width_tag
 
 MAX_RANK = 64  # dims of an ndarray
 
@@ -31,15 +31,17 @@ WIDTHS: dict[int, Any] = {
 COUNTS: dict[int, tuple[int, ...]] = {n: (0,) * n for n in range(1, PIECE + 1)}
 
 
-def widest(width: int) -> Any:
-    """The tag of the widest element that fits into `width` bytes."""
-    return WIDTHS[min(16, 1 << (width.bit_length() - 1))]
+TAGS: dict[str, Any] = {
+    **{width_tag(width): value for width, value in WIDTHS.items()},
+    **{count_tag(count): value for count, value in COUNTS.items()},
+}
+"""What kernels get for a tag."""
 
 
-def coders(width: int) -> tuple[Called, Called]:
+def coders(width: int) -> tuple[Function, Function]:
     """What unpacks and packs elements of `width` bits."""
-    tags = (COUNTS[width],)
-    return Called("codes.unpack", 4, tags), Called("codes.pack", 3, tags)
+    tags = (count_tag(width),)
+    return Function("codes.unpack", 4, tags), Function("codes.pack", 3, tags)
 
 
 # The table of a tile. ROWS and COLUMNS: how many there are, where their offsets start,
@@ -89,6 +91,12 @@ STEP_BLOCK, STEP_SCALE, STEP_SCALE_APART, STEP_ZERO, STEP_ZERO_APART = range(7, 
 STEP_STAGED, STEP_CODES, STEP_INTO = range(12, 15)
 STEP_COLUMNS = 15
 STEP_ON_STAGE = SCALE_STAGED, ZERO_STAGED = 1, 2
+FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
+
+# Of `batches`.
+FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1
+STAGED_WHOLE = 128 * 1024  # of the largest tensor that passes through the stage: still in L2
+BATCH_STAGE_BYTES = FULL + STAGED_WHOLE + 2 * LINE
 
 
 def per_byte(width: int) -> int:

@@ -29,15 +29,15 @@ TRUE = ir.Constant(ir.IntType(1), 1)
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 
 
-def entry(conversion: Conversion, streams: int = 0) -> int:
-    """What `convert` calls: the address of the compiled function.
+def entry(what: tuple[Conversion, int]) -> int:
+    """What `convert` calls: the address of the compiled function of (conversion, streams).
 
     Unless `streams` is 0, whole lines of the target go past the caches: `STREAMED_PARTS` parts of
     a run in turn where the source comes from memory, 1 where it lies in a cache.
     """
     if not COMPILED:
-        return reference.entry(conversion)
-    return machine_code(NAME, SIGNATURE, _function, (conversion, streams))
+        return reference.entry(what[0])
+    return machine_code(NAME, SIGNATURE, _function, what)
 
 
 NAME = "shapejit_convert"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import (
+    FOUND,
     SCALE_STAGED,
     STEP_APART,
     STEP_BLOCK,
@@ -38,7 +39,6 @@ from .shuffles import shuffle
 from .unit_code import read_units
 
 _FLOAT = WIDTHS[4]
-FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
 
 
 @kernel

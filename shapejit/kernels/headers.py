@@ -1,45 +1,41 @@
 """Thousands of ndarrays at once: their headers are read where they lie, with the GIL held.
 
-Asking an ndarray for its address, shape and strides through Python costs 2 us; its
-header is a struct whose layout NumPy keeps (PyArrayObject_fields, ndarraytypes.h)
-and so is a tuple's (PyTupleObject). `trusted` compares a few of both with what
-Python says before anything here is believed.
+Asking an ndarray for its address, shape and strides through Python costs 2 us. Whoever calls
+has seen that objects lie as `object_layouts` says. Objects are given by their addresses.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import sysconfig
-from functools import cache
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from .constants import MAX_RANK
-from .jit import COMPILED, Numbers, held_kernel, kernel
+from .jit import Numbers, held_kernel, kernel
 from .memory import load_half as half, load_word as word, prefetch
-from .small import HEAD, MOVER, merge_dims, movers, put, ready, write_plan
-
-# Bytes from the start of an object to a field.
-TYPE, LENGTH, ITEMS = 8, 16, 24  # of any object; of a tuple (of a list ITEMS is a pointer)
-DIGITS = 24  # of an int, whose LENGTH has its sign: since Python 3.12 in three bits of its own
-SIGN_BITS = 3 if sys.version_info >= (3, 12) else 0
-DATA, RANK, SHAPE, STRIDES, BASE, DESCR, FLAGS = 16, 24, 32, 40, 48, 56, 64
-
-CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRITEABLE
-
-OTHER = -1  # the group of whatever is no plain ndarray
-GROUPS = 32  # dtypes of one batch
-PLAN = 2 + 2 * MAX_RANK  # where `plan_whole` writes the small plan
-WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
-MOVERS = int(movers.ctypes.data)
-# Words of the key of a fast call: where the kinds of both arrays and the small plan begin;
-# the bytes that the source reaches around its first element, those of the result; the
-# address of the movers; then the positions of the loops.
-X_AT, OUT_AT, PLAN_AT, REACH_LOW, REACH_HIGH, NBYTES, MOVERS_AT, POSITION = range(8)
-AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them
+from .object_layouts import (
+    AHEAD,
+    CONTIGUOUS_WRITEABLE,
+    DATA,
+    DESCR,
+    DIGITS,
+    FLAGS,
+    ITEMS,
+    LENGTH,
+    MOVERS_AT,
+    NBYTES,
+    OTHER,
+    OUT_AT,
+    PLAN,
+    PLAN_AT,
+    POSITION,
+    RANK,
+    REACH_HIGH,
+    REACH_LOW,
+    SHAPE,
+    SIGN_BITS,
+    STRIDES,
+    TYPE,
+    X_AT,
+)
+from .small import merge_dims, put, write_plan
+from .small_plans import HEAD, MOVER
 
 
 @held_kernel
@@ -135,41 +131,18 @@ def copy_planned(table: Numbers, movers: int) -> bool:
     return True
 
 
-def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Copy an ndarray into a C-contiguous one of as many elements, by one thread."""
-    table = np.empty(WHOLE_WORDS, np.int64)
-    plan_whole(id(x), id(out), x.itemsize, table)
-    if not copy_planned(table, MOVERS):
-        ready(table, PLAN)
-        copy_planned(table, MOVERS)
-
-
-def fast_call_key(
-    x: Numbers, out: Numbers, plan: Numbers, low: int, high: int, nbytes: int
-) -> Numbers:
-    """All that `fill` has to know: its words, room for the positions of loops, and three tables.
-
-    `x` and `out` are the kinds of both arrays, `plan` is a small plan, [low, high) are the
-    bytes that `x` reaches around its first element, `nbytes` those of the result.
-    """
-    first = POSITION + MAX_RANK + 8
-    key = np.zeros(first, np.int64)
-    key[X_AT], key[OUT_AT], key[PLAN_AT] = first, first + len(x), first + len(x) + len(out)
-    key[REACH_LOW], key[REACH_HIGH], key[NBYTES], key[MOVERS_AT] = low, high, nbytes, MOVERS
-    return np.concatenate([key, x, out, plan])
-
-
 @held_kernel
 def survey(
     items: int,
-    count: int,
     ndarray: int,
+    count: int,
     groups: Numbers,
     descrs: Numbers,
     firsts: Numbers,
     places: Numbers,
-) -> tuple[int, int]:
-    """Sort the plain ndarrays of a tuple by their dtype's address; return (dtypes, words).
+    totals: Numbers,
+) -> None:
+    """Sort the plain ndarrays of a tuple by their dtype's address; `totals`: dtypes, words.
 
     `groups[i]` becomes the index in `descrs` of item i's dtype, or OTHER; `firsts` is
     the index of the first item of each. There is room for item i's small plan
@@ -193,7 +166,7 @@ def survey(
             found += 1
         groups[i] = group
         words += HEAD + 3 * max(half(x + RANK) - 2, 0)
-    return found, words
+    totals[0], totals[1] = found, words
 
 
 @held_kernel
@@ -226,109 +199,3 @@ def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: 
         total += length
     starts[count] = total
     return total
-
-
-@cache
-def trusted() -> bool:
-    """Whether objects lie in this interpreter's memory as this module says."""
-    if not COMPILED or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
-        return False
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
-        ITEMS,
-        8,
-    ):
-        return False
-    arrays = _samples()
-    # Nothing is followed before the fields around the pointers are where they should be.
-    return (
-        np.ndarray.__basicsize__ >= FLAGS + 4
-        and all(map(_header_fits, arrays))
-        and all(map(_dims_fit, arrays))
-        and _items_fit(arrays)
-        and all(map(_int_fits, (0, 1, -1, 4, -7, 1 << 29, 1 << 30, -(1 << 30))))
-    )
-
-
-def _samples() -> tuple[NDArray[Any], ...]:
-    """Arrays of every kind that the header tells apart."""
-    a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
-    locked = np.zeros(3)
-    locked.flags.writeable = False
-    return (
-        a,
-        a.T,
-        a[::-1, :, ::-2],
-        a[1:, None],
-        np.zeros(()),
-        np.zeros((0, 7)),
-        locked,
-    )
-
-
-def _header_fits(x: NDArray[Any]) -> bool:
-    flags = bool(x.flags.c_contiguous) * 0x0001 | bool(x.flags.writeable) * 0x0400
-    return (
-        _field(x, TYPE) == id(type(x))
-        and _field(x, DATA) == x.__array_interface__["data"][0]
-        and _field(x, RANK, 4) == x.ndim
-        and _field(x, BASE) == (0 if x.base is None else id(x.base))
-        and _field(x, DESCR) == id(x.dtype)
-        and _field(x, FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
-    )
-
-
-def _dims_fit(x: NDArray[Any]) -> bool:
-    shape, strides = (_words(_field(x, at), x.ndim) for at in (SHAPE, STRIDES))
-    return (shape, strides) == (list(x.shape), list(x.strides))
-
-
-def _items_fit(items: tuple[Any, ...]) -> bool:
-    """Whether a tuple and a list of these items lie as they should."""
-    row, want = list(items), list(map(id, items))
-    lengths = _field(items, LENGTH), _field(row, LENGTH)
-    return (
-        lengths == (len(want), len(want))
-        and _words(id(items) + ITEMS, len(want)) == want
-        and _words(_field(row, ITEMS), len(want)) == want
-    )
-
-
-def _int_fits(value: int) -> bool:
-    digits = 1 + (abs(value) >= 1 << 30) if value else 0
-    sign = (value > 0) - (value < 0)
-    length = sign * digits if SIGN_BITS == 0 else digits << SIGN_BITS | 1 - sign
-    low = abs(value) & (1 << 30) - 1
-    return _words(id(value) + LENGTH, 1) == [length] and _field(value, DIGITS, 4) == low
-
-
-def _field(x: object, at: int, nbytes: int = 8) -> int:
-    return int.from_bytes(ctypes.string_at(id(x) + at, nbytes), "little")
-
-
-def _words(address: int, count: int) -> list[int]:
-    return list((ctypes.c_int64 * count).from_address(address)) if count else []
-
-
-def read_ints(rows: tuple[Any, ...]) -> tuple[Numbers, Numbers] | None:
-    """The ints of tuples and lists, one row after the other, and where each begins, and the end.
-
-    None if there is anything else, or an int of more than 30 bits.
-    """
-    kinds = np.array([id(tuple), id(list), id(int)], np.int64)
-    starts, none = np.empty(len(rows) + 1, np.int64), np.empty(0, np.int64)
-    call = id(rows), len(rows), kinds, starts
-    total = read_shapes(*call, none)
-    if total < 0:
-        return None
-    tokens = np.empty(total, np.int64)
-    if total and read_shapes(*call, tokens) != total:
-        return None
-    return tokens, starts
-
-
-def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Numbers:
-    """Type, dtype, rank, shape and strides of an ndarray, for `is_like`.
-
-    Whoever uses it keeps `dtype` alive: it stands there by its address.
-    """
-    return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)

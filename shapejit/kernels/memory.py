@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from llvmlite import binding
-from numba import config, types
+from numba import types
 
 from ..runtime.cpu_caches import LINE
+from ..runtime.processor import features, vector
 from . import llvm
 from .constants import PIECE
 from .llvm import Builder, Byte, Tag, Value, emits
 
-
-def _features() -> set[str]:
-    """What the processor compiled for has, by LLVM's names."""
-    if config.CPU_FEATURES is not None:
-        return {f[1:] for f in str(config.CPU_FEATURES).split(",") if f.startswith("+")}
-    if config.CPU_NAME == "generic":
-        return set()
-    return {name for name, there in binding.get_host_cpu_features().items() if there}
-
-
-FEATURES = frozenset(_features())
-
-# The widest vector (bytes) whose byte shuffles stay in registers.
-VECTOR = 64 if {"avx512f", "avx512bw"} <= FEATURES else 32 if "avx2" in FEATURES else 16
+FEATURES, VECTOR = features(), vector()
 
 
 def _moved(builder: Builder, dst: Value, src: Value, nbytes: int) -> Value:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..shapes.arithmetic import INFER, INVALID, OK, resolve_dims
+from ..shapes.arithmetic import OK, resolve_dims
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from .headers import (
+from .jit import Numbers, Table, held_kernel, kernel
+from .memory import load_half as half, load_word as word, prefetch
+from .object_layouts import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
     DATA,
@@ -21,18 +21,16 @@ from .headers import (
     STRIDES,
     TYPE,
 )
-from .jit import Numbers, Table, held_kernel, kernel
-from .memory import load_half as half, load_word as word, prefetch
 from .small import merge_dims, write_plan
 
 resolved: Any = kernel(resolve_dims)  # of arrays, where it says sequences
 
 
 @kernel
-def resolve_rows(sources: Table, dims: Numbers, cancel: bool, targets: Table) -> int:
+def resolve_rows(sources: Table, dims: Numbers, cancel: int, targets: Table) -> int:
     """Resolve one request for a row of sizes each; return how many could be before one not."""
     for i in range(len(sources)):
-        status, _ = resolved(sources[i], dims, cancel, targets[i])
+        status, _ = resolved(sources[i], dims, cancel != 0, targets[i])
         if status != OK:
             return i
     return len(sources)
@@ -40,12 +38,12 @@ def resolve_rows(sources: Table, dims: Numbers, cancel: bool, targets: Table) ->
 
 @kernel
 def resolve_ragged(
-    sources: Numbers, starts: Numbers, dims: Numbers, cancel: bool, targets: Table
+    sources: Numbers, starts: Numbers, dims: Numbers, cancel: int, targets: Table
 ) -> int:
     """`resolve_rows` of shapes of any rank, the i-th in `sources[starts[i] : starts[i + 1]]`."""
     for i in range(len(targets)):
         source = sources[starts[i] : starts[i + 1]]
-        status, _ = resolved(source, dims, cancel, targets[i])
+        status, _ = resolved(source, dims, cancel != 0, targets[i])
         if status != OK:
             return i
     return len(targets)
@@ -93,7 +91,7 @@ def resolve_all(
     tokens: Numbers,
     starts: Numbers,
     targets: Numbers,
-    copies: bool,
+    copies: int,
     verdicts: Numbers,
     spans: Table,
     plans: Numbers,
@@ -140,7 +138,7 @@ def resolve_all(
             verdicts[i] = APART
             continue
         kept = merge_dims(sizes, (strides,), rank)
-        if not copies and has_view(sizes, kept, target):
+        if copies == 0 and has_view(sizes, kept, target):
             verdicts[i] = VIEW
             continue
         verdicts[i] = COPY
@@ -186,8 +184,3 @@ def match(
 def fits_type(x: int, out: int) -> bool:
     """Whether two objects, the first an ndarray, have the same type and dtype."""
     return bool(word(x + TYPE) == word(out + TYPE) and word(x + DESCR) == word(out + DESCR))
-
-
-def literal(tokens: Numbers) -> Numbers:
-    """Tokens of the Array API as the resolver knows them: below -1 nothing has a meaning."""
-    return np.where(tokens < INFER, INVALID, tokens)

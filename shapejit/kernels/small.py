@@ -1,110 +1,47 @@
-"""Small tensors whole: a few numbers say how one lies, whichever view it is of its memory.
-
-A *small plan* is such a row of numbers: runs of `WIDTH` bytes in a plane of `ROWS`,
-which lie side by side in the target, by `COLUMNS`, inside the loops behind
-`LOOPS`. Plans serve large copies better and cost more to make; a small plan is made
-in compiled code, from nothing but sizes and strides, for thousands of tensors
-that are unlike one another.
-"""
+"""Small tensors whole, each by a small plan (see `small_plans`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..runtime.cpu_caches import LINE
 from ..shapes.arithmetic import merge
-from .calls import call, entry
+from . import small_plans
+from .calls import call
 from .constants import COUNTS, PIECE, WIDTHS
 from .copies import small_row
-from .jit import Numbers, inlined, kernel
+from .jit import inlined, kernel
 from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word
+from .small_plans import (
+    COLUMN_GAP,
+    COLUMN_STEP,
+    COLUMNS,
+    COUNT,
+    HEAD,
+    LOOPS,
+    MOVER,
+    ROW_STEP,
+    ROWS,
+    SHIFT,
+    TARGET_SHIFT,
+    WIDTH,
+)
 from .vectors import interleave, pick, transpose_even
-
-# A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
-# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand; `MOVER` is
-# the index in `movers` of the kernel that moves a plane.
-WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
-SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVER = 6, 7, 8, 9, 10, 11, 12
-HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
-
-ASKED = 4096
 
 W1, W4, W16 = (WIDTHS[n] for n in (1, 4, 16))
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
 
-merge_dims: Any = kernel(merge)  # of arrays, where it says sequences
+# Of arrays, where they say sequences.
+merge_dims: Any = kernel(merge)
+write_plan: Any = kernel(small_plans.write_plan)
 
 
 @inlined
 def word(table: int, index: int) -> int:
     """Word `index` of a table at an address."""
     return int(load_word(table + 8 * index))
-
-
-@kernel
-def write_plan(
-    sizes: Numbers, strides: Numbers, kept: int, itemsize: int, table: Numbers, at: int
-) -> int:
-    """Write the small plan of merged dims at `table[at:]`; return the words it takes.
-
-    Strides are bytes. There are elements.
-    """
-    low, reach, nbytes = 0, itemsize, itemsize
-    for k in range(kept):
-        nbytes *= sizes[k]
-        reach += (sizes[k] - 1) * abs(strides[k])
-        low += min(0, (sizes[k] - 1) * strides[k])
-    width = itemsize
-    if kept > 0 and strides[kept - 1] == width:
-        kept -= 1
-        width *= sizes[kept]
-
-    for k in range(HEAD):
-        table[at + k] = 0
-    table[at + WIDTH] = width
-    table[at + ROWS] = table[at + COLUMNS] = table[at + COUNT] = 1
-    table[at + NEAR] = low
-    if reach <= 2 * nbytes:
-        table[at + NEAR_BYTES] = min(reach, ASKED)
-    if kept == 0:
-        return HEAD
-    single = width == 1 or width == 2 or width == 4 or width == 8 or width == 16
-
-    # Rows are the last loop; columns the one that runs through the source, or the one before.
-    rows, columns = kept - 1, kept - 2
-    if single:
-        for k in range(kept - 1):
-            if abs(strides[k]) == width:
-                columns = k
-    table[at + ROWS], table[at + ROW_STEP] = sizes[rows], strides[rows]
-    gap, word = width * sizes[rows], at + HEAD + 3 * max(kept - 2, 0)
-    for k in range(kept - 2, -1, -1):
-        if k == columns:
-            table[at + COLUMNS], table[at + COLUMN_STEP] = sizes[k], strides[k]
-            table[at + COLUMN_GAP] = gap
-            if strides[k] == -width:
-                # Turned around on both sides.
-                table[at + COLUMN_STEP], table[at + COLUMN_GAP] = width, -gap
-                table[at + SHIFT] = (sizes[k] - 1) * strides[k]
-                table[at + TARGET_SHIFT] = (sizes[k] - 1) * gap
-        else:
-            word -= 3
-            table[word], table[word + 1], table[word + 2] = sizes[k], strides[k], gap
-            table[at + COUNT] *= sizes[k]
-            table[at + LOOPS] += 1
-        gap *= sizes[k]
-    if single:
-        shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
-        blocky = table[at + COLUMN_STEP] == width and shorter >= PIECE
-        table[at + MOVER] = BLOCKS if blocky else ELEMENTS
-        while width > 1:
-            table[at + MOVER] += 1
-            width >>= 1
-    return int(HEAD + 3 * table[at + LOOPS])
 
 
 @kernel
@@ -238,27 +175,6 @@ def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, 
             else:
                 small_row(dst, src, nbytes, W1)
     return ahead
-
-
-# The kernels that move a plane, and their addresses once they are compiled: of those that
-# have a width, one for each of 1, 2, 4, 8 and 16 bytes. `ready` makes one callable.
-RUNS, ELEMENTS, BLOCKS = 0, 1, 6
-_MOVERS: list[tuple[Any, ...]] = [
-    (runs,),
-    *((elements, width) for width in WIDTHS.values()),
-    *((blocks, width) for width in WIDTHS.values()),
-]
-movers = np.zeros(len(_MOVERS), np.int64)
-
-
-def ready(plans: Numbers, starts: Any) -> None:
-    """Make callable what moves the planes of the small plans at these indices of `plans`."""
-    if not movers.all():
-        wanted = np.zeros(len(_MOVERS), np.bool_)
-        wanted[plans[starts + MOVER]] = True
-        for index in np.flatnonzero(wanted & (movers == 0)).tolist():
-            function, *tags = _MOVERS[index]
-            movers[index] = entry(function, 7, *tags)
 
 
 @kernel

@@ -7,9 +7,10 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from .boxes import fragment
 from .constants import WIDTHS
-from .headers import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS, is_like
+from .headers import is_like
 from .jit import Numbers, held_kernel, kernel
 from .memory import copy, load_word as word, move, prefetch, size_of
+from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
 
 W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
 
@@ -42,7 +43,7 @@ def spread(target: int, apart: int, source: int, rows: int, run: int) -> None:
 
 @held_kernel
 def join_alike(
-    items: int, count: int, kind: Numbers, out: int, out_kind: Numbers, rows: int, run: int
+    items: int, out: int, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
 ) -> bool:
     """Write the rows of a tuple's ndarrays in turns into `out`, if all are fit for that.
 

@@ -12,19 +12,17 @@ from ..kernels.constants import (
     CODES_BYTES,
     COLUMNS,
     COUNT,
-    COUNTS,
     DENSE,
     DENSE_PIECES,
     PIECE,
     ROWS,
     STAGE_BYTES,
     STAGED,
-    WIDTHS,
     coders,
     per_byte,
-    widest,
 )
 from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.kernel_names import count_tag, widest, width_tag
 from .box_tables import box_sides, most_bytes
 from .plans import Plan
 from .shuffle_tables import box_shuffled, shuffle_loops, shuffle_table, shuffled
@@ -76,12 +74,12 @@ def _lanes(plan: Plan, vector: int) -> int:
     return min(plan.step, vector // PIECE) if plan.strategy is Strategy.BOXES else 0
 
 
-def _row_pieces(plan: Plan, vector: int) -> Any:
+def _row_pieces(plan: Plan, vector: int) -> str:
     """The pieces of a vector that a row of a tile fills."""
     return _pieces(plan.sides.tile[ROWS, COUNT] * plan.width, vector)
 
 
-def _bit_pieces(plan: Plan, vector: int) -> Any:
+def _bit_pieces(plan: Plan, vector: int) -> str:
     """The pieces of a vector of packed rows: whole ones where rows follow one another."""
     row = max(PIECE, int(plan.sides.tile[ROWS, COUNT]) // per_byte(plan.width))
     dense = plan.sides.tile[STAGED, DENSE] == DENSE_PIECES
@@ -90,7 +88,7 @@ def _bit_pieces(plan: Plan, vector: int) -> Any:
 
 def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
     outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
-    tags = COUNTS[turns], COUNTS[abs(step)], _direction(step)
+    tags = count_tag(turns), count_tag(abs(step)), _direction(step)
     block, calls = _codes_block(plan), coders(plan.width)
     return (plan.reach, outer, per_row, block, plan.unit, plan.width, *calls, *tags)
 
@@ -105,20 +103,20 @@ def _codes_block(plan: Plan) -> int:
 def _picks(plan: Plan, vector: int) -> tuple[Any, ...]:
     """How far apart elements are picked, in which direction, their width, pieces of a vector."""
     step, pieces = plan.step, _pieces(plan.rows[-1].size * plan.width, vector)
-    return COUNTS[abs(step)], _direction(step), widest(plan.width), pieces
+    return count_tag(abs(step)), _direction(step), widest(plan.width), pieces
 
 
-def _direction(step: int) -> Any:
+def _direction(step: int) -> str:
     """The tag of the direction in which elements are picked: two bytes mean backwards."""
-    return WIDTHS[2 if step < 0 else 1]
+    return width_tag(2 if step < 0 else 1)
 
 
-def _pieces(nbytes: int, vector: int) -> Any:
+def _pieces(nbytes: int, vector: int) -> str:
     """The tag of as many 16-byte pieces as a vector holds and `nbytes` fill."""
-    return WIDTHS[1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1]
+    return width_tag(1 << (min(vector, int(nbytes)) // PIECE).bit_length() - 1)
 
 
-def _group_pieces(plan: Plan, vector: int) -> Any:
+def _group_pieces(plan: Plan, vector: int) -> str:
     """The pieces of a vector of groups: one where a group may lie across two."""
     nbytes = PIECE if PIECE % plan.width else plan.rows[0].size * plan.width
     return _pieces(max(PIECE, nbytes), vector)
@@ -222,7 +220,7 @@ class Strategy(Enum):
     FEW_ROWS = Row(
         "tiles of few rows, whole columns one after the other",
         "tiles.tiles",
-        lambda plan, vector: (0, widest(plan.width), WIDTHS[1]),
+        lambda plan, vector: (0, widest(plan.width), width_tag(1)),
         staged=True,
     )
     TILES = Row(
@@ -250,7 +248,7 @@ class Strategy(Enum):
         "gathers.interleave_rows",
         lambda plan, vector: (
             plan.columns[-1].size,
-            COUNTS[plan.step],
+            count_tag(plan.step),
             widest(plan.width),
             _pieces(plan.columns[-1].size * plan.width, vector),
         ),
@@ -268,8 +266,8 @@ class Strategy(Enum):
         "turn: short groups, each in the other order",
         "gathers.turn_rows",
         lambda plan, vector: (
-            COUNTS[plan.step],
-            WIDTHS[plan.width // plan.step],
+            count_tag(plan.step),
+            width_tag(plan.width // plan.step),
             _group_pieces(plan, vector),
         ),
         **_GATHERS,
@@ -283,7 +281,7 @@ class Strategy(Enum):
             plan.width,
             plan.reach,
             widest(plan.width),
-            WIDTHS[max(1, _lanes(plan, vector))],
+            width_tag(max(1, _lanes(plan, vector))),
         ),
         **_BOXES,
     )
@@ -301,7 +299,7 @@ class Strategy(Enum):
     BIT_ROWS = Row(
         "rows of bits: runs that begin between bytes",
         "bits.bit_rows",
-        lambda plan, vector: (plan.width, plan.reach, plan.gaps),
+        lambda plan, vector: (plan.width, plan.reach, int(plan.gaps)),
         tables=_loops,
         staged=True,
         **_BITS,
@@ -309,7 +307,7 @@ class Strategy(Enum):
     BIT_TILES = Row(
         "tiles of bits: packed blocks transposed in registers",
         "bit_tiles.bit_tiles",
-        lambda plan, vector: (COUNTS[plan.width], _bit_pieces(plan, vector)),
+        lambda plan, vector: (count_tag(plan.width), _bit_pieces(plan, vector)),
         staged=True,
         sides=lambda plan: bit_sides(plan.rows, plan.columns, plan.width),
         weight=lambda plan: LARGEST_TILE_OF_BITS,

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, outputs
+from .. import engine, headers, outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor, asarray
 from ..copying import is_numpys
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
+from ..kernels.object_layouts import GROUPS
 from ..operations import views
-from ..places import headers, place_of, places_of, span_of
+from ..places import place_of, places_of, span_of
 from ..planning import planner
-from ..runtime.compilation import load
+from ..runtime.kernel_names import Call
+from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
+from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.resolver import target_shape
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
@@ -30,6 +33,10 @@ OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of i
 RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
+
+SURVEY = Call("headers.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
+RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
+MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 
 @overload
@@ -178,15 +185,16 @@ class _Batch:
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
         count = len(self.items)
-        fault, kernels = count, headers(count, "resolve_all", RESHAPED)
-        if kernels is not None:
-            firsts, descrs = np.empty((2, kernels.GROUPS), np.int64)
-            found, words = kernels.survey(
-                id(self.items), count, id(np.ndarray), self.groups, descrs, firsts, self.starts
-            )
+        fault, resolve = count, headers.kernel(count, RESOLVE_ALL, RESHAPED)
+        if resolve is not None:
+            firsts, descrs = np.empty((2, GROUPS), np.int64)
+            totals = np.empty(2, np.int64)
+            tables = self.groups, descrs, firsts, self.starts, totals
+            called(SURVEY)(self.items, np.ndarray, count, *tables)
+            found, words = totals.tolist()
             self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
             self.plans = np.empty(words, np.int64)
-            fault = self._resolve_compiled()
+            fault = self._resolve_compiled(resolve)
         verdicts = self.verdicts[: fault + 1]
         asked = (verdicts == APART) | (verdicts == REFUSED)
         if self.copy is False:
@@ -195,19 +203,19 @@ class _Batch:
             self._check(i)
         assert fault == count  # or the check raised what the kernel refused
 
-    def _resolve_compiled(self) -> int:
+    def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
         """Let the kernel resolve the shapes; return the index of the first tensor it refuses."""
         itemsizes = [0 if is_numpys(dtype) else dtype.itemsize for dtype in self.dtypes]
-        shapes = load("shapes")
+        tokens = self.shapes.tokens
         return int(
-            shapes.resolve_all(
-                id(self.items),
+            resolve(
+                self.items,
                 self.groups,
                 np.array([*itemsizes, 0], np.int64),
-                shapes.literal(self.shapes.tokens),
+                np.where(tokens < INFER, INVALID, tokens),  # below -1 nothing has a meaning
                 self.shapes.starts,
                 self.targets,
-                self.copy is True or self.outs is not None,
+                int(self.copy is True or self.outs is not None),
                 self.verdicts,
                 self.spans,
                 self.plans,
@@ -321,10 +329,9 @@ class _Batch:
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)
-        if headers(count, "match", RESHAPED) is not None:
-            load("shapes").match(
-                id(items), id(outs), self.groups, self.targets, self.shapes.starts, fits, addresses
-            )
+        match = headers.kernel(count, MATCH, RESHAPED)
+        if match is not None:
+            match(items, outs, self.groups, self.targets, self.shapes.starts, fits, addresses)
         sources = self.spans[:, 2:].T.copy()
         targets = np.stack([addresses, addresses + self.spans[:, 1]])
         apart = self.verdicts == APART

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from .. import headers
 from ..fast_calls import FastCall, fast_call
-from ..places import FEW, headers
 from .specialization import Specialization
 
 MOST = 4  # kinds of arrays whose calls go straight to a kernel
@@ -25,10 +25,10 @@ class FastCalls:
         """Let later calls with arrays like these be fast, if they may; whether `out` is filled."""
         self._calls += 1
         # numba is only imported for the sake of whoever calls several times.
-        kernels = headers(FEW if self._calls >= CALLS else 1, "fill")
-        if kernels is None or special.small_plan is None:
+        fill = headers.kernel(headers.FEW if self._calls >= CALLS else 1, headers.FILL)
+        if fill is None or special.small_plan is None:
             return False
-        made = fast_call(kernels, x, out, special.small_plan, special.source.span)
+        made = fast_call(fill, x, out, special.small_plan, special.source.span)
         done = made.fill(id(x), id(out), made.key)
         if done:
             self.known = (made, *self.known[: MOST - 1])

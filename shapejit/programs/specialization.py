@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, outputs
+from .. import outputs
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..outputs import Kind
 from ..planning import planner
+from ..planning.small_plans import small_plan_of
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, possible
@@ -68,7 +69,7 @@ class Specialization:
         if len(self.route.fills) != 1 or self.converts:
             return None
         made = planner.compiled(self.route.fills[0].layout, count=2)
-        return None if made.small is None else engine.small_plan_of(made)
+        return None if made.small is None else small_plan_of(made)
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import headers
 from ..errors import DTypeError, ReshapeError, about
 from ..operations.views import array_request
-from ..places import headers
-from ..runtime.compilation import load
+from ..runtime.kernel_names import Call
+from ..runtime.kernels import called
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
@@ -21,6 +22,9 @@ from ..shapes.request import MAX_RANK, Request, integers
 from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
+
+RESOLVE_ROWS = Call("shapes.resolve_rows", ("t", "a", "i", "t"), "i", held=False)
+RESOLVE_RAGGED = Call("shapes.resolve_ragged", ("a", "a", "a", "i", "t"), "i", held=False)
 
 
 class TargetShapes(NamedTuple):
@@ -76,14 +80,13 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     """
     if not is_a(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
-    dims = np.array(request.dims, np.int64)
-    kernels = load("shapes")
+    dims, cancel = np.array(request.dims, np.int64), int(request.cancel)
     rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
     if matrix and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
         targets = np.empty((len(rows), len(dims)), np.int64)
-        done = kernels.resolve_rows(sources, dims, request.cancel, targets)
+        done = called(RESOLVE_ROWS)(sources, dims, cancel, targets)
     elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
         read, sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
@@ -94,7 +97,7 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                 )
         rows = read
         targets = np.empty((len(rows), len(dims)), np.int64)
-        done = kernels.resolve_ragged(sizes, starts, dims, request.cancel, targets)
+        done = called(RESOLVE_RAGGED)(sizes, starts, dims, cancel, targets)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -145,10 +148,7 @@ def _tokens(
     cannot hold, and no shape can mean, is INVALID. An error names the row by its name, if
     it has one.
     """
-    kernels = headers(len(rows), "read_ints")
-    found: tuple[Addresses, Addresses] | None = None
-    if kernels is not None:
-        found = kernels.read_ints(rows)
+    found = headers.read_ints(rows)
     if found is not None:
         return rows, *found
     checked = list[tuple[int, ...]]()

@@ -1,11 +1,9 @@
-"""What kernels and the threads that run them share: the words of a job, kernels by address.
+"""What kernels and the threads that run them share: the words of a job.
 
 Kernels compile these numbers: the module imports nothing of the package.
 """
 
 from __future__ import annotations
-
-from typing import Any, NamedTuple
 
 # What `kernels.shares.take` reads and writes: of a job (`work`), of one of its threads (`span`),
 # of all jobs of a process (`signal`).
@@ -14,11 +12,3 @@ WORK = 8  # ints of `work`: a cache line
 TENSOR, LOW, HIGH, _, END, UNDERWAY, OWNER, LEFT, SOURCE, TARGET = range(10)
 SRC, DST, FIRST, LENGTH, DONE_BYTES, NEXT_LINE, LEAD, FILLED, AHEAD = range(10, 19)
 SPAN = 24  # ints of `span` before the positions of the loops
-
-
-class Called(NamedTuple):
-    """An argument that is a kernel ("module.function") of so many `ints`, called by its address."""
-
-    kernel: str
-    ints: int
-    tags: tuple[Any, ...]

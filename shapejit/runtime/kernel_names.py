@@ -1,53 +1,74 @@
-"""What a kernel is asked for by: frozen values, the same in every process.
+"""Kernels by name: what is asked for wherever one is wanted, and compiled by somebody else.
 
-The builder and whoever asks it share this module, which imports nothing of the package. A kind
-is what one argument of a kernel is: "i" an int, "a" an int64 array of one dim, "t" of two, "o" a
-Python object, which the kernel gets the address of. The others are tags, of which only the type
-counts: "u1", "u2", "u4", "u8" and "c16" stand for a width in bytes, "n3" for the number 3.
+The kinds of a kernel's arguments are "i" (an int), "a" and "t" (arrays of int64 of one dim and
+of two, C-contiguous), and tags, of which only the type counts: "u1", "u2", "u4", "u8" and "c16"
+mean a width in bytes, "n3" a count of 3. What kernels call by its address is an "i".
+
+The module imports nothing of the package.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-Kinds = tuple[str, ...]
+
+STARTS = ("t", "a", "a", "i")
+"""The kinds of what every Entry begins with: places, work, span and stage."""
 
 
 class Entry(NamedTuple):
-    """A kernel ("module.function") that threads run; the kinds of what it takes behind `STARTS`."""
+    """A kernel "module.function" that threads run; `kinds` are those of what follows `STARTS`."""
 
     kernel: str
-    kinds: Kinds
-
-
-STARTS: Kinds = ("t", "a", "a", "i")  # places, work, span, stage: what every Entry begins with
+    kinds: tuple[str, ...]
 
 
 class Function(NamedTuple):
-    """A kernel that others call by its address: it takes so many ints, and tags behind them."""
+    """A kernel "module.function" that kernels call by its address: it takes ints, then tags."""
 
     kernel: str
     ints: int
-    tags: Kinds
+    tags: tuple[str, ...] = ()
 
 
 class Code(NamedTuple):
-    """A function that a module of `kernels` writes with LLVM's builder: its address."""
+    """A function that a module of `kernels` writes with LLVM's builder.
+
+    `writer` is "conversions", "shuffles" or "unit_code"; `what` is a Conversion and how it
+    streams, a network, or a unit: its repr is the same in every process.
+    """
 
     writer: str
     what: Any
 
 
 class Call(NamedTuple):
-    """A kernel that Python calls; it returns an int ("i"), a bool ("b") or nothing ("").
+    """A kernel "module.function" that Python calls.
 
-    The GIL stays `held` for what reads Python's own objects.
+    Of its arguments, those of kind "o" come first: Python's objects, of which the kernel gets
+    the address. It `returns` "i" (an int), "b" (a bool) or "" (nothing). The GIL stays `held`,
+    or others run meanwhile.
     """
 
     kernel: str
-    kinds: Kinds
+    kinds: tuple[str, ...]
     returns: str
     held: bool
 
 
 Name = Entry | Function | Code | Call
+
+
+def width_tag(nbytes: int) -> str:
+    """The tag of a width of 1, 2, 4, 8 or 16 bytes."""
+    return f"u{nbytes}" if nbytes < 16 else "c16"
+
+
+def count_tag(count: int) -> str:
+    """The tag of a count."""
+    return f"n{count}"
+
+
+def widest(nbytes: int) -> str:
+    """The tag of the widest element that fits into so many bytes."""
+    return width_tag(min(16, 1 << (nbytes.bit_length() - 1)))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import workers
-from .compilation import load
 from .cpu_caches import PAGE
-from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK, Called
+from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK
+from .kernel_names import Entry
+from .kernels import Run, bound, kind
 
 _stages = threading.local()
 
@@ -21,7 +21,7 @@ Addresses = NDArray[np.int64]
 SHARE = 64 * 1024  # bytes that a thread takes at a time; of 64 to 512 KiB the fastest
 PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
 
-_ran: set[object] = set()  # keys of launches whose kernels are compiled
+_ran: set[Entry] = set()  # entries of launches whose kernels are compiled
 
 
 def address_of(x: NDArray[Any]) -> int:
@@ -33,39 +33,27 @@ class Launch(NamedTuple):
     """A kernel, and what it takes behind `places`, `work`, `span` and `stage`.
 
     A stage has `stage` bytes; unless `staged`, there is one only to stream. `bits`:
-    places are bit addresses. `key` stands for the kernel and the types that it is
-    compiled for.
+    places are bit addresses. `run` is the kernel bound to its arguments.
     """
 
-    kernel: Callable[..., None]
+    entry: Entry
     arguments: tuple[Any, ...]
     stage: int
     staged: bool
     bits: bool
-    key: tuple[object, ...]
+    run: Run
+
+    def given(self, *arguments: Any) -> Launch:
+        """The same with others of the same kinds."""
+        return self._replace(arguments=arguments, run=bound(self.entry, arguments))
 
 
 def launch_of(
     kernel: str, arguments: tuple[Any, ...], stage: int, staged: bool = False, bits: bool = False
 ) -> Launch:
     """The launch of the kernel "module.function"; see `Launch`."""
-    function = _named(kernel)
-    arguments = tuple(_called(a) if isinstance(a, Called) else a for a in arguments)
-    types = (len(a) if isinstance(a, tuple) else type(a) for a in arguments)
-    return Launch(function, arguments, stage, staged, bits, (function, *types))
-
-
-def _named(kernel: str) -> Callable[..., Any]:
-    """The kernel "module.function"."""
-    module, _, name = kernel.partition(".")
-    function: Callable[..., Any] = getattr(load(module), name)
-    return function
-
-
-def _called(argument: Called) -> int:
-    """What stands for a kernel that others call."""
-    entry: int = load("calls").entry(_named(argument.kernel), argument.ints, *argument.tags)
-    return entry
+    entry = Entry(kernel, tuple(map(kind, arguments)))
+    return Launch(entry, arguments, stage, staged, bits, bound(entry, arguments))
 
 
 def run_launch(
@@ -86,14 +74,14 @@ def run_launch(
         span = np.zeros(SPAN + depth, np.int64)
         span[OWNER] = owner
         if not stage_bytes:
-            launch.kernel(places, work, span, 0, *launch.arguments)
+            launch.run(places, work, span, 0)
             return
         stage, begin = stage_memory(stage_bytes)
-        launch.kernel(places, work, span, begin, *launch.arguments)
+        launch.run(places, work, span, begin)
         _stages.free = stage
 
     # Compiled by one thread, which owns the job, before others may join in.
-    threads = workers.threads() if shares > 1 and launch.key in _ran else 1
+    threads = workers.threads() if shares > 1 and launch.entry in _ran else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
     if threads > 1:
         own = workers.workers()
@@ -101,7 +89,7 @@ def run_launch(
         own.run(run_shares, min(threads, shares))
     else:
         run_shares(True)
-        _ran.add(launch.key)
+        _ran.add(launch.entry)
 
 
 def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:

@@ -52,7 +52,7 @@ def _surroundings() -> tuple[object, ...]:
     """Versions and processor."""
     versions = [_version(name) for name in ("numba", "llvmlite")]
     python = platform.python_implementation(), *map(str, sys.version_info[:2])
-    features = os.environ.get("NUMBA_CPU_FEATURES") or ",".join(sorted(processor.features()))
+    features = sorted(processor.features())
     return (*versions, *python, sys.platform, platform.machine(), processor.name(), features)
 
 

@@ -1,53 +1,58 @@
-"""The processor that kernels are compiled for: its name and features, as LLVM calls them.
+"""The processor that kernels are compiled for: this one, or what numba was told.
 
-NUMBA_CPU_NAME and NUMBA_CPU_FEATURES name another one, as numba documents them.
+llvmlite, which knows this one, is imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any
+
+from .numba_settings import text
 
 
 @cache
 def name() -> str:
-    """LLVM's name of the processor."""
+    """Its name, as LLVM has it."""
+    told = text("NUMBA_CPU_NAME")
+    if told is not None:
+        return told
     from llvmlite import binding
 
-    return os.environ.get("NUMBA_CPU_NAME") or str(binding.get_host_cpu_name())
+    return str(binding.get_host_cpu_name())
 
 
 @cache
 def features() -> frozenset[str]:
     """What it has, by LLVM's names."""
+    told = text("NUMBA_CPU_FEATURES")
+    if told is not None:
+        return frozenset(f[1:] for f in told.split(",") if f.startswith("+"))
+    if (text("NUMBA_CPU_NAME") or "").lower() == "generic":
+        return frozenset()
     from llvmlite import binding
 
-    given = os.environ.get("NUMBA_CPU_FEATURES")
-    if given is not None:
-        return frozenset(text[1:] for text in given.split(",") if text.startswith("+"))
-    if name() == "generic":
-        return frozenset()
-    return frozenset(text for text, there in binding.get_host_cpu_features().items() if there)
+    return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
 
 
 @cache
 def vector() -> int:
-    """The widest vector (bytes) whose byte shuffles stay in registers."""
+    """The bytes of the widest vector whose byte shuffles stay in registers."""
     if {"avx512f", "avx512bw"} <= features():
         return 64
     return 32 if "avx2" in features() else 16
 
 
 def target_machine() -> Any:
-    """LLVM's target machine for it: what writes object code, and loads it."""
+    """LLVM's target machine for it: what writes object code, and what loads it."""
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    given = os.environ.get("NUMBA_CPU_FEATURES")
+    given = text("NUMBA_CPU_FEATURES")
     if given is None:
-        given = "" if name() == "generic" else binding.get_host_cpu_features().flatten()
+        generic = name().lower() == "generic"
+        given = "" if generic else str(binding.get_host_cpu_features().flatten())
     target = binding.Target.from_triple(binding.get_process_triple())
     reloc = "static" if target.name.startswith("x86") else "default"
     return target.create_target_machine(

@@ -21,12 +21,16 @@ from typing import NamedTuple
 import numpy as np
 
 from . import system
-from .compilation import load
 from .control_group import limits
 from .cpu_caches import LINE
+from .kernel_names import Call
+from .kernels import called
+from .numba_settings import number
 
 IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
 LOOKING = 200e-6  # seconds before a worker sleeps: waking it takes 100 to 500 us in a VM
+
+JOB_AFTER = Call("shares.job_after", ("i", "i", "i"), "i", held=False)
 
 
 # Called by workers that have no job; each returns whether it wants to be called again.
@@ -110,7 +114,7 @@ class Workers:
         return False
 
     def _work(self) -> None:
-        job_after = load("shares").job_after
+        job_after = called(JOB_AFTER)
         me, looks = _Worker(), looks_in(LOOKING)
         seen, known = 0, None
         while True:
@@ -134,7 +138,7 @@ def looks_in(seconds: float) -> int:
 
     The instruction between two looks takes 15 to 50 ns, as the processor is.
     """
-    job_after, none, looks = load("shares").job_after, np.zeros(1, np.int64), 1000
+    job_after, none, looks = called(JOB_AFTER), np.zeros(1, np.int64), 1000
     taken = []
     for _ in range(4):  # the first may compile
         start = time.perf_counter()
@@ -169,12 +173,12 @@ def threads() -> int:
     `NUMBA_NUM_THREADS` and `numba.set_num_threads` are respected, as are the cores that
     the process is bound to and a CPU quota of its control group.
     """
-    import numba
-
     parallel = sys.modules.get("numba.np.ufunc.parallel")
     # numba.get_num_threads() starts its threading layer, which nothing here needs.
-    told = parallel is not None and getattr(parallel, "_is_initialized", True)
-    count = numba.get_num_threads() if told else numba.config.NUMBA_NUM_THREADS
+    if parallel is not None and getattr(parallel, "_is_initialized", True):
+        count = sys.modules["numba"].get_num_threads()
+    else:
+        count = number("NUMBA_NUM_THREADS", sys.maxsize)
     count = min(count, _most)
     return max(1, min(int(count), len(system.usable_cores()), quota()))
 

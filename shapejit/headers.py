@@ -1,0 +1,219 @@
+"""What kernels read of Python's and NumPy's objects where they lie: see `kernels.object_layouts`.
+
+`trusted` compares a few objects with what Python says before any kernel is believed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernels.constants import MAX_RANK
+from .kernels.object_layouts import (
+    BASE,
+    CONTIGUOUS_WRITEABLE,
+    DATA,
+    DESCR,
+    DIGITS,
+    FLAGS,
+    ITEMS,
+    LENGTH,
+    MOVERS_AT,
+    NBYTES,
+    OUT_AT,
+    PLAN,
+    PLAN_AT,
+    POSITION,
+    RANK,
+    REACH_HIGH,
+    REACH_LOW,
+    SHAPE,
+    SIGN_BITS,
+    STRIDES,
+    TYPE,
+    WHOLE_WORDS,
+    X_AT,
+)
+from .patience import by_kernels
+from .planning import small_plans
+from .runtime.kernel_names import Call
+from .runtime.kernels import called, compiled
+from .runtime.launches import Addresses
+
+ASKED = 3e-6  # seconds that Python takes to ask an array what it is
+FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
+
+READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
+READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
+# These are called for single arrays, and given the addresses of objects, as it takes least time.
+FILL = Call("headers.fill", ("i", "i", "a"), "b", held=True)
+PLAN_WHOLE = Call("headers.plan_whole", ("i", "i", "i", "a"), "", held=True)
+COPY_PLANNED = Call("headers.copy_planned", ("a", "i"), "b", held=False)
+
+
+def kernel(count: int, call: Call, seconds: float = ASKED) -> Callable[..., Any] | None:
+    """A kernel that reads objects where they lie, if it is to be had and to be trusted.
+
+    It is wanted for `count` arrays, for each of which Python takes so many seconds.
+    """
+    if count < FEW and "numba" not in sys.modules:
+        return None
+    if not by_kernels(("headers", call.kernel), count * seconds) or not trusted():
+        return None
+    return called(call)
+
+
+def whole_copy(seconds: float) -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
+    """What copies an ndarray into a C-contiguous one of as many elements, by one thread.
+
+    None if the kernels are not to be had for an array that takes NumPy so many seconds.
+    """
+    write = kernel(1, PLAN_WHOLE, seconds)
+    if write is None:
+        return None
+    copied, movers = called(COPY_PLANNED), small_plans.MOVERS_AT
+
+    def copy(x: NDArray[Any], out: NDArray[Any]) -> None:
+        table = np.empty(WHOLE_WORDS, np.int64)
+        write(id(x), id(out), x.itemsize, table)
+        if not copied(table, movers):
+            small_plans.ready(table, PLAN)
+            copied(table, movers)
+
+    return copy
+
+
+def fast_call_key(
+    x: Addresses, out: Addresses, plan: Addresses, low: int, high: int, nbytes: int
+) -> Addresses:
+    """All that `fill` has to know: its words, room for the positions of loops, and three tables.
+
+    `x` and `out` are the kinds of both arrays, `plan` is a small plan, [low, high) are the
+    bytes that `x` reaches around its first element, `nbytes` those of the result.
+    """
+    first = POSITION + MAX_RANK + 8
+    key = np.zeros(first, np.int64)
+    key[X_AT], key[OUT_AT], key[PLAN_AT] = first, first + len(x), first + len(x) + len(out)
+    key[REACH_LOW], key[REACH_HIGH], key[NBYTES], key[MOVERS_AT] = (
+        low,
+        high,
+        nbytes,
+        small_plans.MOVERS_AT,
+    )
+    return np.concatenate([key, x, out, plan])
+
+
+def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
+    """The ints of tuples and lists, one row after the other, and where each begins, and the end.
+
+    None if there is anything else, an int of more than 30 bits, or no kernel that reads them.
+    """
+    read = kernel(len(rows), READ_SHAPES)
+    if read is None:
+        return None
+    kinds = np.array([id(tuple), id(list), id(int)], np.int64)
+    starts, none = np.empty(len(rows) + 1, np.int64), np.empty(0, np.int64)
+    call = rows, len(rows), kinds, starts
+    total = read(*call, none)
+    if total < 0:
+        return None
+    tokens = np.empty(total, np.int64)
+    if total and read(*call, tokens) != total:
+        return None
+    return tokens, starts
+
+
+def kind_of(dtype: np.dtype[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> Addresses:
+    """Type, dtype, rank, shape and strides of an ndarray, for `is_like`.
+
+    Whoever uses it keeps `dtype` alive: it stands there by its address.
+    """
+    return np.array([id(np.ndarray), id(dtype), len(shape), *shape, *strides], np.int64)
+
+
+@cache
+def trusted() -> bool:
+    """Whether objects lie in this interpreter's memory as this module says."""
+    if not compiled() or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
+        return False
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
+        ITEMS,
+        8,
+    ):
+        return False
+    arrays = _samples()
+    # Nothing is followed before the fields around the pointers are where they should be.
+    return (
+        np.ndarray.__basicsize__ >= FLAGS + 4
+        and all(map(_header_fits, arrays))
+        and all(map(_dims_fit, arrays))
+        and _items_fit(arrays)
+        and all(map(_int_fits, (0, 1, -1, 4, -7, 1 << 29, 1 << 30, -(1 << 30))))
+    )
+
+
+def _samples() -> tuple[NDArray[Any], ...]:
+    """Arrays of every kind that the header tells apart."""
+    a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    locked = np.zeros(3)
+    locked.flags.writeable = False
+    return (
+        a,
+        a.T,
+        a[::-1, :, ::-2],
+        a[1:, None],
+        np.zeros(()),
+        np.zeros((0, 7)),
+        locked,
+    )
+
+
+def _header_fits(x: NDArray[Any]) -> bool:
+    flags = bool(x.flags.c_contiguous) * 0x0001 | bool(x.flags.writeable) * 0x0400
+    return (
+        _field(x, TYPE) == id(type(x))
+        and _field(x, DATA) == x.__array_interface__["data"][0]
+        and _field(x, RANK, 4) == x.ndim
+        and _field(x, BASE) == (0 if x.base is None else id(x.base))
+        and _field(x, DESCR) == id(x.dtype)
+        and _field(x, FLAGS, 4) & CONTIGUOUS_WRITEABLE == flags
+    )
+
+
+def _dims_fit(x: NDArray[Any]) -> bool:
+    shape, strides = (_words(_field(x, at), x.ndim) for at in (SHAPE, STRIDES))
+    return (shape, strides) == (list(x.shape), list(x.strides))
+
+
+def _items_fit(items: tuple[Any, ...]) -> bool:
+    """Whether a tuple and a list of these items lie as they should."""
+    row, want = list(items), list(map(id, items))
+    lengths = _field(items, LENGTH), _field(row, LENGTH)
+    return (
+        lengths == (len(want), len(want))
+        and _words(id(items) + ITEMS, len(want)) == want
+        and _words(_field(row, ITEMS), len(want)) == want
+    )
+
+
+def _int_fits(value: int) -> bool:
+    digits = 1 + (abs(value) >= 1 << 30) if value else 0
+    sign = (value > 0) - (value < 0)
+    length = sign * digits if SIGN_BITS == 0 else digits << SIGN_BITS | 1 - sign
+    low = abs(value) & (1 << 30) - 1
+    return _words(id(value) + LENGTH, 1) == [length] and _field(value, DIGITS, 4) == low
+
+
+def _field(x: object, at: int, nbytes: int = 8) -> int:
+    return int.from_bytes(ctypes.string_at(id(x) + at, nbytes), "little")
+
+
+def _words(address: int, count: int) -> list[int]:
+    return list((ctypes.c_int64 * count).from_address(address)) if count else []

@@ -1,0 +1,186 @@
+"""Kernels for whoever names one: which are ready, and how those are called.
+
+A kernel is built by a builder (`building`), or read from disk (`object_files`), and loaded
+(`loading`); none of this is waited for unless somebody says so. What is asked of a kernel that is
+not ready fails: whoever asks looks first (`ready`, `find`). With the JIT off kernels are plain
+Python, and always ready.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from . import building, loading, object_files, processor
+from .compilation import apart
+from .kernel_names import STARTS, Call, Code, Entry, Function, Name
+from .numba_settings import number
+from .system import register_at_fork
+
+LOGGER = logging.getLogger("shapejit")
+
+Run = Callable[[Any, Any, Any, int], object]  # places, work, span, stage
+
+# Fills the first words of a table, and runs the Entry at an address with it.
+RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
+WORDS = 8  # of `STARTS`, in the table of an Entry
+
+_addresses: dict[Name, int] = {}  # of kernels that are ready
+_missing: set[Name] = set()  # not on disk when this process looked
+_asked: set[Name] = set()
+_failed: dict[Name, str] = {}
+_arrivals = threading.Condition()
+
+
+@cache
+def compiled() -> bool:
+    """Whether kernels are compiled; with the JIT off they are plain Python."""
+    return not number("NUMBA_DISABLE_JIT", 0)
+
+
+@cache
+def vector() -> int:
+    """The bytes of the widest vector that kernels use."""
+    return apart(processor.vector)
+
+
+def kind(argument: Any) -> str:
+    """The kind of an argument, as an Entry has it; a tag is its own."""
+    if isinstance(argument, str):
+        return argument
+    return "at"[argument.ndim - 1] if isinstance(argument, np.ndarray) else "i"
+
+
+# Which are ready
+
+
+def ready(names: Iterable[Name]) -> bool:
+    """Whether all of these may be called."""
+    return not compiled() or all(name in _addresses for name in names)
+
+
+def find(names: Iterable[Name]) -> bool:
+    """Load those of them that are on disk; whether all are ready now."""
+    if ready(names):
+        return True
+    for name in names:
+        if name not in _addresses and name not in _missing:
+            _missing.add(name)  # unless what follows finds it
+            if apart(_read, name):
+                _missing.discard(name)
+    return ready(names)
+
+
+def ask(names: Iterable[Name], urgent: bool = False) -> None:
+    """Let a builder make those of them that are not ready, each once, and wait for nothing."""
+    wanted = []
+    for name in names:
+        if name not in _addresses and name not in _asked:
+            _asked.add(name)
+            wanted.append(name)
+    if wanted:
+        building.builders().ask(tuple(wanted), _arrived, urgent)
+
+
+def wait(names: Sequence[Name]) -> bool:
+    """The same, and wait until all of them are ready or have failed; whether they are ready."""
+    if find(names):
+        return True
+    ask(names, urgent=True)
+    with _arrivals:
+        while not all(name in _addresses or name in _failed for name in names):
+            _arrivals.wait(0.2)  # or an interrupt would have to wait, too
+    return ready(names)
+
+
+def status() -> dict[str, tuple[str, str]]:
+    """Of each kernel that was wanted: "ready", "asked for", "failed" or "missing", and why."""
+    found: dict[Name, tuple[str, str]] = dict.fromkeys(_missing, ("missing", ""))
+    found |= dict.fromkeys(_asked, ("asked for", ""))
+    found |= {name: ("failed", why) for name, why in _failed.items()}
+    found |= dict.fromkeys(_addresses, ("ready", ""))
+    return {object_files.symbol(name): state for name, state in found.items()}
+
+
+def _read(name: Name) -> bool:
+    code = object_files.read(name)
+    if code is None:
+        return False
+    _addresses[name] = loading.linked(name, code)
+    return True
+
+
+def _arrived(name: Name, code: bytes | None, error: str) -> None:
+    """Load what a builder made."""
+    if not error:
+        try:
+            if code is not None:
+                _addresses[name] = apart(loading.linked, name, code)
+            elif not apart(_read, name):
+                error = "what its builder wrote is not there, or damaged"
+        except Exception as fault:  # LLVM refuses it
+            error = f"{type(fault).__name__}: {fault}"
+    if error:
+        _failed[name] = error
+        LOGGER.warning("no kernel %s, NumPy does its work: %s", object_files.symbol(name), error)
+    with _arrivals:
+        _arrivals.notify_all()
+
+
+def _after_fork() -> None:
+    """What the parent asked for is the parent's."""
+    global _arrivals
+    _arrivals = threading.Condition()
+    _asked.intersection_update(_addresses)
+
+
+register_at_fork(after_in_child=_after_fork)
+
+
+# How they are called
+
+
+def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
+    """A kernel with all that stands behind its first four arguments, in the order of `kinds`."""
+    if not compiled():
+        return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]
+    words = [0] * WORDS
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            words += [argument.__array_interface__["data"][0], *argument.shape]
+        elif isinstance(argument, Function | Code):
+            words.append(_addresses[argument])
+        elif not isinstance(argument, str):  # a tag
+            words.append(int(argument))
+    begin, run, table = _addresses[entry], called(RUN), np.array(words, np.int64)
+
+    def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
+        assert arguments is not None  # whose arrays the table has the addresses of
+        run(begin, table.copy(), places, work, span, stage)
+
+    return run_with
+
+
+def address(function: Function | Code) -> int:
+    """Where the machine code of a function is, for kernels to call; 0 if it is not ready."""
+    if not compiled():
+        return _interpreter().address(function)  # type: ignore[no-any-return]
+    return _addresses.get(function, 0)
+
+
+@cache
+def called(call: Call) -> Callable[..., Any]:
+    """A kernel that takes and returns what the Call says."""
+    if not compiled():
+        return _interpreter().called(call)  # type: ignore[no-any-return]
+    return loading.builtin(call, _addresses[call])
+
+
+def _interpreter() -> Any:
+    return import_module("..kernels.interpreter", __package__)
