@@ -16,7 +16,7 @@ from . import engine, headers
 from .arrays.tensor import Tensor
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
-from .patience import by_kernels, forced
+from .patience import by_numpy, forced
 from .places import layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
@@ -71,7 +71,11 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
         # numba is not imported for the sake of small copies.
         if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
             return
-    # Assignment is np.copyto without its 100 ns of dispatch.
+    _assign(x, target)
+
+
+def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
+    """NumPy's copy: assignment is np.copyto without its 100 ns of dispatch."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 
 
@@ -137,7 +141,7 @@ def _seconds(nbytes: int) -> float:
 
 
 def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
-    """Whether a kernel copied the elements: that of a Plan.
+    """Whether the elements are copied, by the kernel of a Plan once that is ready.
 
     The first array of its kind that is not too large has none: a loader whose images all
     differ does not pay for plans that are of no use again.
@@ -147,8 +151,12 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
         assert _whole is not None
         _whole(x, target)
         return True
-    if made.by_numpy or not by_kernels(engine.kind_of(made), _seconds(x.nbytes)):
+    if made.by_numpy:
         return False
+    if not engine.by_kernels(made):
+        with by_numpy(engine.kind_of(made)):
+            _assign(x, target)
+        return True
     engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
     return True
 

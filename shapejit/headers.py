@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .engine import movers_ready
 from .kernels.constants import MAX_RANK
 from .kernels.object_layouts import (
     BASE,
@@ -41,7 +42,7 @@ from .kernels.object_layouts import (
     WHOLE_WORDS,
     X_AT,
 )
-from .patience import by_kernels
+from .patience import kernels_ready
 from .planning import small_plans
 from .runtime.kernel_names import Call
 from .runtime.kernels import called, compiled
@@ -52,10 +53,14 @@ FEW = 32  # tensors that are asked one by one: numba is not imported for their s
 
 READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
-# These are called for single arrays, and given the addresses of objects, as it takes least time.
-FILL = Call("headers.fill", ("i", "i", "a"), "b", held=True)
-PLAN_WHOLE = Call("headers.plan_whole", ("i", "i", "i", "a"), "", held=True)
+FILL = Call("headers.fill", ("o", "o", "a"), "b", held=True)
+PLAN_WHOLE = Call("headers.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("headers.copy_planned", ("a", "i"), "b", held=False)
+SURVEY = Call("headers.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
+RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
+
+# What is called behind another.
+WITH = {PLAN_WHOLE: (COPY_PLANNED,), RESOLVE_ALL: (SURVEY,)}
 
 
 def kernel(count: int, call: Call, seconds: float = ASKED) -> Callable[..., Any] | None:
@@ -63,9 +68,10 @@ def kernel(count: int, call: Call, seconds: float = ASKED) -> Callable[..., Any]
 
     It is wanted for `count` arrays, for each of which Python takes so many seconds.
     """
-    if count < FEW and "numba" not in sys.modules:
+    if not trusted():
         return None
-    if not by_kernels(("headers", call.kernel), count * seconds) or not trusted():
+    names = call, *WITH.get(call, ())
+    if not kernels_ready(("headers", call.kernel), lambda: names, count * seconds):
         return None
     return called(call)
 
@@ -82,10 +88,13 @@ def whole_copy(seconds: float) -> Callable[[NDArray[Any], NDArray[Any]], None] |
 
     def copy(x: NDArray[Any], out: NDArray[Any]) -> None:
         table = np.empty(WHOLE_WORDS, np.int64)
-        write(id(x), id(out), x.itemsize, table)
-        if not copied(table, movers):
-            small_plans.ready(table, PLAN)
+        write(x, out, x.itemsize, table)
+        if copied(table, movers):
+            return
+        if movers_ready(table, PLAN, seconds):
             copied(table, movers)
+        else:
+            out.reshape(x.shape)[...] = x
 
     return copy
 

@@ -119,7 +119,7 @@ class Demo:
         return all(row.same for row in self.rows)
 
 
-@patience.none()  # it shows what kernels do
+@patience.force_kernels()  # it shows what kernels do
 def run(progress: Callable[[str], object] | None = None, keep: str | None = None) -> Demo:
     """Make a checkpoint in a temporary folder, convert it, check the result and time it.
 
@@ -164,7 +164,7 @@ def _plan(source: str) -> conversion.Conversion:
 def compile_kernels(source: str, folder: str, *names: str) -> None:
     """Convert tensors once, in memory, for the kernels that they take: see `warming.divided`."""
     changes = _plan(source).tensors.changes
-    with patience.none():
+    with patience.force_kernels():
         for name in warming.claimed(folder, names):
             changes[name].tensor()
 

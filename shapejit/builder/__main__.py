@@ -47,10 +47,10 @@ def main() -> None:
 
     threading.Thread(target=_read, args=(sys.stdin.buffer, asked), daemon=True).start()
     threading.Thread(target=beat, daemon=True).start()
-    from .objects import kept
-
     while (name := asked.get()) is not None:
         try:
+            from .objects import kept  # which takes a while: signs of life are given meanwhile
+
             code = kept(name)
         except Exception as fault:  # another kernel may do
             answer(json.dumps([f"{type(fault).__name__}: {fault}", None]))

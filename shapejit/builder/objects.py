@@ -19,7 +19,7 @@ from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
 from ..runtime import object_files, processor
-from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Kinds, Name
+from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Name
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = I8.as_pointer()
@@ -68,7 +68,7 @@ def built(name: Name, symbol: str) -> bytes:
     return _emitted(module, symbol)
 
 
-def _kinds(name: Any) -> Kinds:
+def _kinds(name: Any) -> tuple[str, ...]:
     match name:
         case Entry(_, kinds):
             return STARTS + kinds
@@ -86,7 +86,7 @@ def _type_of(kind: str) -> Any:
 # A native function that gets words one by one calls the kernel.
 
 
-def _calling(made: Any, kinds: Kinds) -> Callable[[Builder, Iterator[Value]], Value]:
+def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[Value]], Value]:
     """What writes the call of a compiled kernel, and returns its result as an int64."""
 
     def call(builder: Builder, words: Iterator[Value]) -> Value:

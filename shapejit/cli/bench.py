@@ -66,7 +66,7 @@ def _run(args: Namespace) -> int:
         machine = described_machine()
         rows = []
         with (
-            patience.none(),
+            patience.force_kernels(),
             peers.started(tuple(args.peers)) as others,
             progress.bar(args, total=len(cases)) as bar,
         ):

@@ -7,9 +7,7 @@ from .jit import Numbers, Table, kernel
 
 
 @kernel
-def run(
-    entry: int, table: Numbers, places: Table, work: Numbers, span: Numbers, stage: int
-) -> int:
+def run(entry: int, table: Numbers, places: Table, work: Numbers, span: Numbers, stage: int) -> int:
     """Fill the first words of a table, and run the kernel at `entry` with it."""
     table[0] = places.ctypes.data
     table[1] = places.shape[0]

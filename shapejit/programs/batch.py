@@ -34,8 +34,6 @@ RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
 
-SURVEY = Call("headers.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
-RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 
@@ -185,12 +183,12 @@ class _Batch:
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
         count = len(self.items)
-        fault, resolve = count, headers.kernel(count, RESOLVE_ALL, RESHAPED)
+        fault, resolve = count, headers.kernel(count, headers.RESOLVE_ALL, RESHAPED)
         if resolve is not None:
             firsts, descrs = np.empty((2, GROUPS), np.int64)
             totals = np.empty(2, np.int64)
             tables = self.groups, descrs, firsts, self.starts, totals
-            called(SURVEY)(self.items, np.ndarray, count, *tables)
+            called(headers.SURVEY)(self.items, np.ndarray, count, *tables)
             found, words = totals.tolist()
             self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
             self.plans = np.empty(words, np.int64)
@@ -232,6 +230,11 @@ class _Batch:
         results: list[Any] = [None] * len(self.items)
         copied = self.verdicts == COPY
         large = copied & (self.spans[:, 1] >= OWN)
+        small = np.flatnonzero(copied & ~large)
+        if len(small):
+            seconds = RESHAPED * len(small)
+            if not engine.copies_each_ready(self.plans, self.starts[small], seconds):
+                large, small = copied, small[:0]
         packed = []
         for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
             if self._moves_bits(i):
@@ -241,7 +244,6 @@ class _Batch:
                 results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
         if packed:
             self._copy_packed(packed, results)
-        small = np.flatnonzero(copied & ~large)
         if addresses is None:
             self._view(results)
         if len(small):

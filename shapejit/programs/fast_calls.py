@@ -24,12 +24,13 @@ class FastCalls:
     def add(self, special: Specialization, x: NDArray[Any], out: NDArray[Any]) -> bool:
         """Let later calls with arrays like these be fast, if they may; whether `out` is filled."""
         self._calls += 1
-        # numba is only imported for the sake of whoever calls several times.
-        fill = headers.kernel(headers.FEW if self._calls >= CALLS else 1, headers.FILL)
+        fill = headers.kernel(1, headers.FILL)
         if fill is None or special.small_plan is None:
             return False
         made = fast_call(fill, x, out, special.small_plan, special.source.span)
-        done = made.fill(id(x), id(out), made.key)
+        if made is None:
+            return False
+        done = made.fill(x, out, made.key)
         if done:
             self.known = (made, *self.known[: MOST - 1])
         return done

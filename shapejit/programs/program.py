@@ -152,7 +152,7 @@ class Program(MapsBatches):
         """
         if out is not None:
             for fill, key, _ in self._fast.known:
-                if fill(id(x), id(out), key):
+                if fill(x, out, key):
                     return out
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)

@@ -14,7 +14,6 @@ from .. import headers
 from ..errors import DTypeError, ReshapeError, about
 from ..operations.views import array_request
 from ..runtime.kernel_names import Call
-from ..runtime.kernels import called
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
@@ -23,6 +22,7 @@ from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
 
+RESOLVED = 5e-6  # seconds that Python takes to resolve a shape
 RESOLVE_ROWS = Call("shapes.resolve_rows", ("t", "a", "i", "t"), "i", held=False)
 RESOLVE_RAGGED = Call("shapes.resolve_ragged", ("a", "a", "a", "i", "t"), "i", held=False)
 
@@ -80,13 +80,12 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     """
     if not is_a(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
-    dims, cancel = np.array(request.dims, np.int64), int(request.cancel)
     rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
     if matrix and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
-        targets = np.empty((len(rows), len(dims)), np.int64)
-        done = called(RESOLVE_ROWS)(sources, dims, cancel, targets)
+        targets = np.empty((len(rows), len(request.dims)), np.int64)
+        done = _resolved(RESOLVE_ROWS, (sources,), rows, request, targets)
     elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
         read, sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
@@ -96,8 +95,8 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                     f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
                 )
         rows = read
-        targets = np.empty((len(rows), len(dims)), np.int64)
-        done = called(RESOLVE_RAGGED)(sizes, starts, dims, cancel, targets)
+        targets = np.empty((len(rows), len(request.dims)), np.int64)
+        done = _resolved(RESOLVE_RAGGED, (sizes, starts), rows, request, targets)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -105,6 +104,26 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         with about(f"tensor {done}"):
             resolve(rows[done], request)
     return targets
+
+
+def _resolved(
+    kernel: Call,
+    sources: tuple[Addresses, ...],
+    rows: Sequence[Any],
+    request: Request,
+    targets: Addresses,
+) -> int:
+    """Resolve a request for each row, which the kernel finds in `sources`; how many could be."""
+    found = headers.kernel(len(rows), kernel, RESOLVED)
+    if found is not None:
+        dims = np.array(request.dims, np.int64)
+        return int(found(*sources, dims, int(request.cancel), targets))
+    for i, row in enumerate(rows):
+        try:
+            targets[i] = resolve(row, request)
+        except ReshapeError:
+            return i
+    return len(rows)
 
 
 def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:

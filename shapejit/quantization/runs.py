@@ -19,12 +19,13 @@ from ..converting import number_of
 from ..dtypes.table import dtype
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
-from ..patience import by_kernels
+from ..patience import kernels_ready
 from ..places import place_of
 from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan
 from ..planning.units import units_of
+from ..runtime.kernel_names import Name
 from ..runtime.launches import address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -47,17 +48,20 @@ def decoded_in_runs(group: Group, target: Tensor) -> bool:
     """Decode a weight into a Tensor, row-major; False, with nothing done, where it is not fit."""
     if group.order is not None:
         return False
-    kind = "decode", repr(group.form.codes), repr(group.form.scales), target.dtype.name
-    if not by_kernels(kind, PLAIN * target.size):
-        return False
     program, place = _Program(group, target), place_of(target)[0] // 8
     try:
         plan = program.plan()
     except UnfitError:
         return program.in_boxes(place)
-    if plan is not None:
-        engine.run_decode(plan, place)
-    return plan is not None
+    if plan is None or not _ready(engine.decode_names(plan), target.size):
+        return False
+    engine.run_decode(plan, place)
+    return True
+
+
+def _ready(names: tuple[Name, ...], size: int) -> bool:
+    """Whether kernels are to decode so many numbers."""
+    return kernels_ready(("decode", names), lambda: names, PLAIN * size)
 
 
 class _Program:
@@ -116,6 +120,8 @@ class _Program:
         sides = [planes[0].side(axis) for axis in self.order]
         plan = box_plan(sides[1], sides[2], made, (block[0], block[1]))
         if plan is None or any(stride % 8 for stride in sides[0].strides):
+            return False
+        if not _ready(engine.box_names(plan), self.total):
             return False
         each = prod(group.sizes(form.result)[len(group.batch) :])
         for k, index in enumerate(np.ndindex(*group.batch)):

@@ -16,8 +16,8 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -115,7 +115,7 @@ class _Process:
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
 
     def build(self, names: Names, answer: Answer) -> None:
-        """Hand over the answers. Raises BuilderError when what is left was answered with an error."""
+        """Hand over the answers; BuilderError if some of them had to be errors."""
         left = list(names)
         try:
             content = pickle.dumps(names)
@@ -203,8 +203,19 @@ def _leave() -> None:
                 process.stdin.close()
 
 
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Let so many builders work at once meanwhile."""
+    before = _builders.most
+    _builders.most = max(before, count)
+    try:
+        yield
+    finally:
+        _builders.most = before
+
+
 def _after_fork() -> None:
-    """Leave builders to the parent: without this end of their pipes, or they would not see it go."""
+    """Leave builders to the parent, and close their pipes: else they would not see it go."""
     global _builders
     _builders = Builders()
     for process in _running:

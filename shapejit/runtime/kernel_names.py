@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-
 STARTS = ("t", "a", "a", "i")
 """The kinds of what every Entry begins with: places, work, span and stage."""
 
@@ -34,7 +33,7 @@ class Function(NamedTuple):
 class Code(NamedTuple):
     """A function that a module of `kernels` writes with LLVM's builder.
 
-    `writer` is "conversions", "shuffles" or "unit_code"; `what` is a Conversion and how it
+    `writer` is "conversions", "network_code" or "unit_code"; `what` is a Conversion and how it
     streams, a network, or a unit: its repr is the same in every process.
     """
 
