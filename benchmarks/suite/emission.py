@@ -218,22 +218,27 @@ class Emission:
 
     def count(self, module):
         """Keep the figures of a kernel: all of its module but what Python calls it by."""
-        from llvmlite import binding
-
         start = process_time()
         emitted = module.clone()
         for function in emitted.functions:
             if function.name.startswith(WRAPPER):
                 function.linkage = "available_externally"  # which is not emitted
-        text = self.machine.emit_assembly(emitted.clone())
+        self.rows[self.compiling[0]] = self.figures(emitted)
+        self.overhead += process_time() - start
+
+    def figures(self, module):
+        """Those of a module, or of its text, compiled for the instruction set."""
+        from llvmlite import binding
+
+        module = binding.parse_assembly(str(module))
+        text = self.machine.emit_assembly(module.clone())
         figures = counted(text, self.arm) | main_loop(text, self.arm)
-        data = self.machine.emit_object(emitted)
+        data = self.machine.emit_object(module)
         sections = binding.ObjectFileRef.from_data(data).sections()
         figures["code bytes"] = sum(
             part.size() for part in sections if (part.name() or b"").startswith(b".text")
         )
-        self.rows[self.compiling[0]] = figures
-        self.overhead += process_time() - start
+        return figures
 
 
 def _here(codegen, options):
@@ -281,12 +286,48 @@ def _brief(text):
     return values if len(values) <= LONGEST else f"{values[:LONGEST]} .. {digest}"
 
 
+class Names:
+    """Stands where a package that builds kernels by their names asks for these: NumPy does the
+    cases, and what they asked for is built for the instruction set afterwards."""
+
+    def __init__(self, emission, objects):
+        self.emission, self.objects, self.asked = emission, objects, {}
+        kernels = import_module(f"{OURS}.runtime.kernels")
+        kernels.find = kernels.wait = self.ask
+
+    def ask(self, names):
+        self.asked |= dict.fromkeys(names)
+        return False
+
+    def build(self):
+        """Figures of all that was asked for; what fails."""
+        failed, target = {}, f'target datalayout = "{self.emission.layout}"\n'
+        target += f'target triple = "{self.emission.isa.triple}"\n'
+        for name in self.asked:
+            label, *what = name
+            start = process_time()
+            try:
+                module = self.objects.optimised(name, "kernel")
+            except Exception as fault:  # others are compiled all the same
+                failed[label] = f"{type(fault).__name__}: {fault}"
+                continue
+            text = target + re.sub(r"^target .*\n", "", str(module), flags=re.MULTILINE)
+            seconds = round(process_time() - start, 3)
+            figures = self.emission.figures(text) | {"compile seconds": seconds}
+            self.emission.rows[f"{label}({_brief(repr(what))})"] = figures
+        return failed
+
+
 def emitted(isa, patterns):
     """The figures of all kernels that the cases ask for, by name, and what fails."""
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
     emission = Emission(isa)
-    emission.install()
+    names = None
+    try:
+        names = Names(emission, import_module(f"{OURS}.builder.objects"))
+    except ImportError:  # an older package, which compiles where it calls
+        emission.install()
     spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
     tables = module_from_spec(spec)
     spec.loader.exec_module(tables)
@@ -301,10 +342,13 @@ def emitted(isa, patterns):
                 case.ways(tables.measured(), np)[OURS]()
             except Exception as fault:  # others are compiled all the same
                 failed[case.id] = f"{type(fault).__name__}: {fault}"
-    versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
     objects = sum(
         len(files) for _, _, files in os.walk(os.environ.get("NUMBA_CACHE_DIR", os.devnull))
     )
+    if names is not None:
+        failed |= names.build()
+        objects = len(names.asked) - len(failed)
+    versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
     return {"kernels": emission.rows, "failed": failed, "versions": versions, "objects": objects}
 
 

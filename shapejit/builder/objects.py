@@ -53,8 +53,13 @@ class BuildError(Exception):
 
 def built(name: Name, symbol: str) -> bytes:
     """The object file of a kernel, whose function is called `symbol`."""
+    return bytes(processor.target_machine().emit_object(optimised(name, symbol)))
+
+
+def optimised(name: Name, symbol: str) -> Any:
+    """The LLVM module of a kernel, of which nothing but `symbol` is seen from outside."""
     if isinstance(name, Code):
-        return _emitted(_written(name, symbol), symbol)
+        return _alone(_written(name, symbol), symbol)
     module_name, _, function = name.kernel.partition(".")
     dispatcher = getattr(import_module(f"..kernels.{module_name}", __package__), function)
     kinds = _kinds(name)
@@ -65,7 +70,7 @@ def built(name: Name, symbol: str) -> bytes:
     _WRITERS[type(name)](around, name, symbol, _calling(made, kinds))
     module = binding.parse_assembly(made.library.get_llvm_str())
     module.link_in(binding.parse_assembly(str(around)))
-    return _emitted(module, symbol)
+    return _alone(module, symbol)
 
 
 def _kinds(name: Any) -> tuple[str, ...]:
@@ -198,21 +203,20 @@ def _written(name: Code, symbol: str) -> Any:
     return binding.parse_assembly(library.get_llvm_str())
 
 
-def _emitted(module: Any, symbol: str) -> bytes:
-    """The object file of a module, of which nothing but `symbol` is seen from outside."""
+def _alone(module: Any, symbol: str) -> Any:
+    """A module with all but `symbol` made internal, and what that does not use dropped."""
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != symbol:
             one.linkage = "internal"
-    machine = processor.target_machine()
     passes = binding.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     options = binding.create_pipeline_tuning_options(speed_level=3)
-    passes.run(module, binding.create_pass_builder(machine, options))
+    passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
     asked = {one.name for one in module.functions if one.is_declaration}
     unknown = {name for name in asked - LIBRARY - PYTHON if not name.startswith("llvm.")}
     if unknown:
         raise BuildError(f"it asks for {', '.join(sorted(unknown))}, which a kernel may not call")
-    return bytes(machine.emit_object(module))
+    return module
 
 
 def kept(name: Name) -> bytes | None:

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,13 +79,14 @@ def find(names: Iterable[Name]) -> bool:
 
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
     """Let a builder make those of them that are not ready, each once, and wait for nothing."""
-    wanted = []
-    for name in names:
-        if name not in _addresses and name not in _asked:
-            _asked.add(name)
-            wanted.append(name)
+    wanted = tuple(name for name in names if name not in _addresses and name not in _asked)
     if wanted:
-        building.builders().ask(tuple(wanted), _arrived, urgent)
+        apart(_ask, wanted, urgent)
+
+
+def _ask(names: tuple[Name, ...], urgent: bool) -> None:
+    _asked.update(names)
+    building.builders().ask(names, _arrived, urgent)
 
 
 def wait(names: Sequence[Name]) -> bool:
@@ -99,12 +100,26 @@ def wait(names: Sequence[Name]) -> bool:
     return ready(names)
 
 
-def status() -> dict[str, tuple[str, str]]:
-    """Of each kernel that was wanted: "ready", "asked for", "failed" or "missing", and why."""
-    found: dict[Name, tuple[str, str]] = dict.fromkeys(_missing, ("missing", ""))
-    found |= dict.fromkeys(_asked, ("asked for", ""))
-    found |= {name: ("failed", why) for name, why in _failed.items()}
-    found |= dict.fromkeys(_addresses, ("ready", ""))
+class KernelState(NamedTuple):
+    """What became of a kernel: "missing", "asked for", "ready" or "failed"; why it failed."""
+
+    state: str
+    reason: str = ""
+
+
+def kernel_status() -> dict[str, KernelState]:
+    """What became of each kernel that this process looked for, by the name of its object file.
+
+    A kernel that is "missing" is not on disk, and its work is not worth a compilation yet: NumPy
+    does that. The files are in the folder that `NUMBA_CACHE_DIR` names, or beside the package.
+
+    >>> set(kernel_status().values()) <= {("ready", ""), ("missing", ""), ("asked for", "")}
+    True
+    """
+    found: dict[Name, KernelState] = dict.fromkeys(list(_missing), KernelState("missing"))
+    found |= dict.fromkeys(list(_asked), KernelState("asked for"))
+    found |= dict.fromkeys(list(_addresses), KernelState("ready"))
+    found |= {name: KernelState("failed", why) for name, why in list(_failed.items())}
     return {object_files.symbol(name): state for name, state in found.items()}
 
 

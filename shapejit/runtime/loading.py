@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from . import processor
+from .compilation import hold_at_exit
 from .kernel_names import Call, Name
 from .object_files import symbol
 
@@ -24,6 +25,7 @@ _linked: list[Any] = []  # LLVM would take away the memory of what nobody holds
 def _linker() -> Any:
     from llvmlite import binding
 
+    hold_at_exit()
     return binding.create_lljit_compiler(processor.target_machine(), use_jit_link=True)
 
 
