@@ -1,6 +1,7 @@
 """Which package may import which, and what importing the package costs."""
 
 import ast
+import os
 import subprocess
 import sys
 from functools import cache
@@ -22,7 +23,7 @@ PACKAGES = [
     "arrays",
     "kernels",
     "planning",
-    "engine few patience places outputs copying converting fast_calls fast_joins",
+    "engine few patience headers places outputs copying converting fast_calls fast_joins",
     "operations",
     "packings",
     "quantization",
@@ -89,15 +90,15 @@ def test_no_modules_import_each_other(root):
 def test_what_kernels_share_with_the_package_imports_nothing_of_it():
     """The stamp of the compiled code covers what kernels import, and no more.
 
-    What the system has is compiled into none of them.
+    What the system has is compiled into none of them, and what numba is told is numba's to check.
     """
-    system = ROOT / "runtime" / "system.py"
+    apart = {ROOT / "runtime" / name for name in ("system.py", "numba_settings.py")}
     for path in sorted((ROOT / "kernels").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level > 1:
                 assert node.module, f"{path}: name the module whose names are imported"
                 shared = ROOT / f"{node.module.replace('.', '/')}.py"
-                assert imported(shared) <= {system}, shared
+                assert imported(shared) <= apart, shared
 
 
 def offered(path):
@@ -184,3 +185,66 @@ def test_every_module_has_a_name_of_its_own():
 def test_views_and_small_copies_do_not_import_numba(use):
     code = f"import sys, numpy, shapejit as sj; {use}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+WITHOUT_NUMBA = """
+import contextlib, importlib, pkgutil, sys
+import numpy as np, shapejit as sj
+for found in pkgutil.walk_packages(sj.__path__, "shapejit."):
+    parts = found.name.split(".")
+    if parts[1] != "kernels" and parts[-1] != "__main__":
+        with contextlib.suppress(ImportError):  # of a package that is not installed
+            importlib.import_module(found.name)
+def check():
+    assert not {"numba", "llvmlite"} & sys.modules.keys()
+check()
+
+from shapejit import engine, headers
+from shapejit.dtypes.table import dtype
+from shapejit.planning import casts, planner, small_plans
+from shapejit.places import layout_of
+from shapejit.quantization import runs
+from shapejit.runtime import workers
+from shapejit.shapes.layout import Layout
+
+met = set()
+def planned(layout, count=1, unit=0):
+    made = planner.plan(layout, unit, count=count)
+    row = made.row
+    met.add(made.strategy.name)
+    if row.kernel:
+        row.tables(made, 64), row.takes(made, 64), engine.kind_of(made)
+    if made.small is not None:
+        assert len(small_plans.small_plan_of(made))
+x = np.zeros((2000, 600), np.float32)
+for view in (x.T, x[:, ::2], x[:, 1:], x, x.reshape(2000, 200, 3).transpose(1, 0, 2)):
+    planned(layout_of(view))
+planned(layout_of(x[:9, :9].T), count=2)
+for bits, shape in ((4, (512, 512)), (3, (90, 80)), (4, (1 << 20, 4))):
+    whole = Layout.row_major(shape, bits)
+    for layout in (whole, whole.permute((1, 0))):
+        planned(layout)
+        planned(layout, unit=8)
+assert met >= {"TILES", "RUN_TILES", "ROWS", "ONE_RUN", "PICK", "SMALL", "BIT_TILES", "SHUFFLE"}
+for view in (x, x.T):
+    made = casts.cast_plan(layout_of(view), 16, None, None, 1)
+    assert made.tiles or made.spots is not None and made.table is not None
+decoded = []
+runs.by_kernels = lambda *asked: True
+engine.run_decode = lambda plan, target: decoded.append(plan)
+scheme = sj.schemes["gguf:q8_0"]
+scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
+(plan,) = decoded
+plan.table([0] * len(plan.steps), [0] * len(plan.steps))
+assert headers.trusted() and workers.threads() >= 1
+headers.kind_of(x.dtype, x.shape, x.strides)
+check()
+"""
+
+
+def test_nothing_but_a_kernel_needs_numba():
+    """Plans, small plans and their tables included; nor llvmlite, which knows the processor."""
+    environment = {**os.environ, "SHAPEJIT_PATIENCE": "inf"}
+    command = [sys.executable, "-c", WITHOUT_NUMBA]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

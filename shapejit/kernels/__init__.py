@@ -1,5 +1,5 @@
 """Every compiled loop. Kernels see addresses, widths and strides, never a dtype.
 
-Nothing here validates or allocates. Importing any of these modules but `constants`
-imports numba.
+Nothing here validates or allocates. Modules import numba, but for `constants`, `numbers`,
+`networks`, `planes`, `plain_conversions`, `small_plans` and `object_layouts`.
 """
