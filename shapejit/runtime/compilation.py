@@ -109,6 +109,11 @@ def module(name: str) -> ModuleType:
     return apart(import_module, f"{_PACKAGE}.{name}")
 
 
+def under_way() -> bool:
+    """Whether this thread takes an action, or holds up those of others."""
+    return bool(_lock._is_owned())
+
+
 def hold_at_exit() -> None:
     """Let the end of the interpreter wait for what is under way, before whatever ends then.
 

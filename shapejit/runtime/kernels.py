@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import building, loading, object_files, processor
-from .compilation import apart
+from .compilation import apart, under_way
 from .kernel_names import STARTS, Call, Code, Entry, Function, Name
 from .numba_settings import number
 from .system import register_at_fork
@@ -93,6 +93,8 @@ def wait(names: Sequence[Name]) -> bool:
     """The same, and wait until all of them are ready or have failed; whether they are ready."""
     if find(names):
         return True
+    if under_way():  # what would be waited for waits for this: at the end of the interpreter
+        return False
     ask(names, urgent=True)
     with _arrivals:
         while not all(name in _addresses or name in _failed for name in names):
