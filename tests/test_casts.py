@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from attack import casts as attack
 from cast_oracle import FLOATS, INTEGERS, NARROW, PARTS, REAL
+from compiled import COMPILED
 from views import codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 FLOATS16 = [name for name in NARROW if oracle.bits_of(name) == 16]

@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 import pytest
+from compiled import COMPILED
 from hypothesis import given, strategies as st
 
 from shapejit import few
-from shapejit.kernels.jit import COMPILED
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 

@@ -14,12 +14,12 @@ import loops
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import engine, headers, outputs
 from shapejit.errors import TraceError
-from shapejit.kernels.jit import COMPILED
 from shapejit.programs import specialization
 from shapejit.programs.fuse import route
 from shapejit.programs.ops import batched

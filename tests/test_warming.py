@@ -7,11 +7,11 @@ import sys
 import time
 
 import pytest
+from compiled import COMPILED
 
 import shapejit as sj
 from shapejit import warming
 from shapejit.__main__ import main
-from shapejit.kernels.jit import COMPILED
 
 compiled = pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
 
