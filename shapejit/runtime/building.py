@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -26,6 +27,7 @@ from .system import register_at_fork
 
 IDLE = 10.0  # seconds after which a builder is no longer kept
 SILENCE = 60.0  # seconds without a sign of life after which it is ended
+WAITS = 12  # in which these are waited for
 NICE = 4  # a builder beside what this process does; more starves it on busy cores
 
 LOGGER = logging.getLogger("shapejit")
@@ -142,16 +144,20 @@ class _Process:
 
     def _line(self) -> bytes:
         assert self.process.stdout is not None
-        timer = threading.Timer(SILENCE, self.process.kill)
-        timer.daemon = True
-        timer.start()
+        heard = threading.Event()
+        threading.Thread(target=self._watch, args=(heard,), daemon=True).start()
         try:
             line = self.process.stdout.readline()
         finally:
-            timer.cancel()
+            heard.set()
         if not line:
             raise ValueError("it ended")
         return line
+
+    def _watch(self, heard: threading.Event) -> None:
+        """End it when nothing is heard of it; if all are stopped meanwhile, that is one wait."""
+        if not any(heard.wait(SILENCE / WAITS) for _ in range(WAITS)):
+            self.process.kill()
 
     def end(self) -> None:
         """Let it go when it has nothing more to do."""
@@ -175,11 +181,10 @@ def _started(urgent: bool) -> _Process | None:
 
 def _build_here(names: Names, answer: Answer) -> None:
     """Build on this thread, which imports numba."""
-    from ..builder.objects import kept
-
+    objects = import_module("..builder.objects", __package__)
     for name in names:
         try:
-            answer(name, kept(name), "")
+            answer(name, objects.kept(name), "")
         except Exception as fault:
             answer(name, None, f"{type(fault).__name__}: {fault}")
 
