@@ -36,6 +36,7 @@ _missing: set[Name] = set()  # not on disk when this process looked
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _arrivals = threading.Condition()
+_told = False  # that kernels cannot be kept
 
 
 @cache
@@ -133,12 +134,24 @@ def _read(name: Name) -> bool:
     return True
 
 
+def _take(name: Name, code: bytes) -> None:
+    """Load what could not be kept."""
+    global _told
+    if not _told:
+        _told = True
+        LOGGER.warning(
+            "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
+            "names a folder for them, which nobody else may write"
+        )
+    _addresses[name] = loading.linked(name, code)
+
+
 def _arrived(name: Name, code: bytes | None, error: str) -> None:
     """Load what a builder made."""
     if not error:
         try:
             if code is not None:
-                _addresses[name] = apart(loading.linked, name, code)
+                apart(_take, name, code)
             elif not apart(_read, name):
                 error = "what its builder wrote is not there, or damaged"
         except Exception as fault:  # LLVM refuses it
