@@ -68,7 +68,6 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
             if whole is not None and (nbytes < planner.WHOLE_BELOW or _best_whole(x)):
                 whole(x, target)
                 return
-        # numba is not imported for the sake of small copies.
         if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
             return
     _assign(x, target)

@@ -49,7 +49,7 @@ from .runtime.kernels import called, compiled
 from .runtime.launches import Addresses
 
 ASKED = 3e-6  # seconds that Python takes to ask an array what it is
-FEW = 32  # tensors that are asked one by one: numba is not imported for their sake
+FEW = 32  # tensors that are asked one by one: no kernel is looked for, for their sake
 
 READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)

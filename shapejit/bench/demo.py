@@ -104,7 +104,7 @@ class Demo:
 
     `command` are the words of a command line that does the same. `first_seconds` is the time of
     the first conversion, which includes the
-    compilation of kernels that are not in numba's cache; `report` is of the second.
+    compilation of kernels that are not on disk; `report` is of the second.
     """
 
     rows: tuple[Row, ...]

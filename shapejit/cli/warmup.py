@@ -1,4 +1,4 @@
-"""`shapejit warmup`: compile kernels into numba's disk cache, as for an image of a container."""
+"""`shapejit warmup`: compile kernels and keep them on disk, as for an image of a container."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def _options(parser: ArgumentParser) -> None:
         help="that divide the work (one per core if not given)",
     )
     parser.epilog = (
-        "The cache is numba's: the environment variable NUMBA_CACHE_DIR says where it lies. "
-        "Processes on the same kind of processor find the kernels there."
+        "The environment variable NUMBA_CACHE_DIR says where kernels are kept. "
+        "Processes on the same kind of processor find them there."
     )
 
 
@@ -43,4 +43,4 @@ def _run(args: Namespace) -> int:
     return DONE
 
 
-COMMAND = Command("warmup", "compile kernels into the disk cache", _run, _options)
+COMMAND = Command("warmup", "compile kernels and keep them on disk", _run, _options)

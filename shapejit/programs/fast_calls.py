@@ -11,7 +11,7 @@ from ..fast_calls import FastCall, fast_call
 from .specialization import Specialization
 
 MOST = 4  # kinds of arrays whose calls go straight to a kernel
-CALLS = 3  # small calls before numba is imported for their sake
+CALLS = 3  # small calls before a kernel is looked for, for their sake
 
 
 class FastCalls:
