@@ -178,7 +178,7 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
 
 
 def names() -> tuple[Name, ...]:
-    """All kernels that `warmup` looks for, and those that Python calls before others are asked for."""
+    """All kernels that `warmup` looks for, and those that must be ready before it would."""
     with patience.force_kernels(), kernels.recorded() as found:
         for work in ROWS.values():
             for _ in work():

@@ -29,7 +29,7 @@ def _linker() -> Any:
 
 
 def linked(name: Name, label: str, code: bytes) -> int:
-    """The address of the function `label` in an object file. Raises RuntimeError where LLVM refuses it.
+    """The address of the function `label` in an object file; RuntimeError if LLVM refuses it.
 
     Not by several threads at once, and not where a signal may strike: see `compilation`.
     """
