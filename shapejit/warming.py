@@ -13,20 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import patience
+from . import fast_joins, headers, patience
 from .arrays.tensor import Tensor
 from .dtypes.table import dtype
 from .errors import FormatError
+from .kernels.small_plans import MOVERS
 from .operations.casts import cast, dequantize, quantize
 from .operations.codes import pack
 from .operations.equality import array_equal
 from .operations.joining import concat, stack
 from .operations.views import ascontiguous
+from .programs import batch, target_shapes
 from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
-from .runtime import building
+from .runtime import building, kernels, workers
+from .runtime.kernel_names import Call, Name
 from .runtime.system import usable_cores
 from .shapes.request import request
 
@@ -172,6 +175,21 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
     count = max(1, processes or len(usable_cores()))
     with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(count) as pool:
         return dict(zip(names, pool.map(_warm, names), strict=True))
+
+
+def names() -> tuple[Name, ...]:
+    """All kernels that `warmup` looks for, and those that must be ready before it would."""
+    with patience.force_kernels(), kernels.recorded() as found:
+        for work in ROWS.values():
+            for _ in work():
+                pass
+    calls = (
+        value
+        for module in (batch, fast_joins, headers, kernels, target_shapes, workers)
+        for value in vars(module).values()
+        if isinstance(value, Call)
+    )
+    return tuple(dict.fromkeys((*calls, *MOVERS, *found)))
 
 
 def _warm(name: str) -> float:

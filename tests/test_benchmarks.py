@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import ArgumentParser
 from importlib import import_module
 from math import isfinite, log
 from pathlib import Path
@@ -743,6 +744,18 @@ def test_entries_are_kept_by_day(tmp_path, monkeypatch):
     assert row["seconds"]["numpy"] > 0
 
 
+def test_the_table_of_peers_is_kept_as_it_is_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peers, "PEERS", tmp_path)
+    monkeypatch.setattr(readme, "main", lambda argv: 0)
+    words = ["--peer", "numpy", "--rounds", "1", "--size", "2e-3", "--record"]
+    assert peers.main(words) == 0
+    assert readme.last(tmp_path) == f"```text\n{capsys.readouterr().out}```"
+    (*rows, mean, _, where) = readme.last(tmp_path).splitlines()[1:-1]
+    assert all("numpy" in line or float(line.split()[-1]) > 0 for line in rows)
+    assert mean.startswith("mean of 17 ")
+    assert f"numpy {np.__version__}" in where
+
+
 # How commands end
 
 
@@ -776,10 +789,10 @@ def test_the_demonstration_ends_with(slower, times, code, monkeypatch):
 def test_what_breaks_is_not_slower(command, monkeypatch, capsys):
     """Python itself ends with 1."""
 
-    def broken(**_):
+    def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(command.argparse, "ArgumentParser", broken)
+    monkeypatch.setattr(ArgumentParser, "parse_known_args", broken)
     assert command.main([]) == 2
     assert "ZeroDivisionError" in capsys.readouterr().err
 

@@ -17,7 +17,7 @@ PRELUDE = """
 import logging, os, sys, time
 import numpy as np, shapejit as sj
 logging.basicConfig(format="%(message)s")
-x = np.arange(300 * 400, dtype=np.uint32).reshape(300, 400)
+x = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000)
 wanted = np.ascontiguousarray(x.T)
 def copy(): assert (sj.ascontiguous(x.T) == wanted).all()
 def states(): return {state.state for state in sj.kernel_status().values()}

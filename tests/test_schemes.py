@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from scheme_fixtures import by_scheme, named
 
 import shapejit as sj
+from shapejit.bench.plain_schemes import DECODED
 
 BLOCKS = {  # elements and bytes of a block, and where it has float16 numbers
     "Q4_0": (32, 18, [0]),
@@ -544,15 +545,17 @@ def test_what_is_encoded_is_decoded_and_stored_again(name):
     "name", ["gptq", "awq", "bnb:nf4", "mxfp4:gpt-oss", "matmulnbits", "gguf:q5_1", "mxfp4:gguf"]
 )
 def test_weights_that_no_cache_holds(name):
-    """Codes of a few rows at a time are put in order, then scaled: as fewer rows by themselves."""
-    scheme, rows = sj.schemes[name], 544
+    """Codes of a few rows at a time are put in order, then scaled."""
     turned = name in ("mxfp4:gpt-oss", "matmulnbits")  # their weights are (in, out)
-    x = rng().standard_normal((rows, 8192)).astype(np.float32)
-    pieces = [x[k : k + 32] for k in range(0, rows, 32)]
-    given = [np.ascontiguousarray(p.T) if turned else p for p in (x, *pieces)]
-    whole, *parts = (scheme.decode(scheme.encode(each)).tobytes() for each in given)
-    columns = [np.frombuffer(part, np.uint16).reshape(given[1].shape) for part in parts]
-    assert whole == np.concatenate(columns, axis=1 if turned else 0).tobytes()
+    x = rng().standard_normal((8192, 544) if turned else (544, 8192)).astype(np.float32)
+    scheme, parts = sj.schemes[name], sj.schemes[name].encode(x)
+    check_same(scheme.decode(parts), by_numpy(name, parts, x.shape))
+
+
+def by_numpy(name, parts, shape):
+    stored = {key: part.numpy() for key, part in parts.items()}
+    wanted = DECODED[name](stored, *shape).astype(ml_dtypes.bfloat16)
+    return np.ascontiguousarray(wanted)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 12, 15, 16, 24])
@@ -597,10 +600,11 @@ def test_scales_and_zero_points_of_columns_in_outputs_at_any_address(kind):
 def test_stacked_experts_are_decoded_as_each_of_them():
     scheme = sj.schemes["mxfp4:gpt-oss"]
     one = scheme.encode(rng().standard_normal((1024, 544)).astype(np.float32))
-    other = {key: np.flip(np.asarray(part), 0).copy() for key, part in one.items()}
+    other = {key: sj.asarray(np.flip(part.numpy(), 0).copy()) for key, part in one.items()}
     both = scheme.decode(scheme.stack([one, other]))
-    for k, parts in enumerate((one, other)):
-        assert both[k].tobytes() == scheme.decode(parts).tobytes()
+    for found, parts in zip(both.numpy(), (one, other), strict=True):
+        check_same(found, by_numpy("mxfp4:gpt-oss", parts, (1024, 544)))
+        check_same(scheme.decode(parts), found)
 
 
 def test_bad_arguments():

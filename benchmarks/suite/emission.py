@@ -287,17 +287,12 @@ def _brief(text):
 
 
 class Names:
-    """Stands where a package that builds kernels by their names asks for these: NumPy does the
-    cases, and what they asked for is built for the instruction set afterwards."""
+    """The kernels that cases ask for, of a package that builds them by their names."""
 
     def __init__(self, emission, objects):
-        self.emission, self.objects, self.asked = emission, objects, {}
-        kernels = import_module(f"{OURS}.runtime.kernels")
-        kernels.find = kernels.wait = self.ask
-
-    def ask(self, names):
-        self.asked |= dict.fromkeys(names)
-        return False
+        self.emission, self.objects = emission, objects
+        self.recording = import_module(f"{OURS}.runtime.kernels").recorded()
+        self.asked = self.recording.__enter__()  # for as long as the process
 
     def build(self):
         """Figures of all that was asked for; what fails."""

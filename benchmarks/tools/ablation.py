@@ -7,14 +7,13 @@ at every case, as `compare` does with commits. Geometric means of the suites are
 cases that differ by more than the noise. Exit code 1: a suite loses 3 % or a case 10 %.
 """
 
-import argparse
 import ast
 import sys
 from math import log
 from statistics import geometric_mean
 
 from .compare import WORSE, of_places, tell, text
-from .exits import SAME, WORSE as LOST, MeasureError, ending
+from .exits import SAME, WORSE as LOST, MeasureError, ending, parser_of
 from .installs import Place
 from .repository import ROOT
 from .trials import items
@@ -44,11 +43,7 @@ def means(verdicts):
 @ending
 def main(argv=None):
     """0 nothing is lost, 1 something is, 2 bad arguments or nothing to measure."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.ablation",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("values", nargs="+", metavar="MODULE.NAME=VALUE")
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     parser.add_argument("--all", action="store_true", help="all cases, not only those recorded")

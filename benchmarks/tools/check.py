@@ -5,14 +5,13 @@ that point says why, in a line of its message that begins with "Performance:". W
 checked whether or not the package has changed since.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 
 from ..suite import counters
 from ..suite.machine_code import ISAS, MachineCode, emitted, totals
-from .exits import SAME, WORSE, MeasureError, ending
+from .exits import SAME, WORSE, MeasureError, ending, parser_of
 from .record import values
 from .repository import MEASURED, RESULTS, ROOT, git, places
 
@@ -84,11 +83,7 @@ def reasons(commit):
 @ending
 def main(argv=None):
     """0 nothing grew, or it is said why; 1 something grew; 2 it could not be found out."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.check",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("--force", action="store_true")
     args = parser.parse_args(argv)
     found = point()

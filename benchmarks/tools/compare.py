@@ -10,7 +10,6 @@ or fail on the second commit alone; 2: bad arguments, a commit that cannot be in
 that could be compared.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from . import exits
-from .exits import SAME, MeasureError, ending
+from .exits import SAME, MeasureError, ending, parser_of
 from .installs import InstallError, differing, install, place_of
 from .repository import ROOT, RecordError, commit_named
 from .trials import Sides, items, left, measured
@@ -232,11 +231,7 @@ def code(found):
 
 
 def _parsed(argv):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     add = parser.add_argument
     add("commits", nargs="*", metavar="COMMIT", help="two; none with two packages")
     add("--bench", action="append", default=[], metavar="REGEX")

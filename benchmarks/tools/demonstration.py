@@ -2,20 +2,19 @@
 
 In a clone that is thrown away, commits make a kernel take 1.5 and 1.1 times as long, and compiling
 twice as long: comparing each has to find that. Another commit changes nothing: comparing it, again
-and again, has to find nothing. With --record what is printed is kept in benchmarks/measured.
-Exit code 0 if all of that is so, otherwise 1; 2 if something could not be measured.
+and again, has to find nothing. With --record what is printed is kept in
+benchmarks/measured/demonstration. Exit code 0 if all of that is so, otherwise 1; 2 if something
+could not be measured.
 """
 
-import argparse
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from . import machine_code
 from .compare import WORSE, compare, text
-from .exits import MeasureError, ending
-from .machines import machine
+from .exits import MeasureError, ending, parser_of
+from .machines import entry
 from .repository import ROOT, RecordError, commit_named, git
 from .trials import items
 
@@ -110,11 +109,7 @@ def planted(name, clone, base, folder, chosen):
 @ending
 def main(argv=None):
     """0 shown, 1 not, 2 bad arguments or something that could not be measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.demonstration",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("commit", nargs="?", default="HEAD", metavar="COMMIT")
     parser.add_argument("--times", type=int, default=10, metavar="N", help="quiet comparisons")
     parser.add_argument("--plant", nargs="*", choices=list(PLANTS), default=list(PLANTS))
@@ -139,10 +134,8 @@ def main(argv=None):
             found, said = changes(clone, base, same, Path(folder, "same"), chosen, WORSE)
             show(f"nothing changed, {k + 1}", not found, said)
     if args.record:
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        path = ROOT / "benchmarks" / "measured" / f"{day}-demonstration.txt"
-        head = f"commit {base}, {machine()['machine']}"
-        path.write_text("\n".join([head, *lines]) + "\n")
+        path = entry(ROOT / "benchmarks" / "measured" / "demonstration", ".txt")
+        path.write_text("\n".join([f"commit {base}", *lines]) + "\n")
     return int(bool(wrong))
 
 

@@ -1,8 +1,9 @@
-"""How every command ends: 0 nothing is worse, 1 something is, 2 it could not be measured."""
+"""How every command begins, and ends: 0 nothing is worse, 1 something is, 2 nothing measured."""
 
 import re
 import sys
 import traceback
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from functools import wraps
 from pathlib import Path
 
@@ -11,6 +12,12 @@ SAME, WORSE, UNKNOWN = 0, 1, 2
 
 class MeasureError(ValueError):
     """Why nothing could be measured, or read of what was."""
+
+
+def parser_of(file, text):
+    """The parser of a command's file, whose help is this text as it stands."""
+    name = f"python -m benchmarks.tools.{Path(file).stem}"
+    return ArgumentParser(name, description=text, formatter_class=RawDescriptionHelpFormatter)
 
 
 def ending(main):

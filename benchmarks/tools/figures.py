@@ -5,15 +5,13 @@ and machine; `readme` writes the last one. Options that are not of this command 
 `shapejit bench`, such as --peer.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import time
 
-from .exits import ending
-from .machines import QUIET, machine
+from .exits import ending, parser_of
+from .machines import QUIET, entry
 from .repository import ROOT, RecordError, git
 
 FIGURES = ROOT / "benchmarks" / "measured"
@@ -51,11 +49,7 @@ def _short(row):
 @ending
 def main(argv=None):
     """0 recorded, 2 bad arguments, a busy machine or a measurement that failed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.figures",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("--suite", action="append", metavar="NAME", help="all if none")
     parser.add_argument("--busy", action="store_true", help="even if others have the cores")
     parser.add_argument("--machine", metavar="NAME", help="if not by its processor and cores")
@@ -66,9 +60,7 @@ def main(argv=None):
         raise RecordError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
     options += [word for suite in args.suite or ["all"] for word in ("--suite", suite)]
     found = {"commits": [git("rev-parse", "HEAD")], **measured(options)}
-    FIGURES.mkdir(exist_ok=True)
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    path = FIGURES / f"{day}-{machine(args.machine)['machine']}.json"
+    path = entry(FIGURES, ".json", args.machine)
     path.write_text(text(found))
     print(path)
     return 0

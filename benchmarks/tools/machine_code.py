@@ -6,7 +6,6 @@ spills, or all that both have takes 25 % longer to compile; 2: bad arguments, or
 compiled.
 """
 
-import argparse
 import io
 import json
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..suite.machine_code import emitted, totals
-from .exits import SAME, WORSE, MeasureError, ending
+from .exits import SAME, WORSE, MeasureError, ending, parser_of
 from .repository import ROOT, RecordError, commit_named
 
 SECONDS = "compile seconds"
@@ -131,11 +130,7 @@ def compare_commits(first, second, repository=ROOT, **options):
 @ending
 def main(argv=None):
     """0 nothing is worse, 1 something is, 2 nothing could be compiled."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.machine_code",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("commits", nargs=2, metavar="COMMIT")
     parser.add_argument("--bench", action="append", default=[], metavar="REGEX")
     parser.add_argument("--isa", action="append", metavar="NAME", help="not all of them")

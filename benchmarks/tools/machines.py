@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import time
 
 from .repository import RESULTS
 
@@ -25,3 +26,10 @@ def machine(name=None):
         return facts
     facts = {"machine": name, "os": platform.system(), "arch": platform.machine()}
     return {**facts, "cpu": machines.processor(), "num_cpu": str(os.cpu_count()), "ram": ""}
+
+
+def entry(folder, suffix, name=None):
+    """Where that is kept which is measured today on this machine."""
+    folder.mkdir(parents=True, exist_ok=True)
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return folder / f"{day}-{machine(name)['machine']}{suffix}"

@@ -3,15 +3,12 @@
     python -m benchmarks.tools.peers --peer torch --peer onnxruntime --peer jax=/venv/bin/python
 
 Each library has a process of its own, two threads, and its output bound where it can bind one; all
-take turns with memcpy. The table is printed, and with --record kept in benchmarks/measured/peers.
-With --suite casts, schemes or repack, quantisation libraries can be asked: their names are listed
-by --help.
+take turns with memcpy. The table is printed, and with --record kept in benchmarks/measured/peers
+and written into benchmarks/README.md. With --suite casts, schemes or repack, quantisation libraries
+can be asked: their names are listed by --help.
 """
 
-import argparse
-import json
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 from statistics import geometric_mean
@@ -21,11 +18,12 @@ from shapejit.bench import peers, suites, worker
 from shapejit.bench.comparison import measure, use_threads
 from shapejit.bench.machine import machine as described
 
-from .exits import SAME, MeasureError, ending
-from .machines import machine
-from .repository import ROOT, git
+from . import readme
+from .exits import SAME, MeasureError, ending, parser_of
+from .machines import entry
+from .readme import PEERS, aligned
+from .repository import git
 
-FOLDER = ROOT / "benchmarks" / "measured" / "peers"
 MORE = str(Path(__file__).with_name("quantization_peers.py"))
 QUANTIZATION = (
     "compressed_tensors",
@@ -54,12 +52,7 @@ def text(rows, ways):
     lines += [(name, *(f"{r[w]:.2f}" if w in r else "-" for w in ways)) for name, r in rows.items()]
     means = (geometric_mean(r[w] for r in rows.values() if w in r) for w in ways)
     lines.append((f"mean of {len(rows)}", *(f"{mean:.2f}" for mean in means)))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(c.ljust(w) if k == 0 else c.rjust(w)
-                  for k, (c, w) in enumerate(zip(line, widths, strict=True))).rstrip()
-        for line in lines
-    )  # fmt: skip
+    return "\n".join(aligned(lines))
 
 
 def measured(chosen, others, rounds, size):
@@ -76,11 +69,7 @@ def measured(chosen, others, rounds, size):
 def main(argv=None):
     """0 measured; 2 bad arguments, or a library that is not there."""
     known = (*worker.PEERS, *QUANTIZATION)
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.peers",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     add = parser.add_argument
     add("--peer", action="append", default=[], metavar="NAME[=PYTHON]",
         help=", ".join(known))  # fmt: skip
@@ -89,6 +78,8 @@ def main(argv=None):
     add("--size", type=float, default=1.0, metavar="F", help="F times the bytes")
     add("--record", action="store_true")
     args = parser.parse_args(argv)
+    if args.record and args.suite:
+        parser.error("--record keeps the table of permutations: it takes no --suite")
     use_threads(THREADS)
     try:
         with patience.none(), peers.started(tuple(args.peer), known, MORE) as others:
@@ -101,13 +92,11 @@ def main(argv=None):
     versions |= {name: facts[name] for name in ("numpy", "shapejit")}
     where = f"{facts['cpu']}, {THREADS} threads; "
     where += ", ".join(f"{name} {version}" for name, version in versions.items())
-    print(text(rows, ways), where, sep="\n")
+    made = f"{text(rows, ways)}\n\n{git('rev-parse', '--short=8', 'HEAD')} on {where}\n"
+    print(made, end="")
     if args.record:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        path = FOLDER / f"{day}-{machine()['machine']}.json"
-        made = {"commit": git("rev-parse", "HEAD"), "where": where, "ways": ways, "rows": rows}
-        path.write_text(json.dumps(made, indent=1) + "\n")
+        entry(PEERS, ".txt").write_text(made)
+        readme.main([])
     return SAME
 
 

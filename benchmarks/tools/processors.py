@@ -8,13 +8,12 @@ more than 2.5 times the instructions of x86-64-v3, and no line of `WHY` says why
 be compiled.
 """
 
-import argparse
 import json
 import re
 import sys
 
 from ..suite.machine_code import emitted
-from .exits import SAME, WORSE, MeasureError, ending
+from .exits import SAME, WORSE, MeasureError, ending, parser_of
 from .repository import ROOT, git
 
 RECORD = ROOT / "benchmarks" / "processors.json"
@@ -60,11 +59,7 @@ def unexplained(figures):
 @ending
 def main(argv=None):
     """0 as expected, 1 a kernel has too many instructions, 2 nothing could be compiled."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.processors",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("--record", action="store_true", help="keep the figures")
     args = parser.parse_args(argv)
     figures = counted()

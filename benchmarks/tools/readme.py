@@ -4,7 +4,6 @@ README.md gets a table of lines, the list of names and, in benchmarks/, its pict
 benchmarks/README.md the table of all suites.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -13,7 +12,7 @@ import time
 from statistics import geometric_mean
 
 from . import names, picture
-from .exits import ending
+from .exits import ending, parser_of
 from .figures import recorded
 from .lines import numpys, table as lines_table
 from .repository import RESULTS, ROOT, RecordError
@@ -25,8 +24,10 @@ PARTS = {
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),
+        "peers": lambda figures: last(PEERS),
     },
 }
+PEERS = ROOT / "benchmarks" / "measured" / "peers"
 HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
 
 
@@ -45,18 +46,17 @@ def rows(figures):
     return made
 
 
+def aligned(made):
+    """Rows of cells as lines: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
+    for first, *others in made:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
+
+
 def table(figures):
     """The lines between the markers."""
-    made = rows(figures)
-    widths = [max(map(len, column)) for column in zip(*made, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if k == 0 else cell.rjust(width)
-            for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in made
-    ]
-    return "\n".join([_where(figures), "", "```text", *lines, "```"])
+    return "\n".join([_where(figures), "", "```text", *aligned(rows(figures)), "```"])
 
 
 def _where(figures):
@@ -70,6 +70,12 @@ def _where(figures):
         f"threads; {', '.join(f'{name} {version}' for name, version in versions.items())}):"
     )
     return textwrap.fill(text, 100, break_on_hyphens=False)
+
+
+def last(folder):
+    """The last entry of a folder."""
+    texts = [path.read_text() for path in sorted(folder.glob("*.txt"))]
+    return f"```text\n{texts[-1]}```" if texts else "None is recorded yet."
 
 
 def newest(results=RESULTS):
@@ -105,7 +111,7 @@ def files(figures):
 @ending
 def main(argv=None):
     """0 written, 2 where nothing is recorded."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tools.readme", description=__doc__)
+    parser = parser_of(__file__, __doc__)
     parser.parse_args(argv)
     for name, text in files(recorded()).items():
         (ROOT / name).write_text(text)

@@ -5,14 +5,13 @@ evenly over the history. What is recorded already is left out. Results go to
 benchmarks/results/MACHINE, where plain `asv run` on this machine puts its own from then on.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 
 from . import readme
-from .exits import SAME, UNKNOWN, ending
+from .exits import SAME, UNKNOWN, ending, parser_of
 from .machines import QUIET, machine
 from .repository import MEASURED, RESULTS, ROOT, RecordError, commit_named, git, main_branch
 
@@ -72,11 +71,7 @@ def record(commits, facts, everything=False, more=()):
 @ending
 def main(argv=None):
     """0 recorded; 2 bad arguments, a busy machine, or something that could not be measured."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.record",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     add = parser.add_argument
     add("commits", nargs="*", metavar="COMMIT", help="HEAD if there is none")
     add("--steps", type=int, metavar="N", help="so many of the commits that are missing")

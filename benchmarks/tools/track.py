@@ -8,13 +8,12 @@ The folder that is made, `PACKAGE-history` if not said, is a project of asv's: p
 of NumPy that returns what is measured and its baseline: see benchmarks/numpy_cases.py.
 """
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-from .exits import SAME, UNKNOWN, ending
+from .exits import SAME, UNKNOWN, ending, parser_of
 from .machines import machine
 from .repository import ROOT, git
 from .worker import load
@@ -78,11 +77,7 @@ def main(argv=None):
     """0 recorded, 2 where asv or a benchmark failed."""
     from asv.machine import MachineCollection
 
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.tools.track",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of(__file__, __doc__)
     parser.add_argument("cases", type=Path, metavar="FILE")
     parser.add_argument("clone", type=Path, metavar="CLONE", help="of the project")
     parser.add_argument("--folder", type=Path, help="PACKAGE-history if not said")

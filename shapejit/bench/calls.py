@@ -8,7 +8,7 @@ from itertools import count
 from math import prod
 from typing import Any
 
-from .cases import MIB, OURS, Call, Make, Ways, assigned, filled, pattern, permuted, rows
+from .cases import MIB, OURS, Call, Make, Read, Ways, assigned, filled, pattern, permuted, rows
 from .reshapes import RESHAPES, Reshape
 
 Look = Callable[[Any, Any], Any]
@@ -58,7 +58,22 @@ def _resolve(dialect: str, call: str, sj: Any, np: Any, nbytes: int) -> Ways:
     }
     # No byte is behind it: NumPy, too, has only a shape to find.
     nothing = np.broadcast_to(np.empty((), np.uint8), _SHAPE)
-    return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
+    if call != "resolve-unseen":
+        return {OURS: calls[call], "numpy": lambda: nothing.reshape(8, 2048, -1, 64)}
+    large, numbers = np.broadcast_to(nothing[:, :1], (8, 1 << 31, 2048)), count(1)
+
+    def numpys() -> Any:
+        size = next(numbers)
+        return large[:, :size].reshape(8, size, -1, 64)
+
+    return {OURS: calls[call], "numpy": numpys}
+
+
+def _shape(sj: Any, made: Any) -> Any:
+    """A shape that is found, the one of an array, or what a request finds."""
+    if isinstance(made, tuple):
+        return made
+    return made.shape if hasattr(made, "shape") else sj.resolve(_SHAPE, made)
 
 
 def _dtypes(sj: Any, np: Any, nbytes: int) -> Ways:
@@ -92,6 +107,7 @@ def _program(name: str, sj: Any, np: Any, nbytes: int) -> Ways:
 def calls() -> tuple[Call, ...]:
     """What takes microseconds: views, shapes resolved, dtypes looked up, small programs."""
     table: dict[str, Make] = {}
+    reads: dict[str, Read] = {"dtypes": lambda sj, made: [kind.name for kind in made]}
     for kind in ("ndarray", "tensor"):
         for row in RESHAPES:
             if not row.copied:
@@ -101,9 +117,10 @@ def calls() -> tuple[Call, ...]:
     for dialect in _REQUESTS:
         for call in ("request", "resolve", "resolve-unseen"):
             table[f"{call}/{dialect}"] = partial(_resolve, dialect, call)
+            reads[f"{call}/{dialect}"] = _shape
     table["dtypes"] = _dtypes
     table |= {f"program-{name}": partial(_program, name) for name in _PROGRAMS}
-    return tuple(rows("calls", table))
+    return tuple(rows("calls", table, reads=reads))
 
 
 def _equal(first: bool, second: bool, sj: Any, np: Any, nbytes: int) -> Ways:

@@ -23,6 +23,7 @@ _PERIOD = 16  # a scaled dim keeps its remainder: rows that lay off the cache li
 Way = Callable[[], Any]
 Ways = dict[str, Way]
 Make = Callable[[Any, Any, int], Ways]
+Read = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,12 @@ class Case(ABC):
     def ways(self, sj: Any, np: Any) -> Ways:
         """Functions without arguments by name, `OURS` first, made of the given package and NumPy.
 
-        Where a way returns its result, that has the same bytes as those of all that do.
+        What `result` reads of those that return something is the same.
         """
+
+    def result(self, sj: Any, made: Any) -> Any:
+        """What is compared of what a way returns."""
+        return made
 
     def scaled(self, factor: float) -> Case:
         """About `factor` times the bytes."""
@@ -61,11 +66,15 @@ class Case(ABC):
 
 @dataclass(frozen=True)
 class Call(Case):
-    """A case whose ways one function makes, `make(sj, np, nbytes)`, of about so many bytes."""
+    """A case whose ways one function makes, `make(sj, np, nbytes)`, of about so many bytes.
+
+    `read(sj, made)` is its `result`, where that is not what the ways return.
+    """
 
     make: Make
     nbytes: int = 0
     moves: bool = False  # whether it copies just these bytes
+    read: Read | None = None
 
     @property
     def moved(self) -> int:
@@ -75,6 +84,10 @@ class Call(Case):
     def ways(self, sj: Any, np: Any) -> Ways:
         """What `make` makes."""
         return self.make(sj, np, self.nbytes)
+
+    def result(self, sj: Any, made: Any) -> Any:
+        """What `read` makes of it."""
+        return made if self.read is None or made is None else self.read(sj, made)
 
     def scaled(self, factor: float) -> Case:
         """About `factor` times the bytes."""
@@ -181,9 +194,12 @@ class Copy(Case):
         return self if factor == 1 else replace(self, shape=_scaled(self.shape, factor))
 
 
-def rows(group: str, table: Mapping[str, Make], nbytes: int = 0) -> list[Call]:
+def rows(
+    group: str, table: Mapping[str, Make], nbytes: int = 0, reads: Mapping[str, Read] | None = None
+) -> list[Call]:
     """The cases of a table."""
-    return [Call(group, name, make, nbytes) for name, make in table.items()]
+    found = reads or {}
+    return [Call(group, name, make, nbytes, read=found.get(name)) for name, make in table.items()]
 
 
 def permuted(x: Any, axes: tuple[int, ...]) -> Any:

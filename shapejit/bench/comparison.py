@@ -99,7 +99,7 @@ def measured(
 def measure(sj: Any, case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
     """Prove one case against the other ways, then time all of them in turns."""
     ways = all_ways(case, sj, np)
-    proved, differing, checksum = prove(ways)
+    proved, differing, checksum = prove(case, sj, ways)
     clocks: dict[str, Clock] = {name: clock(way) for name, way in ways.items()}
     if case.moved >= MIB:
         clocks[ONE_THREAD] = clock(memcpy_of(case.moved, threads=1))
@@ -115,23 +115,32 @@ def measure(sj: Any, case: Case, peers: Sequence[Peer] = (), rounds: int = 9) ->
     return Row(case, seconds, tuple(differing), proved)
 
 
-def prove(ways: Mapping[str, Callable[[], Any]]) -> tuple[bool, list[str], int]:
+def prove(
+    case: Case, sj: Any, ways: Mapping[str, Callable[[], Any]]
+) -> tuple[bool, list[str], int]:
     """Whether a way has a result beside ours, the ways whose result differs, our checksum.
 
     All may write to the same memory: each result is read before the next way runs.
     """
-    ours = raw(ways[OURS]())
-    theirs = {name: raw(way()) for name, way in ways.items() if name != OURS and ours is not None}
-    found = {name: result for name, result in theirs.items() if result is not None}
-    differing = [name for name, result in found.items() if result != ours]
+    results = {name: raw(case.result(sj, way())) for name, way in ways.items()}
+    ours = results.pop(OURS)
+    found = {name: theirs for name, theirs in results.items() if None not in (ours, theirs)}
+    differing = [name for name, theirs in found.items() if theirs != ours]
     return bool(found), differing, zlib.crc32((ours or b"")[:CHECKED])
 
 
 def raw(result: Any) -> bytes | None:
-    """The bytes of an array or a Tensor in row-major order, or of several; None of others."""
+    """The bytes of an array or a Tensor in row-major order, numbers and names as they are written.
+
+    Of several the bytes of all; None of anything else.
+    """
     if isinstance(result, (list, tuple)):
         parts = [raw(one) for one in result]
         return b"".join(part for part in parts if part) if None not in parts else None
+    if isinstance(result, (bool, int, str)):
+        return repr(result).encode() + b" "
+    if isinstance(result, bytes):
+        return result
     if isinstance(result, np.ndarray) or hasattr(result, "frombuffer"):
         made: bytes = result.tobytes()
         return made

@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .cases import MIB, OURS, Call, Make, Ways, filled, rows
+import numpy as np
+
+from .cases import MIB, OURS, Call, Make, Read, Ways, filled, rows
+from .plain_schemes import DECODED
 
 
 def _folder(ways: Callable[[Any, Any, int, Path], Ways], sj: Any, np: Any, nbytes: int) -> Ways:
@@ -28,50 +31,81 @@ def _folder(ways: Callable[[Any, Any, int, Path], Ways], sj: Any, np: Any, nbyte
 
 def _load(sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
     """A file of a thousand arrays."""
-    row = np.zeros(64, np.uint8)
-    sj.save_file({f"layers.{i}.weight": row for i in range(1000)}, place / "many.npz")
+    x = filled((1000, 64), np.uint8)
+    sj.save_file({f"layers.{i}.weight": row for i, row in enumerate(x)}, place / "many.npz")
 
     def numpys() -> Any:
         with np.load(place / "many.npz") as found:
-            return [x.shape for x in found.values()]
+            return dict(found)
 
     return {OURS: partial(sj.load_file, place / "many.npz"), "numpy": numpys}
+
+
+def _arrays(sj: Any, made: Any) -> list[Any]:
+    return [*made, *made.values()]
 
 
 def _save(suffix: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
     """A transposed matrix, and what NumPy writes of it."""
     x = filled((max(1, nbytes // 4096), 1024), np.float32).T
+    path = place / f"ours{suffix}"
 
-    def numpys() -> None:
-        with open(place / "theirs", "wb") as file:
-            np.save(file, np.ascontiguousarray(x))
-            os.fsync(file.fileno())
+    def ours() -> Path:
+        sj.save_file({"weight": x}, path)
+        return path
 
-    ours = partial(sj.save_file, {"weight": x}, place / f"ours{suffix}")
-    return {OURS: ours, "numpy": numpys}
+    return {OURS: ours, "numpy": lambda: _saved(np, place, np.ascontiguousarray(x))}
 
 
-_RULES = {
-    "rename": ("rename", r"s/w\.(.*)/v.\1/"),
-    "permute": ("permute", ".*=1,0"),
-    "cast": ("cast", ".*=F16"),
-    "to-bf16": ("to", "bf16"),
+def _saved(np: Any, place: Path, x: Any) -> Path:
+    """The file that NumPy writes, on the disk when this returns, as ours is."""
+    path = place / "theirs.npy"
+    with open(path, "wb") as file:
+        np.save(file, x)
+        os.fsync(file.fileno())
+    return path
+
+
+def _data(sj: Any, path: Path) -> bytes:
+    """What an .npy or a .safetensors file has behind its header."""
+    raw = path.read_bytes()
+    at, width = (8, 2) if path.suffix == ".npy" else (0, 8)
+    return raw[at + width + int.from_bytes(raw[at : at + width], "little") :]
+
+
+# What the command is asked for, and NumPy, of the array or of its stored parts.
+_RULES: dict[str, tuple[tuple[str, str], Callable[[Any], Any]]] = {
+    "rename": (("rename", r"s/w\.(.*)/v.\1/"), lambda x: x),
+    "permute": (("permute", ".*=1,0"), lambda x: np.ascontiguousarray(x.T)),
+    "cast": (("cast", ".*=F16"), lambda x: x.astype(np.float16)),
+    "to-bf16": (("to", "bf16"), lambda p: DECODED["fp8:channel"](p, 0, 0).astype("bfloat16")),
 }
 
 
 def _convert(rule: str, sj: Any, np: Any, nbytes: int, place: Path) -> Ways:
-    """A folder of a file, beside cp of the larger side."""
-    x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int32).astype(np.float32)
+    """A folder of a file, beside NumPy, and cp of the larger side."""
+    x = filled((max(1, nbytes // (128 * 4096)) * 128, 1024), np.int16).astype(np.float32)
+    words, by_numpy = _RULES[rule]
+    stored: Any = x
     parts = {"w.weight": x}
     if rule == "to-bf16":
-        parts = {f"w.{part}": t for part, t in sj.schemes["fp8:channel"].encode(x).items()}
+        stored = {key: t.numpy() for key, t in sj.schemes["fp8:channel"].encode(x).items()}
+        parts = {f"w.{key}": part for key, part in stored.items()}
     (place / "in").mkdir()
     sj.save_file(parts, place / "in" / "model.safetensors")
-    convert = partial(sj.files.convert, str(place / "in"), str(place / "out"), [_RULES[rule]])
+    convert = partial(sj.files.convert, str(place / "in"), str(place / "out"), [words])
     convert()
     larger = max("in", "out", key=lambda name: _size(place / name))
     copy = ["cp", "-rT", str(place / larger), str(place / "copy")]
-    return {OURS: partial(convert, proof=False), "cp": partial(subprocess.run, copy, check=True)}
+
+    def ours() -> Path:
+        convert(proof=False)
+        return place / "out" / "model.safetensors"
+
+    def cp() -> None:
+        subprocess.run(copy, check=True)
+
+    return {OURS: ours, "numpy": lambda: _saved(np, place, by_numpy(stored)), "cp": cp}
 
 
 def _size(folder: Path) -> int:
@@ -87,7 +121,8 @@ def files() -> tuple[Call, ...]:
         **{f"convert/{rule}": partial(_convert, rule) for rule in _RULES},
     }
     made: dict[str, Make] = {name: partial(_folder, ways) for name, ways in table.items()}
-    return tuple(rows("files", made, 64 * MIB))
+    reads: dict[str, Read] = dict.fromkeys(made, _data) | {"load/npz": _arrays}
+    return tuple(rows("files", made, 64 * MIB, reads))
 
 
 _IMPORT = "import numpy, shapejit as sj; "

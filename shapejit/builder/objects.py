@@ -226,7 +226,7 @@ def kept(name: Name) -> bytes | None:
     """
     label = object_files.symbol(name)
     with object_files.claimed(label):
-        if object_files.read(name) is not None:
+        if object_files.is_kept(name):
             return None
         code = built(name, label)
         return None if object_files.write(name, code) else code

@@ -11,6 +11,7 @@ from ..runtime.jobs import HIGH, LOW, SPAN
 from .constants import FULL, STAGED_WHOLE
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
+from .memory import address_of
 from .shares import take
 from .small import ask, put
 from .small_plans import NEAR, NEAR_BYTES
@@ -35,7 +36,7 @@ def copy_each(
     the targets gathers there, so that whole lines are streamed past the caches.
     """
     alike = len(starts) == 1
-    position = span.ctypes.data + 8 * SPAN
+    position = address_of(span) + 8 * SPAN
     while take(work, span):
         high = bounds[span[HIGH]]
         next_line = lead = filled = 0
@@ -46,7 +47,7 @@ def copy_each(
                 following = at if alike else starts[k + 1]
                 ahead = places[0, k + 1] + plans[following + NEAR]
                 end = ahead + plans[following + NEAR_BYTES]
-            plan = plans.ctypes.data + 8 * at
+            plan = address_of(plans) + 8 * at
             size = nbytes[0] if alike else nbytes[k]
             source, target = places[0, k], places[1, k]
             if stage == 0 or size > STAGED_WHOLE:

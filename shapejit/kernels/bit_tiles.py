@@ -36,7 +36,7 @@ from .constants import (
     WIDTHS,
 )
 from .jit import Numbers, Table, kernel
-from .memory import load_word, move_line, move_piece, prefetch, size_of
+from .memory import address_of, load_word, move_line, move_piece, prefetch, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .tiles import block_of
@@ -239,7 +239,7 @@ def bit_tiles(
     together = 8 // width if 8 % width == 0 else 1
     step_p, step_q = together * PIECE * size_of(pieces), PIECE * together
     over = (LINE_BITS + width - 1) // width
-    table, buffer = offsets.ctypes.data, stage + tile[STAGED, BUFFER_AT]
+    table, buffer = address_of(offsets), stage + tile[STAGED, BUFFER_AT]
     streamed = work[STREAMED] != 0
     at = span[SPAN:]
     while take(work, span):

@@ -31,7 +31,7 @@ from .constants import (
 )
 from .copies import small_row
 from .jit import Numbers, Table, kernel
-from .memory import copy, move, move_piece, prefetch, size_of, stream_line
+from .memory import address_of, copy, move, move_piece, prefetch, size_of, stream_line
 from .odometer import seek, step
 from .shares import take
 from .vectors import pick, transpose_block
@@ -177,7 +177,7 @@ def blocks(
     pieces: Any,
 ) -> None:
     """Fill the stage by blocks transposed in registers."""
-    size, table = size_of(width), offsets.ctypes.data
+    size, table = size_of(width), address_of(offsets)
     lines, count = box[LINES, START], box[PIECES, COUNT]
     # Lines of the next box to ask for with each block, as a binary fraction.
     each = (box[LINES, COUNT] << SHIFT) // (box[BLOCKS, COUNT] * count)

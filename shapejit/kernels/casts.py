@@ -38,6 +38,7 @@ from .constants import (
 )
 from .conversions import convert
 from .jit import Numbers, Table, inlined, kernel
+from .memory import address_of
 from .shares import take
 from .small import put
 from .small_plans import NEAR, NEAR_BYTES
@@ -85,7 +86,7 @@ def fetched(
         if unit + 1 < high:
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
         to = stage + spots[FETCHED]
-        plan = fetch.ctypes.data + 0  # an int64: for another type `put` would be compiled again
+        plan = address_of(fetch)
         apart = ahead - begin
         ahead += fetch[NEAR]
         end = ahead
@@ -109,7 +110,7 @@ def repeat_scales(
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
-        place, half = plans.ctypes.data, plans[0]
+        place, half = address_of(plans), plans[0]
         put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, movers)
         scale = stage + spots[SCALES]
         if half > 0:
@@ -150,7 +151,7 @@ def cast_boxes(
     zero_step: int,
 ) -> None:
     """Convert elements of whole bytes, in runs of `count`; `entry` streams what is to be."""
-    place = span.ctypes.data + 8 * SPAN
+    place = address_of(span) + 8 * SPAN
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
@@ -199,7 +200,7 @@ def cast_packed(
     unless it is 0: then a run has `nbits` in the target.
     """
     position = span[SPAN:]
-    place = span.ctypes.data + 8 * SPAN
+    place = address_of(span) + 8 * SPAN
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         end = (source >> 3) + reach

@@ -127,11 +127,8 @@ class _Loops(Run):
             llvm.number(self.conversion.arithmetic // 8),
             vector.float_type(self.conversion.arithmetic),
         )
-        bits = builder.sub(
-            builder.shl(llvm.number(1), builder.sub(llvm.number(group), ahead)), llvm.number(1)
-        )
-        each = sum(1 << k for k in range(0, lanes, group))
-        first = builder.bitcast(builder.mul(bits, llvm.number(each)), vector.ints(1))
+        within = builder.sub(llvm.number(group), ahead)
+        first = vector.first_of(group, within, self.conversion.arithmetic)
         over = builder.icmp_signed("!=", ahead, llvm.number(0))
         before = builder.udiv(index, llvm.number(group))
         operands = []
@@ -217,10 +214,9 @@ class _Loops(Run):
 
     def _two(self, vector: Vector, before: Any, left: Any) -> list[Any]:
         """Operands of elements the first `left` of which are of the block `before`."""
-        builder, one = self.builder, llvm.number(1)
-        mask = builder.sub(builder.shl(one, left), one)
-        first = builder.bitcast(builder.trunc(mask, ir.IntType(vector.lanes)), vector.ints(1))
-        ends = (self._one(vector, block) for block in (before, builder.add(before, one)))
+        builder, after = self.builder, self.builder.add(before, llvm.number(1))
+        first = vector.first_of(vector.lanes, left, self.conversion.arithmetic)
+        ends = (self._one(vector, block) for block in (before, after))
         return [builder.select(first, *pair) for pair in zip(*ends, strict=True)]
 
     def _several(self, vector: Vector, before: Any, left: Any) -> list[Any]:
@@ -233,9 +229,8 @@ class _Loops(Run):
         places = [builder.add(o, builder.mul(before, step)) for o, step in self.operands]
         for _ in range(vector.lanes // LANES):
             over = builder.icmp_signed("<", left, lanes)
-            bits = builder.shl(llvm.number(1), builder.select(over, left, lanes))
-            mask = builder.trunc(builder.sub(bits, llvm.number(1)), ir.IntType(LANES))
-            first, found = builder.bitcast(mask, part.ints(1)), []
+            some, found = builder.select(over, left, lanes), list[Any]()
+            first = part.first_of(LANES, some, self.conversion.arithmetic)
             left = builder.sub(left, lanes)
             done = builder.icmp_signed("<=", left, none)
             left = builder.add(left, builder.select(done, self.block, none))

@@ -32,7 +32,7 @@ from .constants import (
 )
 from .conversions import convert
 from .jit import Numbers, Table, kernel
-from .memory import move, prefetch
+from .memory import address_of, move, prefetch
 from .odometer import seek, step
 from .shares import take
 from .shuffles import shuffle
@@ -108,7 +108,7 @@ def fill_box(
 ) -> None:
     """Permute the codes of a box onto the stage."""
     entry, count, apart, far = calls
-    table, calls_left = offsets.ctypes.data, loops[:, 0].prod()
+    table, calls_left = address_of(offsets), loops[:, 0].prod()
     s, t = seek(loops, at, 0)
     for _ in range(calls_left):
         shuffle(entry, source + s, stage + t, table, count, apart, far, 0, 0)

@@ -28,7 +28,7 @@ from ..runtime.jobs import (
 from .constants import BLOCK, COLUMNS, COUNT, PIECE, ROWS, STAGE
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
-from .memory import move, size_of
+from .memory import address_of, move, size_of
 from .odometer import offset_at, seek, step
 from .shares import take
 from .vectors import interleave, pick, turn_groups
@@ -106,7 +106,7 @@ def interleave_rows(
     """
     size = size_of(width) * len(factor)
     each = PIECE // size_of(width) * size_of(pieces)
-    rows = offsets.ctypes.data
+    rows = address_of(offsets)
     while next_block(places, work, span, stage, loops, tile, COLUMNS, size, each):
         src, dst, first, count = span[SRC], span[DST], span[FIRST], span[LENGTH]
         length = min(row, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .constants import MAX_RANK
 from .jit import Numbers, kernel
-from .memory import load_half as half, load_word as word, prefetch
+from .memory import address_of, load_half as half, load_word as word, prefetch
 from .object_layouts import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
@@ -99,7 +99,7 @@ def fill(x: int, out: int, key: Numbers) -> bool:
     source, target = word(x + DATA), word(out + DATA)
     if source + key[REACH_LOW] < target + key[NBYTES] and target < source + key[REACH_HIGH]:
         return False
-    place = key.ctypes.data
+    place = address_of(key)
     put(source, target, place + 8 * key[PLAN_AT], place + 8 * POSITION, 0, 0, 0, key[MOVERS_AT])
     return True
 
@@ -124,7 +124,7 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
 @kernel
 def copy_planned(table: Numbers, movers: int) -> bool:
     """Copy an array by one thread, as `plan_whole` wrote; False: its mover is not `ready`."""
-    place = table.ctypes.data
+    place = address_of(table)
     if word(movers + 8 * table[PLAN + MOVER]) == 0:
         return False
     put(table[0], table[1], place + 8 * PLAN, place + 8 * 2, 0, 0, 0, movers)

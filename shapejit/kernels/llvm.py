@@ -17,9 +17,12 @@ Builder = Any  # llvmlite's IRBuilder
 Value = Any  # of LLVM: an int64, which may be an address
 Byte = Any  # the same, an uint8
 Values = Any  # of LLVM: several int64, which kernels write as a tuple
+Array = Any  # of numba: a struct
 Tag = Any  # a width or a count: the numba type of the argument, whose value means nothing
 
 Function = Callable[..., Any]
+
+DATA = 4  # the field of an array's struct with a pointer to its elements
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 POINTER = I8.as_pointer()
@@ -74,6 +77,15 @@ def at(builder: Builder, base: Value, index: int, step: Value | None = None) -> 
     if step is None:
         return builder.add(base, number(index))
     return builder.add(base, builder.mul(step, number(index)))
+
+
+def address(builder: Builder, pointer: Any) -> Value:
+    """The address that a pointer has, of which LLVM does not see whence it comes.
+
+    LLVM 22 may miscompile pointers made of what it sees is one (llvmlite#1461, numba#10695).
+    """
+    same = ir.InlineAsm(ir.FunctionType(I64, [pointer.type]), "", "=r,0")
+    return builder.call(same, [pointer], attrs=("readnone", "nounwind"))
 
 
 def entry(builder: Builder, table: Value, index: int) -> Value:

@@ -8,9 +8,15 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.processor import features, vector
 from . import llvm
 from .constants import PIECE
-from .llvm import Builder, Byte, Tag, Value, emits
+from .llvm import Array, Builder, Byte, Tag, Value, emits
 
 FEATURES, VECTOR = features(), vector()
+
+
+@emits(types.int64)
+def address_of(builder: Builder, array: Array) -> Value:
+    """Where an array's elements begin."""
+    return llvm.address(builder, builder.extract_value(array, llvm.DATA))
 
 
 def _moved(builder: Builder, dst: Value, src: Value, nbytes: int) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE, per_byte
@@ -19,6 +20,11 @@ from .planes import runner as unit_runner
 def size_of(tag: Any) -> int:
     """The bytes that a tag stands for."""
     return np.dtype(type(tag)).itemsize
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where an array's elements begin."""
+    return int(array.ctypes.data)
 
 
 def copy(dst: int, src: int, nbytes: int) -> None:

@@ -65,7 +65,7 @@ class Run:
         self.ahead = llvm.number(AHEAD)
         if streams:  # where a vector stands of which some elements are stored
             room = builder.alloca(ir.ArrayType(llvm.I64, LANES * WIDE))
-            self.beside = builder.ptrtoint(room, llvm.I64)
+            self.beside = llvm.address(builder, room)
 
     def head(self) -> Any:
         """The elements before the first line of the target: all where no element begins one."""

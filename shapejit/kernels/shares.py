@@ -32,7 +32,7 @@ from ..runtime.jobs import (
 from .atomics import fetch_add, load_atomic, pause, sleep
 from .constants import UNIT
 from .jit import Numbers, inlined, kernel
-from .memory import fence
+from .memory import address_of, fence
 
 LOOKS = 4000  # at a flag, 60 to 200 us, before a thread that waits gives its core away
 # Microseconds for which it does. sched_yield would leave the core to another program for a
@@ -43,7 +43,7 @@ NAP = 20
 @kernel
 def begin_share(work: Numbers, span: Numbers) -> bool:
     """Set `span` to the next share; False when there is none, and all others are done."""
-    place = work.ctypes.data
+    place = address_of(work)
     if span[UNDERWAY] != 0:
         span[UNDERWAY] = 0
         fence()  # what was streamed is in memory before others are told

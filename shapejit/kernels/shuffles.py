@@ -9,7 +9,7 @@ from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .llvm import Builder, Value, emits
-from .memory import copy, prefetch
+from .memory import address_of, copy, prefetch
 from .network_code import SIGNATURE
 from .odometer import seek, step
 from .shares import take
@@ -57,7 +57,7 @@ def shuffle_blocks(
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             some = min(most, count - at[last] * most)
-            table = offsets.ctypes.data
+            table = address_of(offsets)
             shuffle(
                 entry,
                 source + s,
@@ -103,7 +103,7 @@ def shuffle_boxes(
     `pitch` bytes from one to the next, each of so many pieces; a group is `target_step` bytes
     behind the last one in the target, a piece `piece_target`.
     """
-    at, table = span[SPAN:], offsets.ctypes.data
+    at, table = span[SPAN:], address_of(offsets)
     together = piece_target == piece
     streamed = work[STREAMED] != 0 and together
     while take(work, span):

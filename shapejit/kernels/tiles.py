@@ -31,7 +31,7 @@ from .constants import (
 from .conversions import convert
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
-from .memory import copy, move_piece, prefetch, size_of, stream_line
+from .memory import address_of, copy, move_piece, prefetch, size_of, stream_line
 from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
@@ -171,7 +171,7 @@ def tiles(
     size, streamed = size_of(width), work[STREAMED] != 0
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     over = LINE // tile[ROWS, UNIT] if streamed else 0
-    table = offsets.ctypes.data
+    table = address_of(offsets)
     buffered = streamed and tile[STAGED, BOUNCED] == 1
     lined = streamed and tile[STAGED, LINED] == 1 and entry == 0
     buffer = stage + tile[STAGED, BUFFER_AT]

@@ -12,7 +12,7 @@ from typing import Any
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE, WIDTHS
 from .jit import Numbers, kernel
-from .memory import move_piece, prefetch, size_of
+from .memory import address_of, move_piece, prefetch, size_of
 from .vectors import transpose_block, transpose_interleaved, transpose_streamed
 
 # Tags: how many rows a block has.
@@ -37,7 +37,7 @@ def transpose_rows(
     pieces: Any,
 ) -> None:
     """Transpose a block of rows by `count` columns."""
-    size, rows = size_of(width), offsets.ctypes.data + 8 * first
+    size, rows = size_of(width), address_of(offsets) + 8 * first
     step_p, step_q = PIECE // size * size_of(pieces), PIECE // size
     streamed = size_of(block) == size_of(WHOLE_LINES)
     many = LINE // size if streamed else step_p

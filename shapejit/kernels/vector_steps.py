@@ -57,6 +57,16 @@ class Steps:
         """A vector of one float."""
         return ir.Constant(self.floats(bits), [value] * self.lanes)
 
+    def first_of(self, group: int, count: Any, bits: int) -> Any:
+        """Which lanes, of so many bits, are among the first `count` of each `group` of lanes.
+
+        It is a comparison, since NEON takes bits that become lanes apart one by one.
+        """
+        kind = self.ints(bits)
+        places = ir.Constant(kind, [k % group for k in range(self.lanes)])
+        lone = self.builder.trunc(count, kind.element) if bits < 64 else count
+        return self.builder.icmp_signed("<", places, llvm.splat(self.builder, lone, self.lanes))
+
     def widened(self, value: Any, bits: int, signed: bool = False) -> Any:
         """Integers as wider ones, or the same."""
         if value.type.element.width == bits:

@@ -1,7 +1,7 @@
 """The size of a core's second-level cache, by which plans cut what they move.
 
 It is read when the first plan asks for it. Kernels do not depend on it: their caches on disk
-may be shared between machines. They compile the sizes of a line and a page.
+may be shared between machines. What they compile is the same everywhere: `LINE`, `PAGE`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 LINE = 64  # bytes of a cache line, and of a streaming store
-PAGE = 4096  # bytes
+PAGE = 4096  # bytes by which work is divided; the system's own pages may have 16 or 64 KiB
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 MACOS = b"hw.perflevel0.l2cachesize", b"hw.l2cachesize"  # of the fast cores, or of all

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _arrivals = threading.Condition()
 _told = False  # that kernels cannot be kept
+_recorded: dict[Name, None] | None = None
 
 
 @cache
@@ -70,6 +72,9 @@ def find(names: Iterable[Name]) -> bool:
     """Load those of them that are on disk; whether all are ready now."""
     if ready(names):
         return True
+    if _recorded is not None:
+        _recorded.update(dict.fromkeys(names))
+        return False
     for name in names:
         if name not in _addresses and name not in _missing:
             _missing.add(name)  # unless what follows finds it
@@ -94,13 +99,26 @@ def wait(names: Sequence[Name]) -> bool:
     """The same, and wait until all of them are ready or have failed; whether they are ready."""
     if find(names):
         return True
-    if under_way():  # what would be waited for waits for this: at the end of the interpreter
+    if (
+        _recorded is not None or under_way()
+    ):  # what would be waited for waits for this: at the end of the interpreter
         return False
     ask(names, urgent=True)
     with _arrivals:
         while not all(name in _addresses or name in _failed for name in names):
             _arrivals.wait(0.2)  # or an interrupt would have to wait, too
     return ready(names)
+
+
+@contextmanager
+def recorded() -> Iterator[dict[Name, None]]:
+    """The names of all kernels that are looked for meanwhile; none of them is ready."""
+    global _recorded
+    _recorded = made = dict[Name, None]()
+    try:
+        yield made
+    finally:
+        _recorded = None
 
 
 class KernelState(NamedTuple):
@@ -127,10 +145,10 @@ def kernel_status() -> dict[str, KernelState]:
 
 
 def _read(name: Name) -> bool:
-    code = object_files.read(name)
-    if code is None:
+    found = object_files.read(name)
+    if found is None:
         return False
-    _addresses[name] = loading.linked(name, code)
+    _addresses[name] = loading.linked(name, *found)
     return True
 
 
@@ -143,7 +161,7 @@ def _take(name: Name, code: bytes) -> None:
             "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
             "names a folder for them, which nobody else may write"
         )
-    _addresses[name] = loading.linked(name, code)
+    _addresses[name] = loading.linked(name, object_files.symbol(name), code)
 
 
 def _arrived(name: Name, code: bytes | None, error: str) -> None:

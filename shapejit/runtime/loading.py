@@ -10,7 +10,6 @@ from typing import Any
 from . import processor
 from .compilation import hold_at_exit
 from .kernel_names import Call, Name
-from .object_files import symbol
 
 # What CPython gives to kernels that it calls.
 PYTHON = (
@@ -29,14 +28,13 @@ def _linker() -> Any:
     return binding.create_lljit_compiler(processor.target_machine(), use_jit_link=True)
 
 
-def linked(name: Name, code: bytes) -> int:
-    """The address of the function in an object file. Raises RuntimeError where LLVM refuses it.
+def linked(name: Name, label: str, code: bytes) -> int:
+    """The address of the function `label` in an object file; RuntimeError if LLVM refuses it.
 
     Not by several threads at once, and not where a signal may strike: see `compilation`.
     """
     from llvmlite import binding
 
-    label = symbol(name)
     library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
     library.export_symbol(label)
     if isinstance(name, Call):

@@ -25,6 +25,7 @@ from . import processor, system
 from .kernel_names import Code, Name
 
 PACKAGE = Path(__file__).parents[1]
+OBJECTS = PACKAGE / "objects"  # of a wheel that carries some, a folder for each level
 # A module outside `kernels` whose functions or constants kernels compile.
 SHARED = re.compile(rb"^from \.\.([\w.]+) import ", re.MULTILINE)
 CHECKSUM = 32  # bytes
@@ -32,13 +33,13 @@ PATIENCE = 120.0  # seconds that a builder waits for another one, which may hang
 
 
 @cache
-def stamp() -> bytes:
+def stamp(level: str = "") -> bytes:
     """A digest of all that object code depends on beside the kernel's name.
 
     The modules that kernels share with the rest of the package import nothing of it themselves
     (a test of the architecture sees to that): so an error's text, say, is no part of this.
     """
-    digest = blake2b(repr(_surroundings()).encode())
+    digest = blake2b(repr(_surroundings(level)).encode())
     kernels, builder = PACKAGE / "kernels", PACKAGE / "builder"
     own = [path.read_bytes() for path in sorted(kernels.glob("*.py"))]
     shared = sorted({name.decode() for source in own for name in SHARED.findall(source)})
@@ -48,12 +49,14 @@ def stamp() -> bytes:
     return digest.digest()
 
 
-def _surroundings() -> tuple[object, ...]:
-    """Versions and processor."""
-    versions = [_version(name) for name in ("numba", "llvmlite")]
-    python = platform.python_implementation(), *map(str, sys.version_info[:2])
-    features = sorted(processor.features())
-    return (*versions, *python, sys.platform, platform.machine(), processor.name(), features)
+def _surroundings(level: str) -> tuple[object, ...]:
+    """Interpreter, system, processor and versions; of a wheel's objects the level alone."""
+    python = platform.python_implementation(), *sys.version_info[:2]
+    system_of = sys.platform, platform.machine()
+    if level:
+        return (*python, *system_of, level)
+    versions = (_version(name) for name in ("numba", "llvmlite"))
+    return (*python, *system_of, processor.name(), sorted(processor.features()), *versions)
 
 
 def _version(name: str) -> bytes:
@@ -65,16 +68,16 @@ def _version(name: str) -> bytes:
 
 
 @cache
-def symbol(name: Name) -> str:
+def symbol(name: Name, level: str = "") -> str:
     """What the function of a kernel is called in its object file, and the file without ".o"."""
     text = name.writer if isinstance(name, Code) else name.kernel
-    digest = blake2b(repr(name).encode(), digest_size=12, key=stamp()[:64]).hexdigest()
+    digest = blake2b(repr(name).encode(), digest_size=12, key=stamp(level)[:64]).hexdigest()
     return f"shapejit_{text.replace('.', '_')}_{digest}"
 
 
 @cache
 def folder() -> Path | None:
-    """Where object files are read and written; None: there is no folder that may be trusted."""
+    """Where object files are written; None: there is no folder that may be trusted."""
     for place in _folders():
         with suppress(OSError):
             place.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -83,8 +86,9 @@ def folder() -> Path | None:
     return None
 
 
+@cache
 def _folders() -> list[Path]:
-    """The one that NUMBA_CACHE_DIR names; or beside the kernels, or this user's own."""
+    """The one that NUMBA_CACHE_DIR names; or beside the kernels, and this user's own."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         return [Path(given, "shapejit")]
@@ -108,30 +112,44 @@ def trusted(path: Path) -> bool:
     return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
 
 
-def read(name: Name) -> bytes | None:
-    """The object file of a kernel, if it is there and whole."""
-    place = folder()
-    if place is None:
-        return None
-    path = place / f"{symbol(name)}.o"
-    with suppress(OSError):
-        stored = path.read_bytes()
-        if trusted(path) and stored[:CHECKSUM] == _checksum(name, stored[CHECKSUM:]):
-            return stored[CHECKSUM:]
+def read(name: Name) -> tuple[str, bytes] | None:
+    """The symbol and the object file of a kernel, if it is there and whole.
+
+    What a wheel carries for a level of processors is taken where this processor has none.
+    """
+    places = [(place, "") for place in _folders()]
+    places += [(OBJECTS / level, level) for level in processor.levels()]
+    for place, level in places:
+        label = symbol(name, level)
+        path = place / f"{label}.o"
+        with suppress(OSError):
+            stored = path.read_bytes()
+            content = stored[CHECKSUM:]
+            if stored[:CHECKSUM] != _checksum(name, level, content):
+                continue
+            if trusted(place) and trusted(path):
+                return label, content
     return None
 
 
-def write(name: Name, code: bytes) -> bool:
+def is_kept(name: Name) -> bool:
+    """Whether `read` finds what this processor's builder wrote."""
+    found = read(name)
+    return found is not None and found[0] == symbol(name)
+
+
+def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -> bool:
     """Keep object code for other processes, if that can be; whether it was."""
-    place = folder()
+    place = place or folder()
     if place is None:
         return False
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=place)
         with open(handle, "wb") as file:
-            file.write(_checksum(name, code) + code)
-        os.replace(temporary, place / f"{symbol(name)}.o")
+            file.write(_checksum(name, level, code) + code)
+        os.chmod(temporary, 0o644)  # for whoever may read the folder
+        os.replace(temporary, place / f"{symbol(name, level)}.o")
     except OSError:  # a full disk, a folder that is gone: it can always be built
         with suppress(OSError):
             os.unlink(temporary)
@@ -162,6 +180,6 @@ def claimed(label: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _checksum(name: Name, code: bytes) -> bytes:
-    key = blake2b(stamp() + repr(name).encode()).digest()
+def _checksum(name: Name, level: str, code: bytes) -> bytes:
+    key = blake2b(stamp(level) + repr(name).encode()).digest()
     return blake2b(code, key=key, digest_size=CHECKSUM).digest()

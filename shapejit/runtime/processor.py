@@ -35,6 +35,23 @@ def features() -> frozenset[str]:
     return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
 
 
+# What processors of a level have, as wheels carry objects for them, the best first.
+LEVELS = {
+    "x86-64-v4": "+avx2,+bmi,+bmi2,+f16c,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
+    "x86-64-v3": "+avx2,+bmi,+bmi2,+f16c,+fma",
+}
+
+
+@cache
+def levels() -> tuple[str, ...]:
+    """The levels that it has all of, the best first."""
+    return tuple(
+        level
+        for level, all_of in LEVELS.items()
+        if {f[1:] for f in all_of.split(",")} <= features()
+    )
+
+
 @cache
 def vector() -> int:
     """The bytes of the widest vector whose byte shuffles stay in registers."""

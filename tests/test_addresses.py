@@ -1,0 +1,108 @@
+"""Addresses in compiled kernels: LLVM 22 may miscompile what it sees go from a pointer to an
+integer and back (llvmlite#1461, numba#10695)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SCRIPT = """
+import re, sys
+from collections import Counter
+from numba.core import codegen
+import numpy as np
+from benchmarks.suite import emission, tables
+from test_addresses import round_trips
+
+found, count = Counter(), 0
+
+def looked_at(finish):
+    def look(library):
+        global count
+        before = str(library._final_module)
+        finish(library)
+        for text in (before, str(library._final_module)):
+            count += len(re.findall("inttoptr", text))
+            found.update(round_trips(text))
+    return look
+
+kind = codegen.CPUCodeLibrary
+kind._optimize_final_module = looked_at(kind._optimize_final_module)
+for suite in tables.suites.SUITES:
+    for case in tables.suites.recorded(suite).values():
+        if suite not in emission.LEFT_OUT and re.search(sys.argv[1], case.id):
+            case = tables.sized(case, emission.NBYTES)
+            case.ways(tables.measured(), np)[emission.OURS]()
+assert count > 100, count
+assert not found, found
+"""
+
+
+def round_trips(text):
+    """Functions of LLVM's text where a pointer is made of an integer that came from a pointer."""
+    found = []
+    for function in text.split("\ndefine ")[1:]:
+        name, *lines = function.partition("\n}")[0].splitlines()
+        steps = [line.replace(",", " ").split() for line in lines if " = " in line]
+        known = {words[0] for words in steps if words[2] == "ptrtoint"}
+        size = -1
+        while size != len(known):
+            size = len(known)
+            for words in steps:
+                if words[2] in STEPS and not known.isdisjoint(words[3:]):
+                    known.add(words[0])
+        if any(words[2] == "inttoptr" and words[4] in known for words in steps):
+            found.append(name.partition("(")[0].split()[-1])
+    return found
+
+
+STEPS = {
+    *("add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "phi", "select", "freeze"),
+    *("trunc", "zext", "sext", "insertelement", "extractelement", "shufflevector"),
+}
+
+EXAMPLE = """
+define i8 @bad(ptr %a, i64 %b) {
+  %.1 = ptrtoint ptr %a to i64
+  %.2 = add i64 %b, %.1
+  %.3 = inttoptr i64 %.2 to ptr
+  %.4 = load i8, ptr %.3, align 1
+  ret i8 %.4
+}
+define i64 @good(ptr %a, i64 %b) {
+  %.1 = ptrtoint ptr %a to i64
+  %.2 = inttoptr i64 %b to ptr
+  %.3 = load i64, ptr %.2, align 1
+  %.4 = add i64 %.3, %.1
+  ret i64 %.4
+}
+"""
+
+
+def test_round_trips_are_found():
+    assert round_trips(EXAMPLE) == ["@bad"]
+
+
+def check(pattern, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, pattern],
+        env={**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}",
+             "NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_PATIENCE": "0"},
+        capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "case", ["ttc-01/float32", "transposed-16384x8192/int4", "block-32/int4", "map-10000x4KiB"]
+)
+def test_no_address_of_a_kernel_goes_from_a_pointer_to_an_integer_and_back(case, tmp_path):
+    check(case, tmp_path)
+
+
+@pytest.mark.slow
+def test_nor_of_any_case(tmp_path):
+    check("", tmp_path)
