@@ -189,8 +189,7 @@ def movers_ready(plans: Addresses, starts: Any, seconds: float = 0.0) -> bool:
 
 def copies_each_ready(plans: Addresses, starts: Addresses, seconds: float) -> bool:
     """Whether `copy_each` may be called with these, which take NumPy so many `seconds`."""
-    empty = np.zeros(1, np.int64)
-    names = _each(1, empty, plans, empty, True).launch.names
+    names = _each(1, np.zeros(1, np.int64), plans, starts, True).launch.names
     ready = kernels_ready(("copy_each",), lambda: names, seconds)
     return movers_ready(plans, starts, seconds) and ready
 
