@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
@@ -193,13 +194,14 @@ def _written(name: Code, symbol: str) -> Any:
     """The optimised module of a function that is written with LLVM's builder."""
     writer = import_module(f"..kernels.{name.writer}", __package__)
     codegen = cpu_target.target_context.codegen()
-    library = codegen.create_library(symbol)
-    module = library.create_ir_module(symbol)
-    function = ir.Function(module, writer.SIGNATURE, symbol)
-    function.linkage = "external"
-    writer.write(function, name.what)
-    library.add_ir_module(module)
-    library.finalize()
+    with global_compiler_lock:  # numba insists on it
+        library = codegen.create_library(symbol)
+        module = library.create_ir_module(symbol)
+        function = ir.Function(module, writer.SIGNATURE, symbol)
+        function.linkage = "external"
+        writer.write(function, name.what)
+        library.add_ir_module(module)
+        library.finalize()
     return binding.parse_assembly(library.get_llvm_str())
 
 
