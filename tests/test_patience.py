@@ -132,7 +132,9 @@ for k, (a, b) in enumerate(zip(plain, compiled)): assert a == b, k
 # A small copy of a kind of its own, and what became of the kernels that it takes.
 SMALL = """
 import sys, time, numpy as np, shapejit as sj
-def small(name): return sj.Tensor.frombuffer(bytes(range(15)), name, (5, 6)).T
+def small(name):
+    nbytes = sj.dtype(name).nbytes(30)
+    return sj.Tensor.frombuffer(bytes(range(nbytes)), name, (5, 6)).T
 t, other = small("int4"), small("uint3")
 def states(): return {state for state, _ in sj.kernel_status().values()}
 def copies_until(state):
@@ -191,7 +193,7 @@ def test_time_between_calls_does_not_count(tmp_path):
 for _ in range(5):
     t.ascontiguous()
     time.sleep(0.1)
-assert states() == set()
+assert states() <= {"missing"}
 """
     assert run(SMALL + code, tmp_path, "0.05") == (0, "")
 
