@@ -74,9 +74,9 @@ def test_whoever_has_infinite_patience_asks_for_nothing(tmp_path):
 BROKEN = {
     "ends": "exit 3",
     "is killed": "kill -9 $$",
-    "writes rubbish": "echo '[1, 2'; sleep 60",
-    "writes another thing": "echo 7; sleep 60",
-    "hangs": "sleep 600",
+    "writes rubbish": "echo '[1, 2'; exec sleep 60",
+    "writes another thing": "echo 7; exec sleep 60",
+    "hangs": "exec sleep 600",
     "is not there": None,
 }
 

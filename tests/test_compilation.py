@@ -33,7 +33,7 @@ def test_every_moment_of_loading(event, patience, cache):
 def test_moments_of_building(event, patience):
     if event in LINUX and sys.platform != "linux":
         pytest.skip("processes are listed by Linux's /proc")
-    assert sweep(event, [0.1, 1.2], 1, patience=patience) == []
+    assert sweep(event, [0.1, 0.6], 1, patience=patience) == []
 
 
 @pytest.mark.parametrize("patience", WAITING)
@@ -118,9 +118,8 @@ assert caught == len(raised) > 0, (caught, len(raised))
 
 # Without.
 ODDITIES_OF_BUILDING = {
-    "no thread can be started": ODDITIES["no thread can be started"].replace(
-        "copies()", "OUTCOMES.add('failed'); copies()"
-    ),
+    "no thread can be started": ODDITIES["no thread can be started"].removesuffix("copies()")
+    + "OUTCOMES.add('failed'); copies()",
     "no process can be started": PRELUDE
     + """
 import subprocess
