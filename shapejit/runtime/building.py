@@ -147,7 +147,7 @@ class _Process:
         heard = threading.Event()
         threading.Thread(target=self._watch, args=(heard,), daemon=True).start()
         try:
-            line = self.process.stdout.readline()
+            line: bytes = self.process.stdout.readline()
         finally:
             heard.set()
         if not line:
