@@ -15,7 +15,7 @@ from views import packed_bytes
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.bench import comparison, measure, packed, peers, random_copies, suites, ttc
+from shapejit.bench import comparison, measure, packed, peers, pipe, random_copies, suites, ttc
 from shapejit.bench.cases import MIB, OURS, Call, Copy, pattern
 from shapejit.bench.casts import Cast
 from shapejit.bench.reshapes import RESHAPES
@@ -291,6 +291,26 @@ def test_a_peer_in_its_own_process():
         assert peer.take(job("float32", (3, 3), (1, 0), shift=1), 1) is None
         assert peer.take(None, 1) is None
     assert peer.ended
+
+
+STARTING = """
+import subprocess, sys
+late = "import time; file = open({0!r}, 'w'); time.sleep(9); file.write('it is still there')"
+def answering():
+    held = subprocess.Popen([sys.executable, "-S", "-c", late])
+    return lambda request: {{}}
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_a_peer_started_ends_with_it(tmp_path):
+    """As the process by which OpenVINO tells its makers that it is imported."""
+    os.mkfifo(tmp_path / "late")
+    (tmp_path / "starting.py").write_text(STARTING.format(str(tmp_path / "late")))
+    process = pipe.Process(sys.executable, str(tmp_path / "starting.py"))
+    with open(tmp_path / "late") as file:
+        process.close()
+        assert file.read() == ""
 
 
 @pytest.mark.parametrize("name", ["torch", "onnxruntime", "openvino", "jax"])

@@ -168,6 +168,33 @@ def test_numba_num_threads_is_respected():
     assert 1 <= workers.threads() <= before
 
 
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"NUMBA_NUM_THREADS": "1"}, "workers.threads() == 1"),
+        ({"NUMBA_CPU_NAME": "generic"}, "processor.vector() == 16 and not processor.features()"),
+        ({"NUMBA_CPU_FEATURES": "+avx2,-bmi"}, "processor.vector() == 32"),
+        ({"NUMBA_CPU_FEATURES": "+avx2,-bmi"}, "processor.features() == {'avx2'}"),
+        ({"NUMBA_CPU_NAME": "haswell"}, "processor.name() == 'haswell'"),
+        ({"NUMBA_DISABLE_JIT": "1"}, "not kernels.compiled()"),
+        ({"NUMBA_DISABLE_JIT": "0"}, "kernels.compiled()"),
+    ],
+)
+def test_what_numba_is_told_is_known_without_it(variables, says):
+    code = "import sys; from shapejit.runtime import kernels, processor, workers; "
+    code += f"assert {says}; assert 'numba' not in sys.modules; import numba; assert {says}"
+    done = python(code, **variables)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_number_of_threads_that_is_none_is_told():
+    """And is as none."""
+    code = "from shapejit.runtime import system, workers; print(workers.threads())"
+    wanted, done = python(code), python(code, NUMBA_NUM_THREADS="many")
+    assert done.stdout == wanted.stdout
+    assert "NUMBA_NUM_THREADS is a number, not 'many'" in done.stderr
+
+
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
     own, seen = workers.workers(), set()

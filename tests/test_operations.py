@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit import engine
 from shapejit.places import layout_of
 from shapejit.planning import planner
+from shapejit.planning.small_plans import slower_whole
 from shapejit.planning.strategies import Strategy
 
 WHOLE = [d for d in sj.dtypes.all() if d.bits >= 8]
@@ -582,7 +582,7 @@ def test_repeated_small_copies_are_checked_like_the_first_one():
 )
 def test_a_small_plan_is_not_used_for_elements_that_vectors_move(view, slower):
     made = planner.plan(layout_of(view))
-    assert engine.slower_whole(made) is slower
+    assert slower_whole(made) is slower
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many elements")

@@ -1,6 +1,6 @@
 """The machine code of a package's kernels for one instruction set, on whatever processor.
 
-`machine_code` runs it, by a Python that has the package: `python emission.py ISA [REGEX]`.
+`machine_code` runs it, by a Python that has the package: `python emission.py ISA [--all] [REGEX]`.
 Cases of the benchmarks are called. What they ask for is compiled for the instruction set and
 counted; what runs here is the same code without optimisation, for any processor.
 """
@@ -313,7 +313,7 @@ class Names:
         return failed
 
 
-def emitted(isa, patterns):
+def emitted(isa, patterns, everything=False):
     """The figures of all kernels that the cases ask for, by name, and what fails."""
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
@@ -329,7 +329,7 @@ def emitted(isa, patterns):
     _name_functions(emission)
     failed = {}
     for suite in tables.suites.SUITES:
-        for case in tables.suites.recorded(suite).values():
+        for case in tables.suites.recorded(suite, everything).values():
             if suite in LEFT_OUT or not all(re.search(p, case.id) for p in patterns):
                 continue
             try:
@@ -348,7 +348,8 @@ def emitted(isa, patterns):
 
 
 def main():
-    print(json.dumps(emitted(ISAS[sys.argv[1]], sys.argv[2:])))
+    isa, *patterns = (word for word in sys.argv[1:] if word != "--all")
+    print(json.dumps(emitted(ISAS[isa], patterns, "--all" in sys.argv)))
 
 
 if __name__ == "__main__":

@@ -18,21 +18,25 @@ ISAS = ("x86-64-v3", "x86-64-v4", "neoverse-v1")  # that are recorded with every
 TIMEOUT = 900  # seconds for one instruction set
 
 
-def emitted(isas=None, python=sys.executable, patterns=(), folder=""):
-    """{instruction set: what `emission` says} of the package that a Python, or a folder, has."""
+def emitted(isas=None, python=sys.executable, patterns=(), folder="", everything=False):
+    """{instruction set: what `emission` says} of the package that a Python, or a folder, has.
+
+    Of the cases that all `patterns` match: those that the history has, or `everything`.
+    """
+    words = [*(("--all",) if everything else ()), *patterns]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         names = list(isas or ISAS)
-        made = pool.map(lambda isa: _process(isa, python, patterns, folder), names)
+        made = pool.map(lambda isa: _process(isa, python, words, folder), names)
         return dict(zip(names, made, strict=True))
 
 
-def _process(isa, python, patterns, folder):
+def _process(isa, python, words, folder):
     with tempfile.TemporaryDirectory(prefix="shapejit-emission-") as cache:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_", "PYTHONPATH"))}
         kept |= {"PYTHONHASHSEED": "0", "NUMBA_CACHE_DIR": cache}
         if folder:
             kept["PYTHONPATH"] = folder
-        command = [python, EMISSION, isa, *patterns]
+        command = [python, EMISSION, isa, *words]
         options = {"capture_output": True, "text": True, "timeout": TIMEOUT, "check": False}
         try:
             done = subprocess.run(command, cwd=cache, env=kept, **options)

@@ -1,7 +1,7 @@
 """Write what READMEs say of speed from the recorded figures (`figures`).
 
 README.md gets a table of lines, the list of names and, in benchmarks/, its picture;
-benchmarks/README.md the table of all suites.
+benchmarks/README.md the table of all suites, and that of other processors (`processors`).
 """
 
 import json
@@ -11,7 +11,7 @@ import textwrap
 import time
 from statistics import geometric_mean
 
-from . import names, picture
+from . import names, picture, processors
 from .exits import ending, parser_of
 from .figures import recorded
 from .lines import numpys, table as lines_table
@@ -25,6 +25,7 @@ PARTS = {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),
         "peers": lambda figures: last(PEERS),
+        "processors": lambda figures: processors.table(),
     },
 }
 PEERS = ROOT / "benchmarks" / "measured" / "peers"

@@ -80,9 +80,10 @@ def at(builder: Builder, base: Value, index: int, step: Value | None = None) -> 
 
 
 def address(builder: Builder, pointer: Any) -> Value:
-    """The address that a pointer has, of which LLVM does not see whence it comes.
+    """The address in a pointer, as an integer whose origin LLVM cannot see.
 
-    LLVM 22 may miscompile pointers made of what it sees is one (llvmlite#1461, numba#10695).
+    LLVM 22 may miscompile a pointer made of an integer that it knows to come from another pointer
+    (llvmlite#1461, numba#10695).
     """
     same = ir.InlineAsm(ir.FunctionType(I64, [pointer.type]), "", "=r,0")
     return builder.call(same, [pointer], attrs=("readnone", "nounwind"))

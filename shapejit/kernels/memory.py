@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llvmlite import binding
 from numba import types
 
 from ..runtime.cpu_caches import LINE
@@ -11,6 +12,7 @@ from .constants import PIECE
 from .llvm import Array, Builder, Byte, Tag, Value, emits
 
 FEATURES, VECTOR = features(), vector()
+ARM64 = binding.get_default_triple().startswith(("aarch64", "arm64"))
 
 
 @emits(types.int64)

@@ -7,12 +7,13 @@ from typing import Any
 from llvmlite import ir
 
 from . import llvm
-from .memory import FEATURES, VECTOR
+from .memory import ARM64, FEATURES, VECTOR
 from .number_words import Words
 from .numbers import Conversion, Number
 from .plain_conversions import bits_of
 
-HALVES = "f16c" in FEATURES  # float16 is widened and rounded by instructions
+# Whether float16 is widened and rounded by instructions, which every processor of arm64 has.
+HALVES = "f16c" in FEATURES or ARM64
 PERMUTED = 16  # float32 in a vector of AVX-512, whose elements one instruction looks up
 
 
