@@ -117,14 +117,14 @@ def results():
 BY_NUMPY = """
 few.MOST = 500
 plain = results()
-assert {state for state, _ in sj.kernel_status().values()} == {"missing"}  # what took some ms
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"missing"}  # what took some ms
 assert not {"numba", "shapejit.builder.objects"} & sys.modules.keys()
 assert "shapejit-builder" not in [thread.name for thread in threading.enumerate()]
 """
 
 BY_KERNELS = """
 with patience.force_kernels(): compiled = results()
-assert {state for state, _ in sj.kernel_status().values()} == {"ready"}
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"ready"}
 assert len(plain) == len(compiled)
 for k, (a, b) in enumerate(zip(plain, compiled)): assert a == b, k
 """
@@ -136,7 +136,7 @@ def small(name):
     nbytes = sj.dtype(name).nbytes(30)
     return sj.Tensor.frombuffer(bytes(range(nbytes)), name, (5, 6)).T
 t, other = small("int4"), small("uint3")
-def states(): return {state for state, _ in sj.kernel_status().values()}
+def states(): return {kernel.state for kernel in sj.kernel_status().values()}
 def copies_until(state):
     end = time.monotonic() + 200
     while state not in states():

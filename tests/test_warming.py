@@ -47,7 +47,7 @@ def test_what_was_warmed_is_on_disk_for_other_processes(tmp_path):
 import time, numpy as np, shapejit as sj
 program = sj.plan((4, 64, 8), "float32", lambda t: t.permute_dims((1, 0, 2)))
 xs, end = [np.zeros((4, 64, 8), np.float32)] * 1000, time.monotonic() + 60
-def states(): return {state for state, _ in sj.kernel_status().values()}
+def states(): return {kernel.state for kernel in sj.kernel_status().values()}
 while "ready" not in states():
     assert time.monotonic() < end
     program.map(xs)
