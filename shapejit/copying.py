@@ -7,6 +7,7 @@ planner's to say.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from .places import layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
 from .planning.small_plans import slower_whole, small_plan
-from .runtime.launches import address_of
+from .runtime.launches import Addresses, address_of
 from .runtime.recent import Recent
+from .shapes.layout import Layout
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
@@ -134,15 +136,25 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     if kind != _latest:
         _latest = kind
         return
-    if type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
+    if headers.kernel(headers.FILL) is None:
+        _unready = (WHOLE,)
+    elif type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
         if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
             return
-        layout = layout_of(x)
-        made = fast_call(x, out, small_plan(layout), layout.span)
+        made = fast_call(x, out, *_small_plan(x.shape, x.strides, x.itemsize))
         if isinstance(made, FastCall):
             fast, _unready = made, ()
         else:
             _unready = made
+
+
+@lru_cache(maxsize=16)
+def _small_plan(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[Addresses, tuple[int, int]]:
+    """The small plan of ndarrays, and the bits that they reach around their first element."""
+    layout = Layout.of(shape, [8 * stride for stride in strides], 0, 8 * itemsize)
+    return small_plan(layout), layout.span
 
 
 def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:

@@ -18,6 +18,7 @@ from time import perf_counter
 from .errors import FormatError
 from .runtime import kernels
 from .runtime.kernel_names import Name
+from .runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
@@ -30,7 +31,11 @@ Needs = Callable[[], tuple[Name, ...]]
 _ready: set[Kind] = set()
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
+# What there was to see when a kind was looked for: kernels, and whether it had taken long.
+_seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
+
+register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
 
 
 def kernels_ready(kind: Kind, needs: Needs) -> bool:
@@ -41,8 +46,13 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
     if kind in _ready:
         return True
     forced, taken = _forced > 0 or not patience(), _taken.get(kind, 0.0)
-    if not forced and taken < LOOKED_FOR:
-        return False
+    if not forced:
+        if taken < LOOKED_FOR:
+            return False
+        seen = kernels.loaded(), taken >= patience()
+        if _seen.get(kind) == seen:
+            return False
+        _seen[kind] = seen
     names = _needed.get(kind)
     if names is None:
         names = _needed[kind] = needs()

@@ -69,6 +69,11 @@ def ready(names: Iterable[Name]) -> bool:
     return not compiled() or all(name in _addresses for name in names)
 
 
+def loaded() -> int:
+    """How many kernels are ready: as long as that is the same, so are all answers of `find`."""
+    return len(_addresses)
+
+
 def find(names: Iterable[Name]) -> bool:
     """Load those of them that are on disk; whether all are ready now."""
     if ready(names):
