@@ -198,7 +198,11 @@ assert states() <= {"missing"}
     assert run(SMALL + code, tmp_path, "0.05") == (0, "")
 
 
-def test_a_patience_that_is_no_number_is_refused(tmp_path):
+@pytest.mark.parametrize("given", ["long", "", "-1", "nan"])
+def test_a_patience_that_is_no_number_of_seconds_is_refused(given, tmp_path):
     code = "import shapejit as sj, numpy as np; sj.pack(np.zeros(3, np.uint8), 'int4')"
-    _, errors = run(code, tmp_path, "long")
-    assert "FormatError: SHAPEJIT_PATIENCE is a number of seconds, not 'long'" in errors
+    _, errors = run(code, tmp_path, given)
+    said = (
+        f"FormatError: SHAPEJIT_PATIENCE is a number of seconds, at least 0 or inf, not {given!r}"
+    )
+    assert said in errors

@@ -65,7 +65,8 @@ def test_a_missing_folder_is_told_once(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in ("anybody", "file"):
         code = "import shapejit as sj; sj.warmup(['programs'])"
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / folder)}
+        own = {"NUMBA_CACHE_DIR": str(tmp_path / folder), "XDG_CACHE_HOME": str(tmp_path / "file")}
+        environment = {**os.environ, **own}
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def find(names: Iterable[Name]) -> bool:
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
     """Let a builder make those of them that are not ready, each once, and wait for nothing."""
     wanted = [name for name in names if name not in _addresses and name not in _asked]
-    if wanted:
+    if wanted and _recorded is None:
         apart(_ask, wanted, urgent)
 
 
