@@ -95,7 +95,7 @@ BROKEN = {
     "writes rubbish": "echo '[1, 2'; exec sleep 60",
     "writes another thing": "echo 7; exec sleep 60",
     "hangs": "exec sleep 600",
-    "leaves a child that holds the pipe": "sleep 600 & exit 3",
+    "leaves a child that holds the pipe": "sleep 30 & exit 3",
     "is not there": None,
 }
 
