@@ -55,6 +55,10 @@ class Builders:
 
     def ask(self, names: Names, answer: Answer, urgent: bool = False) -> None:
         """Let kernels be built; `answer` is called for each of them, on another thread."""
+        if self.most > 1 < len(names):  # builders divide them
+            for name in names:
+                self.ask((name,), answer, urgent)
+            return
         with self._lock:
             self._asked.put((names, answer))
             if self._waiting >= self._asked.qsize() or self._count >= self.most:
