@@ -144,7 +144,8 @@ class _Process:
         try:
             content = pickle.dumps(tuple(names))
             assert self.process.stdin is not None
-            self.process.stdin.write(len(content).to_bytes(4, "little") + content)
+            with suppress(BrokenPipeError):  # it ended, as its answers will say
+                self.process.stdin.write(len(content).to_bytes(4, "little") + content)
             while names:
                 error, code = self._answer()
                 answer(names.pop(0), code, error)
