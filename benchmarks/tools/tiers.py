@@ -22,7 +22,7 @@ from .machines import QUIET, entry
 from .repository import ROOT, git
 from .timelines import TIERS, table, unmet
 
-KERNELS = 2.0  # seconds that kernels are measured for
+KERNELS, BEFORE = 2.0, 5  # seconds that kernels are measured for, and calls that wait for them
 
 
 def timeline(name, seconds, cache, **variables):
@@ -49,7 +49,8 @@ def one(name, seconds):
     """The timeline of a row in this process."""
     shapejit, tiers = import_module("shapejit"), import_module("shapejit.bench.tiers")
     (case,) = (case for case in tiers.cases() if case.name == name)
-    print(json.dumps(tiers.timeline(case, shapejit, seconds)))
+    before = BEFORE if os.environ.get("SHAPEJIT_PATIENCE") == "0" else 0
+    print(json.dumps(tiers.timeline(case, shapejit, seconds, before)))
     return SAME
 
 

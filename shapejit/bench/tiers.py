@@ -123,8 +123,10 @@ def cases() -> tuple[Call, ...]:
     return tuple(Call("tiers", name, make, nbytes) for name, (make, nbytes) in table.items())
 
 
-def timeline(case: Case, sj: Any, seconds: float) -> dict[str, Any]:
+def timeline(case: Case, sj: Any, seconds: float, before: int = 0) -> dict[str, Any]:
     """How long calls take one after the other, for so many seconds, and NumPy's.
+
+    So many calls `before` are left out, as those that wait for kernels.
 
     A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
     when the last of its calls ended, their median, and the longest. `sixth` is the longest call
@@ -134,6 +136,8 @@ def timeline(case: Case, sj: Any, seconds: float) -> dict[str, Any]:
     taken = array("d")
     while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
         taken.append(_seconds(numpys))
+    for _ in range(before):
+        ours()
     ends = array("d", [perf_counter()])
     end = ends[0] + seconds
     while ends[-1] < end:
