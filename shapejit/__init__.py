@@ -51,6 +51,7 @@ _NAMES = {
         "ReshapeError ShapeJitError TraceError UnknownNameError"
     ),
     "runtime.result_memory": "set_result_cache",
+    "runtime.kernels": "kernel_status",
     "warming": "warmup",
 }
 

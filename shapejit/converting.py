@@ -18,7 +18,7 @@ from .arrays.tensor import Tensor
 from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
-from .patience import by_kernels
+from .patience import by_numpy
 from .places import place_of
 from .planning.cast_plans import Scales
 from .planning.casts import cast_plan
@@ -26,8 +26,6 @@ from .runtime.launches import Addresses, address_of
 from .shapes.layout import Layout
 
 Array = NDArray[Any] | Tensor
-
-CALL, EACH = 1e-4, 3e-7  # seconds of NumPy's for a conversion, and for an element of it
 
 
 def number_of(kind: DType) -> Number:
@@ -189,15 +187,16 @@ def launch(
     """
     plan = cast_plan(layout, unit, into, scales, len(sources))
     made = conversion._replace(scales=plan.lie)
-    kind = "cast", made, plan.packed, plan.tiles is not None, plan.streaming
-    if by_kernels(kind, len(sources) * (CALL + EACH * layout.size)):
+    kinds = engine.unready_casts(plan, made, fresh)
+    if not kinds:
         engine.run_cast(plan, made, sources, targets, operands, fresh)
         return
     into = into or Layout.row_major(layout.shape, unit)
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
     numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
-    for source, target in zip(sources, targets, strict=True):
-        few.convert(int(source), layout, int(target), into, conversion, numbers)
+    with by_numpy(*kinds):
+        for source, target in zip(sources, targets, strict=True):
+            few.convert(int(source), layout, int(target), into, conversion, numbers)
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import few
-from .kernels.constants import BATCH_STAGE_BYTES, FOUND, MAX_RANK
+from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from .kernels.numbers import Conversion
-from .patience import Kind, by_kernels
+from .kernels.small_plans import MOVER
+from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 from .planning import planner
 from .planning.cast_plans import CastPlan
-from .planning.decode_boxes import BoxPlan, Spread
-from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
-from .planning.small_plans import MOVERS_AT, ready, small_plan_of, small_plan_of_dims
+from .planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
 from .planning.tables import offsets_in_turns
 from .runtime import kernels
 from .runtime.cpu_caches import LINE, PAGE
-from .runtime.kernel_names import Code
-from .runtime.kernels import address
+from .runtime.kernel_names import Code, Name
 from .runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -52,11 +51,12 @@ def run(
     """
     if not plan.nbytes or not len(sources):
         return
-    if not by_kernels(kind_of(plan), few.seconds(plan.seen, len(sources))):
+    if not by_kernels(plan):
         assert plan.seen is not None
         assert plan.into is not None
-        for source, target in zip(sources, targets, strict=True):
-            few.copy(int(source), plan.seen, int(target), plan.into)
+        with by_numpy(kind_of(plan)):
+            for source, target in zip(sources, targets, strict=True):
+                few.copy(int(source), plan.seen, int(target), plan.into)
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:
@@ -96,14 +96,30 @@ def _places(
     return places
 
 
+def by_kernels(plan: Plan) -> bool:
+    """Whether kernels run a plan now; else NumPy does what it is for, `by_numpy` of `kind_of`."""
+    return kernels_ready(kind_of(plan), lambda: _names_of(plan))
+
+
+def _names_of(plan: Plan) -> tuple[Name, ...]:
+    """All kernels that run a plan."""
+    if plan.small is None:
+        return _planned(plan).names
+    table, start = small_plan_of(plan), np.zeros(1, np.int64)
+    each = _each(1, np.array([plan.nbytes]), table, start, True)
+    return (*each.launch.names, *missing_movers(table, start))
+
+
 def kind_of(plan: Plan) -> Kind:
     """The kind of kernels that run a plan: what they are compiled for."""
     kind: Kind | None = plan.kept.get("kind")
     if kind is None:
         kind = "copy", plan.row.kernel
-        if plan.shuffle is not None:
+        if plan.small is not None:
+            kind = "small", int(small_plan_of(plan)[MOVER])
+        elif plan.shuffle is not None:
             kind = *kind, plan.shuffle.network
-        elif plan.small is None:
+        else:
             kind = *kind, *(a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
         plan.kept["kind"] = kind
     return kind
@@ -159,6 +175,24 @@ def copy_each(
         _run_each(made, np.array([sources, targets], np.int64))
 
 
+def unready_movers(plans: Addresses, starts: Any) -> Kinds:
+    """The kinds of kernels that are to run small plans at these indices, and are not ready."""
+    missing = missing_movers(plans, starts)
+    kinds = unready(("movers", missing), lambda: missing) if missing else ()
+    if missing and not kinds:
+        missing_movers(plans, starts)  # they may be called from now on
+    return kinds
+
+
+def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
+    """The same for `copy_each` with these."""
+
+    def needs() -> tuple[Name, ...]:
+        return _each(1, np.zeros(1, np.int64), plans, starts, True).launch.names
+
+    return *unready(("copy_each",), needs), *unready_movers(plans, starts)
+
+
 class _Each(NamedTuple):
     """A launch of `copy_each` for as many tensors as it was made for."""
 
@@ -184,7 +218,7 @@ def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fr
         bounds[-1] = count
     else:
         bounds = count * np.arange(units + 1) // units
-    ready(plans, starts)
+    missing_movers(plans, starts)
     arguments = nbytes, plans, starts, bounds, MOVERS_AT
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
     return _Each(launch, streamed, units)
@@ -204,14 +238,35 @@ def run_cast(
     key = conversion, streamed, operands
     kept, launch = plan.kept.get("launch", (None, None))
     if kept != key:
-        entry = _converting(conversion, plan.streams if streamed else 0)
-        launch = _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
+        launch = _cast_launch(plan, conversion, streamed, operands)
         plan.kept["launch"] = key, launch
     places = _places(by, sources, targets, launch.bits)
     units = by.count * places.shape[1]
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     shares = moved * places.shape[1] // SHARE if plan.parallel else 1
     run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
+
+
+def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
+    """The kind of the kernels that `run_cast` takes, if they are not ready."""
+    key = conversion, plan.streaming and not fresh
+    if plan.kept.get("ready") == key:
+        return ()
+    known, names = plan.kept.get("names", (None, ()))
+    if known != key:
+        names = _cast_launch(plan, *key, (0, 0)).names
+        plan.kept["names"] = key, names
+    kinds = unready(("cast", names), lambda: names)
+    if not kinds:
+        plan.kept["ready"] = key
+    return kinds
+
+
+def _cast_launch(
+    plan: CastPlan, conversion: Conversion, streamed: bool, operands: tuple[int, int]
+) -> Launch:
+    entry = conversion_code(conversion, plan.streams if streamed else 0)
+    return _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -224,82 +279,32 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
 
 def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
-    repeated = _repeating(plan) if plan.scales == "repeated" else np.zeros(0, np.int64)
-    fetch = np.zeros(0, np.int64)
+    fetch = repeated = np.zeros(0, np.int64)
+    small = []
     if plan.fetch in ("bytes", "phases"):
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
-        fetch = _ready_plan(dims, max(8, plan.source_bits) // 8)
+        fetch = small_plan_of_dims(dims, max(8, plan.source_bits) // 8)
+        small.append(fetch)
+    if plan.scales == "repeated":
+        scale = small_plan_of_dims([(d.size, d.scale) for d in plan.inner], plan.float_bytes)
+        zero = small_plan_of_dims([(d.size, d.zero) for d in plan.inner], plan.float_bytes)
+        begin = 1 + len(scale) if plan.has_zero else 0
+        repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
+        small += [scale, zero]
+    movers = chain.from_iterable(missing_movers(table, 0) for table in small)
     common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, MOVERS_AT
     scales = operands[0], plan.scale_step, operands[1], plan.zero_step
     run = plan.run_length, plan.block, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
-    return launch_of(name, arguments, int(plan.spots[-1]), staged=True, bits=True)
+    stage = int(plan.spots[-1])
+    return launch_of(name, arguments, stage, staged=True, bits=True, others=tuple(movers))
 
 
-def run_decode(plan: DecodePlan, target: int) -> None:
-    """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
-    units = (step.lie.units for step in plan.steps)
-    entries = [address(Code("unit_code", lie.unit)) if lie else 0 for lie in units]
-    size = plan.steps[-1].conversion.target.nbytes
-    streamed = plan.total * size >= planner.STREAM_FROM
-    *before, last = (step.conversion for step in plan.steps)
-    made = [address(_converting(each)) for each in before]
-    made.append(address(_converting(last, streamed)))
-    table, stage = plan.table(entries, made)
-    arguments = table, plan.total, plan.length, size
-    launch = launch_of("decodes.decode_runs", arguments, stage, staged=True)
-    places, nbytes = np.array([[0], [target]], np.int64), plan.total * size
-    count = -(-plan.total // plan.length)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    run_launch(launch, streamed, places, count, count, shares, 0)
-
-
-def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread]) -> None:
-    """Decode a weight, row-major, from one address to another; memory is kept as in `run`.
-
-    `operands` are the scales, and the zero points if there are any.
-    """
-    made, reader = plan.shuffle, Code("unit_code", plan.units.unit)
-    entry = address(Code("shuffles", made.network))
-    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
-    units = int(plan.table[:, 0].prod())
-    nbytes = units * plan.rows * plan.run * size
-    streamed = nbytes >= planner.STREAM_FROM
-    convert = _converting(plan.conversion, streamed)
-    arguments = (
-        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
-        np.array([entry, *made.loops[-1]], np.int64), np.array(spots, np.int64),
-        plan.rows, plan.run, plan.columns, plan.pitch, reader, plan.units.unit.size,
-        plan.units.step, convert, *plan.block,
-        np.array([*operands, Spread(0, 0, 0)][:2], np.int64), size,
-    )  # fmt: skip
-    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + FOUND + len(plan.inner)
-    run_launch(launch, streamed, places, units, units, shares, depth)
-
-
-def _converting(conversion: Conversion, streams: int = 0) -> Code:
+def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
     return Code("conversions", (conversion, int(streams)))
-
-
-def _ready_plan(dims: Sequence[tuple[int, int]], itemsize: int) -> Addresses:
-    """A small plan, whose mover is ready."""
-    table = small_plan_of_dims(dims, itemsize)
-    ready(table, 0)
-    return table
-
-
-def _repeating(plan: CastPlan) -> Addresses:
-    """The small plans that write scales and zero points side by side, where the second begins."""
-    scale = _ready_plan([(dim.size, dim.scale) for dim in plan.inner], plan.float_bytes)
-    zero = _ready_plan([(dim.size, dim.zero) for dim in plan.inner], plan.float_bytes)
-    begin = 1 + len(scale) if plan.has_zero else 0
-    return np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
 
 
 def memcpy(

@@ -9,32 +9,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import headers
-from .planning.small_plans import ready
+from .engine import unready_movers
+from .patience import Kinds
 from .runtime.launches import Addresses
 
 
 class FastCall(NamedTuple):
     """A kernel that does a whole call, if both arrays are as its `key` says."""
 
-    fill: Callable[[int, int, Addresses], bool]
+    fill: Callable[[Any, Any, Addresses], bool]
     key: Addresses
     dtypes: tuple[np.dtype[Any], ...]  # the kernel knows them by their address
 
 
 def fast_call(
-    fill: Callable[[int, int, Addresses], bool],
-    x: NDArray[Any],
-    out: NDArray[Any],
-    plan: Addresses,
-    reach: tuple[int, int],
-) -> FastCall:
-    """The fast call that copies arrays like `x` into arrays like `out` by a small plan.
+    x: NDArray[Any], out: NDArray[Any], plan: Addresses, reach: tuple[int, int]
+) -> FastCall | Kinds:
+    """The fast call that copies arrays like `x` into arrays like `out`.
 
-    `fill` is the kernel `headers.FILL`; `reach` are the bits that `x` reaches around its first
-    element.
+    `reach` are the bits that `x` reaches around its first element. Kinds, if kernels of these
+    are not ready.
     """
+    fill, kinds = headers.kernel(headers.FILL), unready_movers(plan, 0)
+    if fill is None:
+        return headers.work_of(headers.FILL), *kinds
+    if kinds:
+        return kinds
     source, target = (headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out))
     low, high = (bits // 8 for bits in reach)
-    ready(plan, 0)
     key = headers.fast_call_key(source, target, plan, low, high, out.nbytes)
     return FastCall(fill, key, (x.dtype, out.dtype))

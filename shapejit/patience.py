@@ -1,85 +1,127 @@
-"""When kernels do a piece of work, and when NumPy does it because they would have to be compiled.
+"""Who does a piece of work: NumPy, until kernels are there that do it.
 
-The kernels that a piece of work takes have a *kind*, which is known before any is loaded.
-Work of a kind that no process has compiled yet is NumPy's, until NumPy would have taken as
-long for such work as a compilation takes: whoever makes a few copies never waits for the
-compiler, and whoever makes many or large ones waits once. Results are the same.
+The kernels of a piece of work have a *kind*, which is known before any is looked for. NumPy does
+the first work of a kind. When that has taken it a few milliseconds in all, kernels are loaded, if
+they are on disk; when it has taken `patience()`, they are asked for, and the first call after they
+are ready takes them. No call waits for a compiler, and results are the same.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from time import perf_counter
 
 from .errors import FormatError
 from .runtime import kernels
+from .runtime.kernel_names import Name
+from .runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
-PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0.5 to 5
+PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
+LOOKED_FOR = 0.002  # the same, before the disk is looked at: that takes 50 ms in a new process
 
-Kind = tuple[object, ...]  # its repr is the same in every process
+Kind = tuple[object, ...]
+Kinds = tuple[Kind, ...]
+Needs = Callable[[], tuple[Name, ...]]
 
 _ready: set[Kind] = set()
-_missing: set[Kind] = set()  # not on disk, when this process looked
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
-_impatient = 0
+_needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
+# What there was to see when a kind was looked for: kernels, and whether it had taken long.
+_seen: dict[Kind, tuple[int, bool]] = {}
+_forced = 0
+
+register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
 
 
-def by_kernels(kind: Kind, seconds: float) -> bool:
-    """Whether kernels are to do a piece of work that takes NumPy about so many seconds.
+def kernels_ready(kind: Kind, needs: Needs) -> bool:
+    """Whether kernels are to do a piece of work, `needs` being all that it takes.
 
-    >>> by_kernels(("a kind of work", "too large for NumPy"), 1.0)
-    True
+    If not, NumPy does it, `by_numpy` of the same kind.
     """
     if kind in _ready:
         return True
-    if not _impatient and not _on_disk(kind):
-        taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
-        if taken < patience():
+    forced, taken = _forced > 0 or not patience(), _taken.get(kind, 0.0)
+    if not forced:
+        if taken < LOOKED_FOR:
             return False
+        seen = kernels.loaded(), taken >= patience()
+        if _seen.get(kind) == seen:
+            return False
+        _seen[kind] = seen
+    names = _needed.get(kind)
+    if names is None:
+        names = _needed[kind] = needs()
+    if not (_awaited(names) if forced else kernels.find(names)):
+        if taken >= patience():
+            kernels.ask(names)
+        return False
     _ready.add(kind)
-    marks = kernels.marks()
-    if marks is not None and not marks.load(repr(kind)):
-        # They are not compiled yet: should that fail, another process waits once.
-        marks.save(repr(kind), True)
     return True
 
 
-def _on_disk(kind: Kind) -> bool:
-    """Whether a process has compiled kernels of this kind, and numba is here to load them."""
-    if kind in _missing or "numba" not in sys.modules:
-        return False
-    marks = kernels.marks()
-    if marks is not None and marks.load(repr(kind)):
+def unready(kind: Kind, needs: Needs) -> Kinds:
+    """This kind, if kernels are not to do the work; () if they are."""
+    return () if kernels_ready(kind, needs) else (kind,)
+
+
+def _awaited(names: tuple[Name, ...]) -> bool:
+    if kernels.find(names):
         return True
-    _missing.add(kind)
-    return False
+    _announce()
+    return kernels.wait(names)
+
+
+@cache
+def _announce() -> None:
+    """Say once why nothing seems to happen, where somebody looks on."""
+    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        from tqdm import tqdm  # which knows of bars that are there
+
+        tqdm.write("shapejit compiles kernels ...", file=sys.stderr)
+
+
+class by_numpy:  # noqa: N801  # a context manager, which reads as one
+    """NumPy does a piece of work meanwhile, for want of these kinds: how long that takes counts."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        self.kinds = kinds
+
+    def __enter__(self) -> None:
+        self.start = perf_counter()
+
+    def __exit__(self, *fault: object) -> None:
+        seconds = perf_counter() - self.start
+        for kind in self.kinds:
+            _taken[kind] = _taken.get(kind, 0.0) + seconds
 
 
 @contextmanager
-def none() -> Iterator[None]:
-    """Kernels do all work meanwhile."""
-    global _impatient
-    _impatient += 1
+def force_kernels() -> Iterator[None]:
+    """Kernels do all work meanwhile, and are waited for."""
+    global _forced
+    _forced += 1
     try:
         yield
     finally:
-        _impatient -= 1
+        _forced -= 1
 
 
 def forced() -> bool:
-    """Whether kernels do all work now, as `none` asks for."""
-    return _impatient > 0
+    """Whether kernels do all work now, as `force_kernels` asks for."""
+    return _forced > 0
 
 
 @cache
 def patience() -> float:
     """The seconds that `VARIABLE` says, or `PATIENCE`."""
     given = os.environ.get(VARIABLE, str(PATIENCE))
-    try:
-        return float(given)
-    except ValueError:
-        raise FormatError(f"{VARIABLE} is a number of seconds, not {given!r}") from None
+    with suppress(ValueError):
+        seconds = float(given)
+        if seconds >= 0:
+            return seconds
+    raise FormatError(f"{VARIABLE} is a number of seconds, at least 0 or inf, not {given!r}")

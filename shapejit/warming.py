@@ -1,37 +1,36 @@
 """Kernels compiled beforehand: one row per kind of work, which does a little of it.
 
-What a row does is compiled, and kept in numba's disk cache for every process to come.
+What a row does is compiled, and kept on disk for every process to come.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import patience
+from . import fast_joins, headers, patience
 from .arrays.tensor import Tensor
 from .dtypes.table import dtype
 from .errors import FormatError
+from .kernels.small_plans import MOVERS
 from .operations.casts import cast, dequantize, quantize
 from .operations.codes import pack
 from .operations.equality import array_equal
 from .operations.joining import concat, stack
 from .operations.views import ascontiguous
+from .programs import batch, target_shapes
 from .programs.batch import reshape_batch
 from .programs.planned import plan
 from .programs.target_shapes import resolve_batch
 from .quantization.table import schemes
-from .runtime import kernels
+from .runtime import building, kernels, workers
+from .runtime.kernel_names import Call, Name
+from .runtime.system import usable_cores
 from .shapes.request import request
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
@@ -156,14 +155,15 @@ ROWS: dict[str, Callable[[], Iterator[object]]] = {
 """What is warmed, by name."""
 
 
-def warmup(only: Sequence[str] | None = None, *, processes: int = 1) -> dict[str, float]:
-    """Compile kernels, or those for some kinds of work only, into numba's disk cache.
+def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -> dict[str, float]:
+    """Compile kernels, or those for some kinds of work only, and keep them on disk.
 
     `only` names rows of "copies", "joins", "packed" (narrower than a byte), "casts", "scales",
-    "programs" (`plan`), "batches" (`reshape_batch`) and "schemes"; all take some minutes, less
-    where several `processes` divide them. Returns the seconds that each took; what is there
-    already takes next to none. Other processes find the kernels where `NUMBA_CACHE_DIR` is the
-    same, on the same processor, for the same version. Raises FormatError for an unknown name.
+    "programs" (`plan`), "batches" (`reshape_batch`) and "schemes". So many `processes` compile,
+    one per core unless said otherwise. Returns the seconds that each row took, beside the others;
+    what is there already takes next to none. Other processes find the kernels where
+    `NUMBA_CACHE_DIR` is the same, on the same processor, for the same version. Raises FormatError
+    for an unknown name.
 
     >>> warmup([])
     {}
@@ -172,62 +172,30 @@ def warmup(only: Sequence[str] | None = None, *, processes: int = 1) -> dict[str
     for name in names:
         if name not in ROWS:
             raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(ROWS)}")
-    taken = divided(warm, _WARM, names, min(processes, len(names)))
-    return dict(zip(names, taken, strict=True))
+    count = max(1, processes or len(usable_cores()))
+    # A thread per row, since it waits for one kernel after the other: all builders are busy.
+    with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(len(ROWS)) as pool:
+        return dict(zip(names, pool.map(_warm, names), strict=True))
 
 
-_WARM = "import sys; from shapejit import warming; warming.warm(*sys.argv[1:])"
-
-
-def warm(folder: str, *names: str) -> None:
-    """Do the work of those rows that no other process has claimed in `folder`."""
-    with patience.none():
-        for name in claimed(folder, names):
-            for _ in ROWS[name]():
+def names() -> tuple[Name, ...]:
+    """All kernels that `warmup` looks for, and those that must be ready before it would."""
+    with patience.force_kernels(), kernels.recorded() as found:
+        for work in ROWS.values():
+            for _ in work():
                 pass
+    calls = (
+        value
+        for module in (batch, fast_joins, headers, kernels, target_shapes, workers)
+        for value in vars(module).values()
+        if isinstance(value, Call)
+    )
+    return tuple(dict.fromkeys((*calls, *MOVERS, *found)))
 
 
-def divided(
-    own: Callable[..., None], code: str, names: Sequence[str], processes: int
-) -> list[float]:
-    """Do work in several processes, for the kernels that it compiles; the seconds of each name.
-
-    numba compiles one kernel at a time per process; all find in the disk cache what one has
-    compiled. This one calls `own` with a folder, where names are claimed, and the names;
-    `processes` - 1 more run `code` with these in `sys.argv`, unless all of this was done
-    before. What one of them leaves undone, being killed, is done here.
-    """
-    mark = repr(("divided", *names))
-    marks = kernels.marks() if kernels.compiled() else None
-    if marks is None or marks.load(mark):
-        processes = 1
-    none = subprocess.DEVNULL
-    with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
-        command = [sys.executable, "-c", code, folder, *names]
-        with ExitStack() as stack:
-            others = [
-                stack.enter_context(subprocess.Popen(command, stdin=none, stdout=none, stderr=none))
-                for _ in range(processes - 1)
-            ]
-            for other in others:  # which run on no longer than this one, if that fails
-                stack.callback(other.kill)
-            own(folder, *names)
-            for other in others:
-                other.wait()
-        found = {name: Path(folder, str(k)) for k, name in enumerate(names)}
-        for path in found.values():
-            if not path.stat().st_size:
-                path.unlink()
-        own(folder, *names)
-        if marks is not None:
-            marks.save(mark, True)
-        return [float(path.read_text()) for path in found.values()]
-
-
-def claimed(folder: str, names: Sequence[str]) -> Iterator[str]:
-    """The names that no other process works on; `folder` gets the seconds that each takes."""
-    for k, name in enumerate(names):
-        with suppress(FileExistsError), open(os.path.join(folder, str(k)), "x") as file:
-            start = perf_counter()
-            yield name
-            file.write(str(perf_counter() - start))
+def _warm(name: str) -> float:
+    """Do the work of a row; the seconds that it took."""
+    start = perf_counter()
+    for _ in ROWS[name]():
+        pass
+    return perf_counter() - start

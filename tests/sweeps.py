@@ -1,4 +1,4 @@
-"""Forks, interrupts and exits at many moments of first copies, each in a process of its own.
+"""Forks, interrupts, exits and kills at many moments of first copies, each in a process of its own.
 
 `sweep` returns a line for each process that did not end as it should.
 """
@@ -20,7 +20,7 @@ QUIET = ("-W", "ignore::DeprecationWarning")  # of forks beside threads
 KERNELS = os.environ.get("NUMBA_CACHE_DIR", f"{tempfile.gettempdir()}/shapejit-attack")
 SECONDS = 100  # of a process that is then taken to hang
 
-# Each view takes kernels of its own, and none is small enough for NumPy.
+# Each view takes kernels of its own. Copies are made until all kernels are there, or have failed.
 PRELUDE = """
 import os, random, signal, sys, threading, time
 import numpy as np, shapejit as sj
@@ -34,13 +34,23 @@ def copy(which):
     view = VIEWS[which % count]
     wanted = view.tobytes() if isinstance(view, np.ndarray) else PACKED
     assert sj.reshape(view, -1, copy=True).tobytes() == wanted
-def copies():
+OUTCOMES = {"ready"}
+def once():
     for which in range(count): copy(which)
+def copies():
+    once()
+    while not {kernel.state for kernel in sj.kernel_status().values()} <= OUTCOMES: once()
 def works():
     code = 1
     try: copies(); code = 0
     finally: os._exit(code)
 def interrupt(*_): raise KeyboardInterrupt
+def builders():
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        try: found += open(f"/proc/self/task/{task}/children").read().split()
+        except OSError: pass  # that thread has ended
+    return list(map(int, found))
 threads = [threading.Thread(target=copies), threading.Thread(target=copy, args=(1,))]
 """
 
@@ -113,32 +123,43 @@ try:
     time.sleep(2 * moment)
 except KeyboardInterrupt: pass
 """,
+    "kill of the builder": """
+OUTCOMES.add("failed")
+threads[0].start()
+time.sleep(moment)
+for builder in builders(): os.kill(builder, signal.SIGKILL)
+threads[0].join()
+once()
+""",
 }
 
 
-def sweep(event: str, moments: Sequence[float], count: int, folder: str = "") -> list[str]:
+def sweep(
+    event: str, moments: Sequence[float], count: int, folder: str = "", patience: str = "0"
+) -> list[str]:
     """Run the event once for each moment, two processes at a time; what went wrong.
 
-    `count` kinds of copies are made. numba's cache is `folder`, or empty at every start.
+    `count` kinds of copies are made. Kernels are kept in `folder`, or in one that is empty at
+    every start; without `patience` they are waited for.
     """
 
     def attempt(moment: float) -> str:
-        with tempfile.TemporaryDirectory() as empty:
-            wrong = run(PRELUDE + EVENTS[event], folder or empty, moment, count)
-        return f"{event} after {moment:.4f} s: {wrong}" if wrong else ""
+        # A builder may still write there: it finishes what it was asked for.
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty:
+            code, place = PRELUDE + EVENTS[event], folder or empty
+            wrong = run(code, place, moment, count, patience=patience)
+        return f"{event} after {moment:.4f} s, patience {patience}: {wrong}" if wrong else ""
 
     with ThreadPoolExecutor(2) as two:
         return [wrong for wrong in two.map(attempt, moments) if wrong]
 
 
-def run(code: str, folder: str, *arguments: object, home: Path = HOME) -> str:
-    """Run code in a fresh interpreter with numba's cache in a folder; what went wrong.
-
-    `home` is where the package lies.
-    """
+def run(code: str, folder: str, *arguments: object, patience: str = "0") -> str:
+    """Run code in a fresh interpreter, with kernels kept in a folder; what went wrong."""
+    own = {"NUMBA_CACHE_DIR": folder, "SHAPEJIT_PATIENCE": patience, "PYTHONPATH": str(HOME)}
     process = subprocess.Popen(
         [sys.executable, "-P", *QUIET, "-c", code, *map(str, arguments)],
-        env={**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONPATH": str(home)},
+        env={**os.environ, **own},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -157,9 +178,9 @@ def run(code: str, folder: str, *arguments: object, home: Path = HOME) -> str:
 
 
 def case(chance: random.Random) -> None:
-    """One event at any moment, with numba's cache empty or full."""
+    """One event at any moment, with kernels on disk or without, waited for or not."""
     event, full = chance.choice(list(EVENTS)), chance.random() < 0.7
     reach = (1.0 if full else 6.0) / (10 if event == "interrupts" else 1)
-    moment = reach * chance.random() ** 2
-    wrong = sweep(event, [moment], 6 if full else 2, KERNELS if full else "")
+    moment, patience = reach * chance.random() ** 2, chance.choice(["0", "0.001"])
+    wrong = sweep(event, [moment], 6 if full else 2, KERNELS if full else "", patience)
     assert not wrong, wrong[0]

@@ -9,6 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+from compiled import takes_no_kernels
 
 import shapejit
 
@@ -29,6 +30,7 @@ PACKAGES = [
     "quantization",
     "programs",
     "warming",
+    "builder",
     "dialects",
     "files",
     "conversion",
@@ -99,6 +101,33 @@ def test_what_kernels_share_with_the_package_imports_nothing_of_it():
                 assert node.module, f"{path}: name the module whose names are imported"
                 shared = ROOT / f"{node.module.replace('.', '/')}.py"
                 assert imported(shared) <= apart, shared
+
+
+# Who may import a compiler's packages, at the top or inside a function.
+COMPILERS = {
+    "numba": {"builder", "kernels"},
+    "llvmlite": {
+        "builder",
+        "kernels",
+        "bench/memcpy.py",
+        "runtime/loading.py",
+        "runtime/processor.py",
+    },
+}
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_compilers_stay_with_the_builder(compiler):
+    users = set()
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            if compiler in [name.partition(".")[0] for name in names]:
+                whole = package(path) in COMPILERS[compiler]
+                users.add(package(path) if whole else path.relative_to(ROOT).as_posix())
+    assert users == COMPILERS[compiler]
 
 
 def offered(path):
@@ -182,9 +211,8 @@ def test_every_module_has_a_name_of_its_own():
         "t = sj.asarray(numpy.zeros((2, 3))); t.transpose().tolist(); list(t); numpy.tile(t, 2)",
     ],
 )
-def test_views_and_small_copies_do_not_import_numba(use):
-    code = f"import sys, numpy, shapejit as sj; {use}; sys.exit('numba' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_views_and_small_copies_take_no_kernels(use):
+    assert takes_no_kernels(f"import numpy, shapejit as sj; {use}")
 
 
 WITHOUT_NUMBA = """
@@ -192,7 +220,7 @@ import contextlib, importlib, pkgutil, sys
 import numpy as np, shapejit as sj
 for found in pkgutil.walk_packages(sj.__path__, "shapejit."):
     parts = found.name.split(".")
-    if parts[1] != "kernels" and parts[-1] != "__main__":
+    if parts[1] not in ("builder", "kernels") and parts[-1] != "__main__":
         with contextlib.suppress(ImportError):  # of a package that is not installed
             importlib.import_module(found.name)
 def check():
@@ -203,7 +231,7 @@ from shapejit import engine, headers
 from shapejit.dtypes.table import dtype
 from shapejit.planning import casts, planner, small_plans
 from shapejit.places import layout_of
-from shapejit.quantization import runs
+from shapejit.quantization import decoding, runs
 from shapejit.runtime import workers
 from shapejit.shapes.layout import Layout
 
@@ -230,8 +258,8 @@ for view in (x, x.T):
     made = casts.cast_plan(layout_of(view), 16, None, None, 1)
     assert made.tiles or made.spots is not None and made.table is not None
 decoded = []
-runs.by_kernels = lambda *asked: True
-engine.run_decode = lambda plan, target: decoded.append(plan)
+decoding.unready = lambda *asked: ()
+runs.run_decode = lambda plan, target: decoded.append(plan)
 scheme = sj.schemes["gguf:q8_0"]
 scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
 (plan,) = decoded
@@ -242,8 +270,8 @@ check()
 """
 
 
-def test_nothing_but_a_kernel_needs_numba():
-    """Plans, small plans and their tables included; nor llvmlite, which knows the processor."""
+def test_plans_need_no_compiler():
+    """Small plans and all tables included; nor llvmlite, which knows the processor."""
     environment = {**os.environ, "SHAPEJIT_PATIENCE": "inf"}
     command = [sys.executable, "-c", WITHOUT_NUMBA]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

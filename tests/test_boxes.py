@@ -5,11 +5,11 @@ import tracemalloc
 import loops
 import numpy as np
 import pytest
+from compiled import COMPILED
 from test_kernels import WIDTHS
 from test_packed import Guarded, run_alone  # noqa: F401 (for the script)
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
 from shapejit.shapes.layout import Layout

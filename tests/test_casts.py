@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from attack import casts as attack
 from cast_oracle import FLOATS, INTEGERS, NARROW, PARTS, REAL
+from compiled import COMPILED
 from views import codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 
 FLOAT8 = [name for name in NARROW if oracle.bits_of(name) == 8]
 FLOATS16 = [name for name in NARROW if oracle.bits_of(name) == 16]
@@ -618,8 +618,8 @@ def test_outputs_that_do_not_fit(out):
     assert not np.asarray(out).any()
 
 
-def test_few_elements_do_not_need_numba():
-    """NumPy converts them as long as nothing has imported numba."""
+def test_numpy_converts_until_kernels_are_there(tmp_path):
+    """Every code of 8 bits, and of wider dtypes as many."""
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
         + """
@@ -636,10 +636,11 @@ codes = np.arange(200, dtype=np.uint8).reshape(4, 50).T
 wanted = (codes.astype(np.float32) - 3) * np.float32(0.5)
 assert np.array_equal(sj.dequantize(codes, 0.5, zero_point=3), wanted)
 assert np.array_equal(sj.quantize(wanted, 0.5, zero_point=3, dtype="uint8"), codes)
-sys.exit("numba" in sys.modules)
+assert {state for state, _ in sj.kernel_status().values()} <= {"missing"}
 """
     )
-    environment = {**os.environ, "SHAPEJIT_PATIENCE": "1e9"}
+    own = {"SHAPEJIT_PATIENCE": "inf", "NUMBA_CACHE_DIR": str(tmp_path)}
+    environment = {**os.environ, **own}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -712,8 +713,8 @@ def test_numpy_and_kernels_give_the_same_bytes(tmp_path):
     """Of NaNs, too: with their payloads where a bfloat16 becomes a wider float."""
     by_kernels = digests()
     code = "import json; print(json.dumps(digests()))"
-    # Nothing is compiled in an empty cache, and no work is too much for NumPy.
-    environment = {"SHAPEJIT_PATIENCE": "1e9", "NUMBA_CACHE_DIR": str(tmp_path)}
+    # There are no kernels in an empty folder, and no work is too much for NumPy.
+    environment = {"SHAPEJIT_PATIENCE": "inf", "NUMBA_CACHE_DIR": str(tmp_path)}
     assert json.loads(run_alone(code, **environment)) == by_kernels
     bits = all_codes("bfloat16").astype(np.uint32) << 16
     assert by_kernels["bfloat16 as float32"] == hashlib.blake2b(bits).hexdigest()

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
+from math import inf
 from multiprocessing import shared_memory
 
 import ml_dtypes
@@ -27,7 +28,7 @@ LOAD = sj.plan((16, 160, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)).dequan
 
 @pytest.fixture(autouse=True)
 def numpy_does_small_work(monkeypatch):
-    monkeypatch.setattr(patience, "patience", lambda: 1e9)
+    monkeypatch.setattr(patience, "patience", lambda: inf)
 
 
 def images(count, dtype=np.uint8):

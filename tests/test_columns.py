@@ -1,6 +1,7 @@
 """Programs on batches of columns, in dask's bags and delayed lists, and in other processes."""
 
 import pickle
+from math import inf
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ ROWS = sj.plan((None, 3), "uint8", lambda t: t.T.cast("float32"))
 
 @pytest.fixture(autouse=True)
 def numpy_does_small_work(monkeypatch):
-    monkeypatch.setattr(patience, "patience", lambda: 1e9)
+    monkeypatch.setattr(patience, "patience", lambda: inf)
 
 
 def images(count, shape=(2, 3)):

@@ -23,7 +23,7 @@ MOST = 96  # bytes of a chunk in most of these tests
 @pytest.fixture(autouse=True)
 def synchronous(monkeypatch):
     """One thread, in which NumPy does small work: what is compiled is tested elsewhere."""
-    monkeypatch.setattr(patience, "patience", lambda: 1e9)
+    monkeypatch.setattr(patience, "patience", lambda: math.inf)
     with dask.config.set(scheduler="synchronous"):
         yield
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import loops
 import numpy as np
 import pytest
+from compiled import COMPILED, kernel
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
-from shapejit.kernels.shares import begin_share
 from shapejit.runtime import workers
 from shapejit.runtime.jobs import DONE, NEXT, OPEN, OWNER, SHARES, SPAN, UNDERWAY, WORK
 
@@ -43,10 +42,8 @@ PRELUDE = prelude(
     "x.transpose(1, 0, 2), x.T, x[::-1, ::2], sj.flip(t), t[1:]",
     't = sj.pack(np.arange(90_001, dtype=np.uint8) % 16, "int4")',
 )
-# For processes that compile for themselves: the kernel that compiles in the least time.
-ONE_VIEW = prelude(
-    "x[:, 1:]", "from shapejit import patience; forced = patience.none(); forced.__enter__()"
-)
+# For processes that find no kernels on disk: the one that is built in the least time.
+ONE_VIEW = prelude("x[:, 1:]")
 
 ACTIONS = {
     "beside numba's own parallel loops": """
@@ -128,8 +125,8 @@ def test_many_threads_and_processes(action):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_fork_waits_for_the_compiler(tmp_path):
-    """With an empty cache the other thread compiles for seconds while this one forks."""
+def test_forks_while_a_kernel_is_built(tmp_path):
+    """With an empty cache the other thread waits for seconds while this one forks."""
     action = ACTIONS["fork while another thread copies for the first time"]
     done = python(ONE_VIEW + action, NUMBA_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -146,21 +143,21 @@ def test_a_cache_folder_that_cannot_be_written(folder, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_cache_that_fails_midway_is_left_alone(tmp_path):
-    """The folder is fine when a kernel is defined and gone or damaged when it is compiled."""
-    broken = (
-        "import os, shutil, pathlib, warnings\n"
-        "import shapejit.kernels.copies, shapejit.kernels.bits\n"
-        f"cache = pathlib.Path({str(tmp_path)!r})\n"
-        "for d in list(cache.iterdir()): shutil.rmtree(d); d.write_text('in the way')\n"
-    )
-    code = ONE_VIEW + broken + "warnings.simplefilter('ignore'); copy()"
-    done = python(code, NUMBA_CACHE_DIR=str(tmp_path))
+def test_a_cache_folder_that_is_lost_midway(tmp_path):
+    """The folder is fine when this process looks for a kernel, and gone when that is built."""
+    broken = """
+from shapejit.runtime import object_files
+place = object_files.folder()
+place.rmdir()
+place.write_text("in the way")
+copy()
+"""
+    done = python(ONE_VIEW + broken, NUMBA_CACHE_DIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_numba_num_threads_is_respected():
-    import numba
+    import numba  # as a user's own program may
 
     before = numba.get_num_threads()
     try:
@@ -201,6 +198,7 @@ def test_a_number_of_threads_that_is_none_is_told():
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
     own, seen = workers.workers(), set()
+    kernel("shares.job_after", "iii")  # by which workers look for jobs
     for _ in range(500):
         own.run(lambda owner: seen.add(threading.get_ident()), 2)
         time.sleep(0.001)
@@ -212,6 +210,7 @@ def test_workers_join_in():
 def joined(own, during):
     """What `during` says in a worker that was asleep and has been woken for a job."""
     said = []
+    kernel("shares.job_after", "iii")
 
     def run(owner):
         if not owner:
@@ -270,7 +269,7 @@ def test_an_owner_that_waits_leaves_its_core_to_others():
     work[[SHARES, NEXT, OPEN]] = 2, 2, 1
     span[[OWNER, UNDERWAY]] = 1
     worker = threading.Timer(0.5, lambda: work.__setitem__(DONE, 2))
-    begin_share(np.ones(WORK, np.int64), np.zeros(SPAN, np.int64))  # compiled
+    begin_share = kernel("shares.begin_share", "aa", "b")
     worker.start()
     before = time.thread_time()
     assert not begin_share(work, span)

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-
-from shapejit.kernels.jit import COMPILED
+from compiled import COMPILED
 
 # By file, the words that leave out what one thread has no use for.
 FILES = {

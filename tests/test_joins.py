@@ -9,13 +9,13 @@ import loops
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 from guarded import guarded
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import fast_joins
 from shapejit.errors import ReshapeError
-from shapejit.kernels.jit import COMPILED
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
 from shapejit.shapes.layout import Layout

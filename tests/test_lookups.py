@@ -6,11 +6,11 @@ import loops
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 from guarded import guarded
 from test_packed import run_alone
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 
 TARGETS = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32}
 UNUSUAL = [0, -0.0, 2.0**-126, -(2.0**-133), 3e38, np.inf, -np.inf, np.nan, 2.0**-149]

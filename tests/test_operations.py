@@ -4,11 +4,11 @@ from math import prod
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.kernels.jit import COMPILED
 from shapejit.places import layout_of
 from shapejit.planning import planner
 from shapejit.planning.small_plans import slower_whole

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from compiled import COMPILED
 from guarded import guard_stages, guarded  # noqa: F401 (for scripts)
 from hypothesis import HealthCheck, given, settings, strategies as st
 from views import dirt, packed_bytes, shape_of, step_of, stepped, tensor_stepped
 
 import shapejit as sj
 from shapejit.kernels.constants import BIT_COLUMNS, per_byte
-from shapejit.kernels.jit import COMPILED
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
 from shapejit.planning.tables import BIT_ROW
@@ -432,8 +432,8 @@ def test_threads_walk_side_by_side(width, kernels):
 def test_narrower_vectors(cpu, features, vector, widths):
     """What is compiled for lesser machines is right, too."""
     code = f"""
-from shapejit.kernels import memory
-assert memory.VECTOR == {vector}
+from shapejit.runtime import kernels
+assert kernels.vector() == {vector}
 loops.use("streamed by one thread")
 for width in {widths}:
     check_moved(width, Guarded(True))

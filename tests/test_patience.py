@@ -1,4 +1,4 @@
-"""Small work is NumPy's until kernels are worth a compilation; the results do not tell which."""
+"""Work is NumPy's until kernels are there that do it; the results do not tell which."""
 
 import os
 import subprocess
@@ -7,10 +7,10 @@ from math import prod
 
 import numpy as np
 import pytest
+from compiled import COMPILED
 from hypothesis import given, strategies as st
 
 from shapejit import few
-from shapejit.kernels.jit import COMPILED
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 
@@ -70,7 +70,7 @@ def test_few_elements_are_copied_bit_by_bit(data):
 
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
-import sys, numpy as np, ml_dtypes as ml, numba, shapejit as sj
+import sys, threading, numpy as np, ml_dtypes as ml, shapejit as sj
 from shapejit import few, patience
 rng = np.random.default_rng(0)
 raw = rng.integers(0, 256, 60 * 70 * 16, np.uint8)
@@ -114,68 +114,95 @@ def results():
     return [x if isinstance(x, bytes) else (x.dtype, x.shape, x.tobytes()) for x in work()]
 """
 
-SAME = """
-with patience.none(): compiled = results()
+BY_NUMPY = """
+few.MOST = 500
+plain = results()
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"missing"}  # what took some ms
+assert not {"numba", "shapejit.builder.objects"} & sys.modules.keys()
+assert "shapejit-builder" not in [thread.name for thread in threading.enumerate()]
+"""
+
+BY_KERNELS = """
+with patience.force_kernels(): compiled = results()
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"ready"}
 assert len(plain) == len(compiled)
 for k, (a, b) in enumerate(zip(plain, compiled)): assert a == b, k
 """
 
-NONE_COMPILED = """
-compiled = []
-from numba.core import event
-class Listener(event.Listener):
-    def on_start(self, event): compiled.append(event.data["dispatcher"].py_func.__name__)
-    def on_end(self, event): pass
-listener = Listener()
-event.register("numba:compile", listener)
-few.MOST = 500
-plain = results()
-assert not compiled, compiled
-event.unregister("numba:compile", listener)
+# A small copy of a kind of its own, and what became of the kernels that it takes.
+SMALL = """
+import sys, time, numpy as np, shapejit as sj
+def small(name):
+    nbytes = sj.dtype(name).nbytes(30)
+    return sj.Tensor.frombuffer(bytes(range(nbytes)), name, (5, 6)).T
+t, other = small("int4"), small("uint3")
+def states(): return {kernel.state for kernel in sj.kernel_status().values()}
+def copies_until(state):
+    end = time.monotonic() + 200
+    while state not in states():
+        assert time.monotonic() < end, sj.kernel_status()
+        t.ascontiguous()
 """
 
 
-def run(code, **environment):
+def run(code, folder, patience="inf"):
     command = [sys.executable, "-c", code]
-    environment = {**os.environ, "SHAPEJIT_PATIENCE": "1e9", **environment}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    own = {"SHAPEJIT_PATIENCE": patience, "NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run(
+        command, env={**os.environ, **own}, capture_output=True, text=True, timeout=600
+    )
     return done.returncode, done.stderr
 
 
-def test_small_work_waits_for_no_compiler(tmp_path):
-    assert run(WORK + NONE_COMPILED, NUMBA_CACHE_DIR=str(tmp_path)) == (0, "")
+def test_numpy_does_all_work_for_whoever_has_infinite_patience(tmp_path):
+    assert run(WORK + BY_NUMPY, tmp_path) == (0, "")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_kernels_make_what_numpy_makes():
-    assert run(WORK + "plain = results()" + SAME) == (0, "")
+def test_kernels_make_what_numpy_makes(tmp_path):
+    # Those that other tests have built are there; NumPy works before they are looked for.
+    folder = os.environ.get("NUMBA_CACHE_DIR", tmp_path)
+    plain = "patience.LOOKED_FOR = float('inf'); plain = results()"
+    assert run(WORK + plain + BY_KERNELS, folder) == (0, "")
 
 
-def test_kernels_that_are_on_disk_are_used_at_once(tmp_path):
-    """And many small copies are worth a compilation, once."""
+def test_many_small_copies_are_worth_a_kernel_and_find_it_on_disk_later(tmp_path):
     code = """
-import numba, numpy as np, shapejit as sj, sys
-t = sj.Tensor.frombuffer(bytes(range(15)), "int4", (5, 6)).T
-from shapejit.runtime import compilation
-for _ in range(int(sys.argv[1])): t.ascontiguous()
-used = "shapejit.kernels.codes" in sys.modules
-assert used == (sys.argv[2] == "kernels"), used
+copies_until("missing")
+assert states() == {"missing"}
+copies_until("asked for")
+copies_until("ready")
 """
-    for calls, patience, wanted in (
-        (3, "1", "numpy"),
-        (90, "0.002", "kernels"),
-        (1, "1", "kernels"),
-    ):
-        command = [sys.executable, "-c", code, str(calls), wanted]
-        environment = {
-            **os.environ,
-            "SHAPEJIT_PATIENCE": patience,
-            "NUMBA_CACHE_DIR": str(tmp_path),
-        }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
+    assert run(SMALL + code, tmp_path, "0.05") == (0, "")
+    assert run(SMALL + "copies_until('ready')", tmp_path) == (0, "")
 
 
-def test_a_patience_that_is_no_number_is_refused():
-    _, errors = run("import shapejit as sj, numpy as np; sj.pack(np.zeros(3, np.uint8), 'int4')",
-                    SHAPEJIT_PATIENCE="long")  # fmt: skip
-    assert "FormatError: SHAPEJIT_PATIENCE is a number of seconds, not 'long'" in errors
+def test_each_kind_of_work_is_asked_for_when_it_has_taken_long_itself(tmp_path):
+    code = """
+other.ascontiguous()
+copies_until("asked for")
+before = set(sj.kernel_status())
+other.ascontiguous()
+assert set(sj.kernel_status()) == before
+"""
+    assert run(SMALL + code, tmp_path, "0.05") == (0, "")
+
+
+def test_time_between_calls_does_not_count(tmp_path):
+    code = """
+for _ in range(5):
+    t.ascontiguous()
+    time.sleep(0.1)
+assert states() <= {"missing"}
+"""
+    assert run(SMALL + code, tmp_path, "0.05") == (0, "")
+
+
+@pytest.mark.parametrize("given", ["long", "", "-1", "nan"])
+def test_a_patience_that_is_no_number_of_seconds_is_refused(given, tmp_path):
+    code = "import shapejit as sj, numpy as np; sj.pack(np.zeros(3, np.uint8), 'int4')"
+    _, errors = run(code, tmp_path, given)
+    said = (
+        f"FormatError: SHAPEJIT_PATIENCE is a number of seconds, at least 0 or inf, not {given!r}"
+    )
+    assert said in errors

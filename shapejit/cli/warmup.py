@@ -1,11 +1,10 @@
-"""`shapejit warmup`: compile kernels into numba's disk cache, as for an image of a container."""
+"""`shapejit warmup`: compile kernels and keep them on disk, as for an image of a container."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
 from .. import warming
-from ..runtime.workers import threads
 from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table
@@ -26,16 +25,15 @@ def _options(parser: ArgumentParser) -> None:
         help="that divide the work (one per core if not given)",
     )
     parser.epilog = (
-        "The cache is numba's: the environment variable NUMBA_CACHE_DIR says where it lies. "
-        "Processes on the same kind of processor find the kernels there."
+        "The environment variable NUMBA_CACHE_DIR says where kernels are kept. "
+        "Processes on the same kind of processor find them there."
     )
 
 
 def _run(args: Namespace) -> int:
-    processes = threads() if args.processes is None else args.processes
     with progress.clock(args) as line:
-        line.set_description_str("compiling")
-        taken = warming.warmup(args.only, processes=processes)
+        line.set_description_str("compiling kernels")
+        taken = warming.warmup(args.only, processes=args.processes)
     if args.json:
         print_json(taken)
     else:
@@ -43,4 +41,4 @@ def _run(args: Namespace) -> int:
     return DONE
 
 
-COMMAND = Command("warmup", "compile kernels into the disk cache", _run, _options)
+COMMAND = Command("warmup", "compile kernels and keep them on disk", _run, _options)

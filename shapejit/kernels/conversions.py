@@ -16,11 +16,9 @@ from typing import Any
 
 from llvmlite import ir
 
-from . import llvm, reference
-from .jit import COMPILED
+from . import llvm
 from .llvm import Builder, Value, emits
 from .lookups import Lookups, looks_up
-from .machine_code import machine_code
 from .number_vectors import Vector
 from .numbers import Conversion
 from .run_loops import LANES, WIDE, Counted, Own, Run
@@ -29,23 +27,16 @@ TRUE = ir.Constant(ir.IntType(1), 1)
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 
 
-def entry(what: tuple[Conversion, int]) -> int:
-    """What `convert` calls: the address of the compiled function of (conversion, streams).
-
-    Unless `streams` is 0, whole lines of the target go past the caches: `STREAMED_PARTS` parts of
-    a run in turn where the source comes from memory, 1 where it lies in a cache.
-    """
-    if not COMPILED:
-        return reference.entry(what[0])
-    return machine_code(NAME, SIGNATURE, _function, what)
-
-
-NAME = "shapejit_convert"
 # source, target, count, block, scale, scale step (bytes), zero point, its step, shift
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 9)
 
 
-def _function(function: Any, what: tuple[Conversion, int]) -> None:
+def write(function: Any, what: tuple[Conversion, int]) -> None:
+    """Write the function of (conversion, streams), which `convert` calls.
+
+    Unless `streams` is 0, whole lines of the target go past the caches: `STREAMED_PARTS` parts of
+    a run in turn where the source comes from memory, 1 where it lies in a cache.
+    """
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     if looks_up(what[0]):
         tables = Lookups(builder, *what, function.args)

@@ -7,7 +7,7 @@ has seen that objects lie as `object_layouts` says. Objects are given by their a
 from __future__ import annotations
 
 from .constants import MAX_RANK
-from .jit import Numbers, held_kernel, kernel
+from .jit import Numbers, kernel
 from .memory import address_of, load_half as half, load_word as word, prefetch
 from .object_layouts import (
     AHEAD,
@@ -38,13 +38,13 @@ from .small import merge_dims, put, write_plan
 from .small_plans import HEAD, MOVER
 
 
-@held_kernel
+@kernel
 def is_small(x: int) -> bool:
     """Whether the int `x` has one digit at most."""
     return bool(word(x + LENGTH) >> SIGN_BITS <= 1 and word(x + LENGTH) >= -1)
 
 
-@held_kernel
+@kernel
 def small(x: int) -> int:
     """The value of an int of one digit at most."""
     digit, sign = int(half(x + DIGITS)), int(word(x + LENGTH))
@@ -53,7 +53,7 @@ def small(x: int) -> int:
     return digit * (1 - (sign & 3)) if sign >> SIGN_BITS else 0
 
 
-@held_kernel
+@kernel
 def is_like(x: int, kind: Numbers, at: int, flags: int) -> bool:
     """Whether `x` is an ndarray of this `kind` (from `at` on): see `kind_of`.
 
@@ -72,7 +72,7 @@ def is_like(x: int, kind: Numbers, at: int, flags: int) -> bool:
     return bool(half(x + FLAGS) & flags == flags)
 
 
-@held_kernel
+@kernel
 def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Numbers) -> int:
     """Write the addresses of the elements of a tuple of like ndarrays; return how many are.
 
@@ -86,7 +86,7 @@ def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Num
     return count
 
 
-@held_kernel
+@kernel
 def fill(x: int, out: int, key: Numbers) -> bool:
     """Copy ndarray `x` into `out` if both are of the kinds of the key and lie apart.
 
@@ -104,7 +104,7 @@ def fill(x: int, out: int, key: Numbers) -> bool:
     return True
 
 
-@held_kernel
+@kernel
 def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
     """Write how ndarray `x`, whatever its strides, goes into `out`, for `copy_planned`.
 
@@ -131,7 +131,7 @@ def copy_planned(table: Numbers, movers: int) -> bool:
     return True
 
 
-@held_kernel
+@kernel
 def survey(
     items: int,
     ndarray: int,
@@ -169,7 +169,7 @@ def survey(
     totals[0], totals[1] = found, words
 
 
-@held_kernel
+@kernel
 def read_shapes(rows: int, count: int, kinds: Numbers, starts: Numbers, tokens: Numbers) -> int:
     """Read a tuple of tuples or lists of ints; return how many tokens there are, or OTHER.
 

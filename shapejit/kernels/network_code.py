@@ -14,9 +14,13 @@ from .llvm import Builder, Value
 from .networks import Mixed, Network, exchanges
 from .run_loops import Counted
 
+# source, target, offsets of the vectors in both, blocks, step to the next block in both,
+# steps to what is asked for in both
+SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 8)
 
-def write_network(function: Any, network: Network | Mixed) -> None:
-    """Fill in a function that permutes blocks: see `shuffles.SIGNATURE`."""
+
+def write(function: Any, network: Network | Mixed) -> None:
+    """Write the function that permutes blocks, which `shuffles.shuffle` calls."""
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, table, count, source_step, target_step, source_ahead, target_ahead = (
         function.args

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from ..runtime.cpu_caches import LINE
 from .constants import PIECE, per_byte
-from .networks import Mixed, Network, runner
-from .numbers import Conversion
+from .networks import runner
 from .plain_conversions import plain
-from .planes import Unit, runner as unit_runner
+from .planes import runner as unit_runner
 
 
 def size_of(tag: Any) -> int:
@@ -250,10 +248,16 @@ def call(entry: int, arguments: tuple[int, ...]) -> Any:
     return _entries[int(entry)](*map(int, arguments))
 
 
-@cache
-def entry(conversion: Conversion) -> int:
-    """What stands for the function of a conversion."""
-    return entry_of(plain(conversion))
+def written(writer: str, what: Any) -> int:
+    """What stands for a function that the module `writer` writes with LLVM's builder."""
+    return entry_of(_WRITTEN[writer](what))
+
+
+_WRITTEN: dict[str, Callable[[Any], Callable[..., Any]]] = {
+    "conversions": lambda what: plain(what[0]),
+    "network_code": runner,
+    "unit_code": unit_runner,
+}
 
 
 def convert(entry: int, *arguments: int) -> None:
@@ -261,21 +265,9 @@ def convert(entry: int, *arguments: int) -> None:
     call(entry, arguments)
 
 
-@cache
-def network_entry(network: Network | Mixed) -> int:
-    """What stands for the function of a network."""
-    return entry_of(runner(network))
-
-
 def shuffle(entry: int, *arguments: int) -> None:
     """Permute blocks from address to address."""
     call(entry, arguments)
-
-
-@cache
-def unit_entry(unit: Unit) -> int:
-    """What stands for the function of a unit."""
-    return entry_of(unit_runner(unit))
 
 
 def read_units(entry: int, *arguments: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..shapes.arithmetic import OK, resolve_dims
 from .constants import APART, COPY, MAX_RANK, REFUSED, VIEW
-from .jit import Numbers, Table, held_kernel, kernel
+from .jit import Numbers, Table, kernel
 from .memory import load_half as half, load_word as word, prefetch
 from .object_layouts import (
     AHEAD,
@@ -66,7 +66,7 @@ def has_view(sizes: Numbers, kept: int, target: Numbers) -> bool:
     return True
 
 
-@held_kernel
+@kernel
 def write_span(
     span: Numbers, address: int, sizes: Numbers, strides: Numbers, kept: int, itemsize: int
 ) -> None:
@@ -83,7 +83,7 @@ def write_span(
     span[0], span[1] = address, nbytes
 
 
-@held_kernel
+@kernel
 def resolve_all(
     items: int,
     groups: Numbers,
@@ -147,7 +147,7 @@ def resolve_all(
     return end
 
 
-@held_kernel
+@kernel
 def match(
     items: int,
     outs: int,
@@ -180,7 +180,7 @@ def match(
                 addresses[i] = word(out + DATA)
 
 
-@held_kernel
+@kernel
 def fits_type(x: int, out: int) -> bool:
     """Whether two objects, the first an ndarray, have the same type and dtype."""
     return bool(word(x + TYPE) == word(out + TYPE) and word(x + DESCR) == word(out + DESCR))

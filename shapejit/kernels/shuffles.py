@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
-from . import llvm, reference
 from .copies import small_row, stream
-from .jit import COMPILED, Numbers, Table, kernel
+from .jit import Numbers, Table, kernel
 from .llvm import Builder, Value, emits
-from .machine_code import machine_code
 from .memory import address_of, copy, prefetch
-from .network_code import write_network
-from .networks import Mixed, Network
+from .network_code import SIGNATURE
 from .odometer import seek, step
 from .shares import take
-
-NAME = "shapejit_shuffle"
-# source, target, offsets of the vectors in both, blocks, step to the next block in both,
-# steps to what is asked for in both
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 8)
-
-
-def entry(network: Network | Mixed) -> int:
-    """What `shuffle` calls: the address of the compiled function."""
-    if not COMPILED:
-        return reference.network_entry(network)
-    return machine_code(NAME, SIGNATURE, write_network, network)
 
 
 @emits()

@@ -8,7 +8,7 @@ from ..runtime.cpu_caches import LINE
 from .boxes import fragment
 from .constants import WIDTHS
 from .headers import is_like
-from .jit import Numbers, held_kernel, kernel
+from .jit import Numbers, kernel
 from .memory import copy, load_word as word, move, prefetch, size_of
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
 
@@ -41,7 +41,7 @@ def spread(target: int, apart: int, source: int, rows: int, run: int) -> None:
             copy(target + row * apart, source + row * run, run)
 
 
-@held_kernel
+@kernel
 def join_alike(
     items: int, out: int, count: int, kind: Numbers, out_kind: Numbers, rows: int, run: int
 ) -> bool:

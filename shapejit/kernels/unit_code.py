@@ -8,25 +8,16 @@ from typing import Any
 from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
-from . import llvm, reference
-from .jit import COMPILED
+from . import llvm
 from .llvm import Builder, Value, emits
-from .machine_code import machine_code
 from .planes import Plane, Unit
 from .run_loops import Counted
 
-NAME = "shapejit_unit"
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step
 
 
-def entry(unit: Unit) -> int:
-    """What `read_units` calls: the address of the compiled function."""
-    if not COMPILED:
-        return reference.unit_entry(unit)
-    return machine_code(NAME, SIGNATURE, _write, unit)
-
-
-def _write(function: Any, unit: Unit) -> None:
+def write(function: Any, unit: Unit) -> None:
+    """Write the function of a unit, which `read_units` calls."""
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, count, step = function.args
     lanes = gcd(unit.size, LINE)

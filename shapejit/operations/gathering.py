@@ -15,7 +15,7 @@ from ..arrays.tensor import Array, Tensor
 from ..copying import is_numpys
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..patience import by_kernels
+from ..patience import Kind, by_numpy
 from ..places import place_of
 from ..planning import planner
 from ..runtime.launches import Addresses
@@ -29,7 +29,6 @@ from .views import checked
 SHORT = 1024  # bytes of a run
 SHORT_PACKED = 128  # elements narrower than a byte
 LARGE = 10 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
-CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 
 
@@ -124,21 +123,29 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
         x, target = x.numpy(), target.numpy()
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     if isinstance(x, np.ndarray):
-        run = x.itemsize * prod(shape[axis + 1 :])
-        if _by_numpy(x, run, target.nbytes) or not _by_kernels(x, found, axis, target, fresh):
-            np.take(x, found, axis, target.reshape(shape), "clip")
-        return
-    long = prod(shape[axis + 1 :]) >= SHORT_PACKED or x.size > MOST * target.size
-    if not long or not _by_kernels(x, found, axis, target, fresh):
-        # Short runs are gathered faster as bytes.
-        codes = taken(x.unpack(), found, axis, None, "take")
-        pack(codes.reshape(target.shape), x.dtype, out=target)
+        numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
+    else:  # short runs are gathered faster as bytes
+        numpys = prod(shape[axis + 1 :]) < SHORT_PACKED and x.size <= MOST * target.size
+    kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
+    if numpys:
+        _take(x, found, axis, target.reshape(shape))
+    elif kind is not None:
+        with by_numpy(kind):
+            _take(x, found, axis, target.reshape(shape))
 
 
-def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> bool:
+def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
+    """The same by NumPy."""
+    if isinstance(x, np.ndarray):
+        np.take(x, found, axis, target, "clip")
+    else:
+        pack(taken(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
+
+
+def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> Kind | None:
     """The same by kernels, one copy per index and all in one launch.
 
-    False if they would have to be compiled for the sake of little work: nothing was done.
+    The kind of those that are not ready, if any: nothing was done.
     """
     place, layout = place_of(x)
     at, whole = place_of(target)
@@ -146,18 +153,18 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     sources = place + found * layout.strides[axis]
     targets = at + into.strides[axis] * np.arange(len(found), dtype=np.int64)
     own, each = layout.select(axis, 0).at(0), into.select(axis, 0)
-    phases, seconds = 8 * (sources & 7) + (targets & 7), CALL + EACH * target.nbytes
+    phases = 8 * (sources & 7) + (targets & 7)
     jobs = []
     for phase in np.flatnonzero(np.bincount(phases)).tolist():
         seen, part = own.at(phase >> 3), each.at(phase & 7)
         together = None if axis == 0 and not phase & 7 else part
         made = planner.compiled(seen, 0, together, len(found))
-        if not by_kernels(engine.kind_of(made), seconds):
-            return False
+        if not engine.by_kernels(made):
+            return engine.kind_of(made)
         jobs.append((made, np.flatnonzero(phases == phase)))
     for made, these in jobs:
         engine.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
-    return True
+    return None
 
 
 def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -17,6 +17,7 @@ from ..dtypes.promotion import beyond_numpy, promoted
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
+from ..patience import by_numpy
 from ..places import Places, alike, low_bits, place_of
 from ..planning import planner
 from ..runtime.launches import Addresses
@@ -123,33 +124,37 @@ def joined(
         launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
-        if not _copied(layout, into, sources, targets, _apart(targets), fresh, whole.ndim):
-            for x, box in zip(arrays, places, strict=True):
-                _assign(x, target, box)
+        how = layout, into, sources, targets, _apart(targets)
+        _copy(*how, fresh, target, zip(arrays, places, strict=True))
     return target if out is None else out
 
 
-def _copied(
+def _copy(
     layout: Layout,
     into: Layout,
     sources: Sequence[Any] | Addresses,
     targets: Sequence[Any] | Addresses,
     apart: int,
     fresh: bool,
-    rank: int,
-) -> bool:
-    """Whether parts that lie alike are copied; if not, NumPy is to do that.
+    whole: Any,
+    parts: Iterable[tuple[Any, Box]],
+) -> None:
+    """Copy parts that lie alike.
 
     `sources` and `targets` are the bit addresses that both Layouts count from; these are
-    `apart` from one another if they are evenly spaced. The whole has `rank` dims.
+    `apart` from one another if they are evenly spaced. For NumPy, `parts` are the arrays, and
+    their boxes in the `whole`.
     """
     made = planner.joined(layout, into, len(sources), apart)
-    if made.by_numpy and max(rank, layout.ndim) <= MAX_RANK:
-        return False
-    if made.by_numpy:
+    numpys = layout.bits % 8 == 0 and max(whole.ndim, layout.ndim) <= MAX_RANK
+    if made.by_numpy and not numpys:
         made = planner.compiled(layout, into=into)
-    engine.run(made, sources, targets, fresh)
-    return True
+    if numpys and (made.by_numpy or not engine.by_kernels(made)):
+        with by_numpy(engine.kind_of(made)):
+            for x, box in parts:
+                _assign(x, whole, box)
+    else:
+        engine.run(made, sources, targets, fresh)
 
 
 def _apart(targets: Sequence[int]) -> int:
@@ -167,8 +172,17 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
     first = parts[0]
     if type(first) is np.ndarray:
         made = fast_joins.join(parts, axis, new, out)
+        if isinstance(made, tuple):  # the kinds of kernels that are not ready
+            with by_numpy(*made):
+                return _planned(parts, axis, new, out, asked_by)
         if made is not None:
             return made
+    return _planned(parts, axis, new, out, asked_by)
+
+
+def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
+    """The same by a plan."""
+    first = parts[0]
     places = alike(parts) if type(first) in (np.ndarray, Tensor) else None
     if places is None or (type(first) is np.ndarray and is_numpys(first.dtype)):
         return None
@@ -189,10 +203,10 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
     targets = np.arange(count)
     targets *= apart
     targets += begin
-    if not _copied(layout, into, addresses, targets, apart, fresh, whole.ndim):
-        lead = (slice(None),) * at
-        for k, x in enumerate(parts):
-            _assign(x, target, (*lead, slice(k * size, k * size + size)))
+    lead = (slice(None),) * at
+    boxes = ((*lead, slice(k * size, k * size + size)) for k in range(count))
+    how = layout, into, addresses, targets, apart
+    _copy(*how, fresh, target, zip(parts, boxes, strict=True))
     return target if out is None else out
 
 

@@ -137,7 +137,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     (16, 8)
     """
     fast = copying.fast
-    if fast is not None and out is not None and fast.fill(id(x), id(out), fast.key):
+    if fast is not None and out is not None and fast.fill(x, out, fast.key):
         return out
     if type(x) is not np.ndarray:
         return _ascontiguous_other(x, out)

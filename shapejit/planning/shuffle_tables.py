@@ -37,7 +37,7 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The network's function, the blocks of the last loop, those of a call, all steps."""
-    entry = Code("shuffles", _shuffle_of(plan).network)
+    entry = Code("network_code", _shuffle_of(plan).network)
     ahead = plan.loops[-2][1:] if len(plan.loops) > 1 else (0, 0)
     size, source, target = plan.loops[-1]
     return entry, size, MOST_BLOCKS, source, target, *ahead
@@ -46,7 +46,7 @@ def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
     """The network's function, the loops that fill a box, and those that drain it row by row."""
     made = _shuffle_of(plan)
-    entry, written = Code("shuffles", made.network), made.network.written
+    entry, written = Code("network_code", made.network), made.network.written
     step, along = plan.loops[-2:]
     rows = len(made.sources), len(made.targets), made.pitch
     if made.whole:

@@ -23,6 +23,7 @@ from ..kernels.small_plans import (
     WIDTH,
     write_plan,
 )
+from ..runtime.kernel_names import Function
 from ..runtime.kernels import address
 from ..shapes.arithmetic import merge
 from ..shapes.layout import Layout
@@ -37,13 +38,16 @@ MOVERS_AT = int(_movers.ctypes.data)
 """The address of the table of movers, which kernels of small plans take."""
 
 
-def ready(plans: Words, starts: Any) -> None:
-    """Make callable what moves the planes of the small plans at these indices of `plans`."""
-    if not _movers.all():
-        wanted = np.zeros(len(MOVERS), np.bool_)
-        wanted[plans[starts + MOVER]] = True
-        for index in np.flatnonzero(wanted & (_movers == 0)).tolist():
-            _movers[index] = address(MOVERS[index])
+def missing_movers(plans: Words, starts: Any) -> tuple[Function, ...]:
+    """The kernels that are to move planes of small plans, at these indices of `plans`, and are not
+    ready; those that are may be called from now on."""
+    if _movers.all():
+        return ()
+    wanted = plans[starts + MOVER]
+    indices = np.flatnonzero(np.bincount(wanted)).tolist() if wanted.ndim else [int(wanted)]
+    for index in indices:
+        _movers[index] = _movers[index] or address(MOVERS[index])
+    return tuple(MOVERS[index] for index in indices if not _movers[index])
 
 
 def small_plan(layout: Layout) -> Words:

@@ -6,12 +6,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .. import headers
 from ..fast_calls import FastCall, fast_call
+from ..patience import by_numpy
 from .specialization import Specialization
 
 MOST = 4  # kinds of arrays whose calls go straight to a kernel
-CALLS = 3  # small calls before numba is imported for their sake
 
 
 class FastCalls:
@@ -19,17 +18,17 @@ class FastCalls:
 
     def __init__(self) -> None:
         self.known: tuple[FastCall, ...] = ()
-        self._calls = 0
 
     def add(self, special: Specialization, x: NDArray[Any], out: NDArray[Any]) -> bool:
         """Let later calls with arrays like these be fast, if they may; whether `out` is filled."""
-        self._calls += 1
-        # numba is only imported for the sake of whoever calls several times.
-        fill = headers.kernel(headers.FEW if self._calls >= CALLS else 1, headers.FILL)
-        if fill is None or special.small_plan is None:
+        if special.small_plan is None:
             return False
-        made = fast_call(fill, x, out, special.small_plan, special.source.span)
-        done = made.fill(id(x), id(out), made.key)
+        made = fast_call(x, out, special.small_plan, special.source.span)
+        if not isinstance(made, FastCall):
+            with by_numpy(*made):
+                special.into(x, out)
+            return True
+        done = made.fill(x, out, made.key)
         if done:
             self.known = (made, *self.known[: MOST - 1])
         return done

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from .. import headers
 from ..errors import DTypeError, ReshapeError, about
 from ..operations.views import array_request
+from ..patience import by_numpy
 from ..runtime.kernel_names import Call
-from ..runtime.kernels import called
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
@@ -80,13 +80,12 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
     """
     if not is_a(request, Request):
         raise DTypeError(f"a request comes from a dialect's request(), not {request!r}")
-    dims, cancel = np.array(request.dims, np.int64), int(request.cancel)
     rows = plain(source_shapes) if is_a(source_shapes, np.ndarray) else source_shapes
     matrix = isinstance(rows, np.ndarray) and rows.ndim == 2
     if matrix and rows.dtype == np.int64:
         sources = rows if rows.flags.carray else np.array(rows, order="C")
-        targets = np.empty((len(rows), len(dims)), np.int64)
-        done = called(RESOLVE_ROWS)(sources, dims, cancel, targets)
+        targets = np.empty((len(rows), len(request.dims)), np.int64)
+        done = _resolved(RESOLVE_ROWS, (sources,), rows, request, targets)
     elif matrix or (is_sequence(rows) and not isinstance(rows, str | bytes | range)):
         rows = tuple(rows)  # may have another length than it says
         read, sizes, starts = _tokens(rows, range(len(rows)), "the source shape")
@@ -96,8 +95,8 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
                     f"tensor {i}: the source shape must be a sequence, not {rows[i]!r}"
                 )
         rows = read
-        targets = np.empty((len(rows), len(dims)), np.int64)
-        done = called(RESOLVE_RAGGED)(sizes, starts, dims, cancel, targets)
+        targets = np.empty((len(rows), len(request.dims)), np.int64)
+        done = _resolved(RESOLVE_RAGGED, (sizes, starts), rows, request, targets)
     else:
         what = f"{rows.ndim}-D array" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DTypeError(f"source shapes are a sequence or a 2-D array, not a {what}")
@@ -105,6 +104,27 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
         with about(f"tensor {done}"):
             resolve(rows[done], request)
     return targets
+
+
+def _resolved(
+    kernel: Call,
+    sources: tuple[Addresses, ...],
+    rows: Sequence[Any] | NDArray[Any],
+    request: Request,
+    targets: Addresses,
+) -> int:
+    """Resolve a request for each row, which the kernel finds in `sources`; how many could be."""
+    found = headers.kernel(kernel)
+    if found is not None:
+        dims = np.array(request.dims, np.int64)
+        return int(found(*sources, dims, int(request.cancel), targets))
+    with by_numpy(headers.work_of(kernel)):
+        for i, row in enumerate(rows):
+            try:
+                targets[i] = resolve(row, request)
+            except ReshapeError:
+                return i
+    return len(rows)
 
 
 def arranged(values: Any, keyed: bool, names: Sequence[Any], what: str) -> tuple[Any, ...]:
@@ -152,11 +172,12 @@ def _tokens(
     if found is not None:
         return rows, *found
     checked = list[tuple[int, ...]]()
-    for i, row in enumerate(rows):
-        shape = (row,) if isinstance(row, int | np.integer) else row
-        with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
-            ints = integers(shape, what, ASKED_BY)
-        checked.append(tuple(ints))
+    with by_numpy(headers.work_of(headers.READ_SHAPES)):
+        for i, row in enumerate(rows):
+            shape = (row,) if isinstance(row, int | np.integer) else row
+            with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
+                ints = integers(shape, what, ASKED_BY)
+            checked.append(tuple(ints))
     starts = np.cumsum([0, *map(len, checked)])
     tokens = [t if -1 <= t <= MAX_SIZE else INVALID for t in chain.from_iterable(checked)]
     return (*checked,), np.array(tokens, np.int64), starts

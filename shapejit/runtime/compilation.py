@@ -1,13 +1,13 @@
-"""Imports, compiles and loads kernels where signals and forks cannot harm them.
+"""Actions that signals and forks cannot harm: kernels are asked for and loaded by them.
 
-An exception raised by a signal handler (KeyboardInterrupt) in the middle of numba or
-LLVM can end the process or break numba for good. Python runs signal handlers on the
+An exception raised by a signal handler (KeyboardInterrupt) in the middle of an import or of
+LLVM can end the process or break it for good. Python runs signal handlers on the
 main thread only, so each of these actions gets a thread of its own, and the caller
 waits for it. An interrupt ends the wait; the action goes on, and the next call finds
 what it made.
 
 One action runs at a time, under a lock that a fork takes first: a child would wait
-for ever for the locks of numba, of imports and of logging, if they were held by a
+for ever for the locks of LLVM, of imports and of logging, if they were held by a
 thread that it did not inherit.
 """
 
@@ -20,7 +20,7 @@ import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from queue import Empty, SimpleQueue
 from types import ModuleType
@@ -109,22 +109,18 @@ def module(name: str) -> ModuleType:
     return apart(import_module, f"{_PACKAGE}.{name}")
 
 
-@cache
-def load(name: str) -> ModuleType:
-    """The module `shapejit.kernels.<name>`; the first one imports numba.
+def under_way() -> bool:
+    """Whether this thread takes an action, or holds up those of others."""
+    return bool(_lock._is_owned())
 
-    >>> load("copies").__name__
-    'shapejit.kernels.copies'
+
+def hold_at_exit() -> None:
+    """Let the end of the interpreter wait for what is under way, before whatever ends then.
+
+    Exit handlers run in reverse: this is called when a library is imported that has some.
     """
-    return apart(_load, name)
-
-
-def _load(name: str) -> ModuleType:
-    module = import_module(f"{_PACKAGE}.kernels.{name}")
-    # Exit handlers run in reverse, too: no compilation may go on while numba's run.
     atexit.unregister(_hold)
     atexit.register(_hold)
-    return module
 
 
 def _hold() -> None:

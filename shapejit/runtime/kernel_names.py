@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+STARTS = ("t", "a", "a", "i")
+"""The kinds of what every Entry begins with: places, work, span and stage."""
+
 
 class Entry(NamedTuple):
-    """A kernel "module.function" that threads run.
-
-    Its first four arguments are places ("t"), work ("a"), span ("a") and stage ("i"); `kinds`
-    are those of the arguments behind them.
-    """
+    """A kernel "module.function" that threads run; `kinds` are those of what follows `STARTS`."""
 
     kernel: str
     kinds: tuple[str, ...]
@@ -34,7 +33,7 @@ class Function(NamedTuple):
 class Code(NamedTuple):
     """A function that a module of `kernels` writes with LLVM's builder.
 
-    `writer` is "conversions", "shuffles" or "unit_code"; `what` is a Conversion and how it
+    `writer` is "conversions", "network_code" or "unit_code"; `what` is a Conversion and how it
     streams, a network, or a unit: its repr is the same in every process.
     """
 
@@ -54,6 +53,9 @@ class Call(NamedTuple):
     kinds: tuple[str, ...]
     returns: str
     held: bool
+
+
+Name = Entry | Function | Code | Call
 
 
 def width_tag(nbytes: int) -> str:

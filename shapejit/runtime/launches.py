@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,8 @@ from numpy.typing import NDArray
 from . import workers
 from .cpu_caches import PAGE
 from .jobs import OWNER, SHARES, SIGNAL, SPAN, STREAMED, TOTAL, UNITS, WORK
-from .kernel_names import Entry
-from .kernels import Run, bound, kind
+from .kernel_names import Code, Entry, Function, Name
+from .kernels import RUN, Run, bound, kind
 
 _stages = threading.local()
 
@@ -21,19 +23,18 @@ Addresses = NDArray[np.int64]
 SHARE = 64 * 1024  # bytes that a thread takes at a time; of 64 to 512 KiB the fastest
 PER_THREAD = 16  # shares of a thread, at most: more would cost more than they even out
 
-_ran: set[Entry] = set()  # entries of launches whose kernels are compiled
-
 
 def address_of(x: NDArray[Any]) -> int:
     """The address of the first element (bytes)."""
     return int(x.__array_interface__["data"][0])
 
 
-class Launch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Launch:
     """A kernel, and what it takes behind `places`, `work`, `span` and `stage`.
 
     A stage has `stage` bytes; unless `staged`, there is one only to stream. `bits`:
-    places are bit addresses. `run` is the kernel bound to its arguments.
+    places are bit addresses.
     """
 
     entry: Entry
@@ -41,19 +42,35 @@ class Launch(NamedTuple):
     stage: int
     staged: bool
     bits: bool
-    run: Run
+    others: tuple[Name, ...]  # kernels whose addresses stand in tables
+
+    @cached_property
+    def run(self) -> Run:
+        """The kernel bound to its arguments, once all `names` are ready."""
+        return bound(self.entry, self.arguments)
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """All kernels that it takes."""
+        others = (a for a in self.arguments if isinstance(a, Function | Code))
+        return (self.entry, *others, *self.others, RUN, workers.JOB_AFTER)
 
     def given(self, *arguments: Any) -> Launch:
         """The same with others of the same kinds."""
-        return self._replace(arguments=arguments, run=bound(self.entry, arguments))
+        return replace(self, arguments=arguments)
 
 
 def launch_of(
-    kernel: str, arguments: tuple[Any, ...], stage: int, staged: bool = False, bits: bool = False
+    kernel: str,
+    arguments: tuple[Any, ...],
+    stage: int,
+    staged: bool = False,
+    bits: bool = False,
+    others: tuple[Name, ...] = (),
 ) -> Launch:
     """The launch of the kernel "module.function"; see `Launch`."""
     entry = Entry(kernel, tuple(map(kind, arguments)))
-    return Launch(entry, arguments, stage, staged, bits, bound(entry, arguments))
+    return Launch(entry, arguments, stage, staged, bits, others)
 
 
 def run_launch(
@@ -80,8 +97,7 @@ def run_launch(
         launch.run(places, work, span, begin)
         _stages.free = stage
 
-    # Compiled by one thread, which owns the job, before others may join in.
-    threads = workers.threads() if shares > 1 and launch.entry in _ran else 1
+    threads = workers.threads() if shares > 1 else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
     if threads > 1:
         own = workers.workers()
@@ -89,7 +105,6 @@ def run_launch(
         own.run(run_shares, min(threads, shares))
     else:
         run_shares(True)
-        _ran.add(launch.entry)
 
 
 def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:

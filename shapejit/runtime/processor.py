@@ -6,6 +6,7 @@ llvmlite, which knows this one, is imported when it is asked for.
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from .numba_settings import text
 
@@ -34,9 +35,43 @@ def features() -> frozenset[str]:
     return frozenset(name for name, there in binding.get_host_cpu_features().items() if there)
 
 
+# What processors of a level have, as wheels carry objects for them, the best first.
+LEVELS = {
+    "x86-64-v4": "+avx2,+bmi,+bmi2,+f16c,+fma,+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl",
+    "x86-64-v3": "+avx2,+bmi,+bmi2,+f16c,+fma",
+}
+
+
+@cache
+def levels() -> tuple[str, ...]:
+    """The levels that it has all of, the best first."""
+    return tuple(
+        level
+        for level, all_of in LEVELS.items()
+        if {f[1:] for f in all_of.split(",")} <= features()
+    )
+
+
 @cache
 def vector() -> int:
     """The bytes of the widest vector whose byte shuffles stay in registers."""
     if {"avx512f", "avx512bw"} <= features():
         return 64
     return 32 if "avx2" in features() else 16
+
+
+def target_machine() -> Any:
+    """LLVM's target machine for it: what writes object code, and what loads it."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    given = text("NUMBA_CPU_FEATURES")
+    if given is None:
+        generic = name().lower() == "generic"
+        given = "" if generic else str(binding.get_host_cpu_features().flatten())
+    target = binding.Target.from_triple(binding.get_process_triple())
+    reloc = "static" if target.name.startswith("x86") else "default"
+    return target.create_target_machine(
+        cpu=name(), features=given, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
+    )

@@ -1,0 +1,234 @@
+"""Kernels as object code: one symbol each that others may call, and nothing left undefined.
+
+A kernel is compiled by numba without its wrappers. Around it stands a native function, written
+here: for an Entry one that takes the address of a table of int64, in which all arguments stand;
+for a Function one that takes its ints; for a Call one that CPython calls (METH_FASTCALL). LLVM
+drops what these do not use, and writes an object file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.np import arrayobj
+
+from ..runtime import object_files, processor
+from ..runtime.kernel_names import STARTS, Call, Code, Entry, Function, Name
+
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+POINTER = I8.as_pointer()
+# What object code may ask of the process that loads it: see `runtime.loading.SYMBOLS`.
+LIBRARY = frozenset(("memcpy", "memmove", "memset", "usleep"))
+PYTHON = frozenset(
+    ("PyBool_FromLong", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyEval_SaveThread",
+     "PyEval_RestoreThread")
+)  # fmt: skip
+# An ndarray as NumPy's C API documents it, in bytes from its beginning (PyArrayObject_fields).
+DATA, SHAPE = 16, 32
+
+TAGS: dict[str, Any] = {
+    "u1": types.uint8, "u2": types.uint16, "u4": types.uint32, "u8": types.uint64,
+    "c16": types.complex128,
+}  # fmt: skip
+TYPES = TAGS | {
+    "i": types.int64,
+    "o": types.int64,
+    "a": types.Array(types.int64, 1, "C"),
+    "t": types.Array(types.int64, 2, "C"),
+}
+
+Builder = Any  # llvmlite's IRBuilder
+Value = Any
+
+
+class BuildError(Exception):
+    """A kernel that cannot be an object of its own."""
+
+
+def built(name: Name, symbol: str) -> bytes:
+    """The object file of a kernel, whose function is called `symbol`."""
+    return bytes(processor.target_machine().emit_object(optimised(name, symbol)))
+
+
+def optimised(name: Name, symbol: str) -> Any:
+    """The LLVM module of a kernel, of which nothing but `symbol` is seen from outside."""
+    if isinstance(name, Code):
+        return _alone(_written(name, symbol), symbol)
+    module_name, _, function = name.kernel.partition(".")
+    dispatcher = getattr(import_module(f"..kernels.{module_name}", __package__), function)
+    kinds = _kinds(name)
+    signature = tuple(map(_type_of, kinds))
+    dispatcher.compile(signature)
+    made = dispatcher.overloads[signature]
+    around = ir.Module(symbol)
+    _WRITERS[type(name)](around, name, symbol, _calling(made, kinds))
+    module = binding.parse_assembly(made.library.get_llvm_str())
+    module.link_in(binding.parse_assembly(str(around)))
+    return _alone(module, symbol)
+
+
+def _kinds(name: Any) -> tuple[str, ...]:
+    match name:
+        case Entry(_, kinds):
+            return STARTS + kinds
+        case Function(_, ints, tags):
+            return ("i",) * ints + tags
+        case _:
+            return name.kinds  # type: ignore[no-any-return]
+
+
+def _type_of(kind: str) -> Any:
+    """The numba type of an argument."""
+    return TYPES.get(kind) or types.UniTuple(types.int64, int(kind[1:]))
+
+
+# A native function that gets words one by one calls the kernel.
+
+
+def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[Value]], Value]:
+    """What writes the call of a compiled kernel, and returns its result as an int64."""
+
+    def call(builder: Builder, words: Iterator[Value]) -> Value:
+        context = cpu_target.target_context
+        given = [_argument(context, builder, kind, words) for kind in kinds]
+        convention, kernel = context.call_conv, made.fndesc
+        form = convention.get_function_type(kernel.restype, kernel.argtypes)
+        function = ir.Function(builder.module, form, kernel.llvm_func_name)
+        _, result = convention.call_function(
+            builder, function, kernel.restype, kernel.argtypes, given
+        )
+        if not isinstance(result.type, ir.IntType):  # it returns nothing
+            return ir.Constant(I64, 0)
+        return result if result.type == I64 else builder.zext(result, I64)
+
+    return call
+
+
+def _argument(context: Any, builder: Builder, kind: str, words: Iterator[Value]) -> Value:
+    form = _type_of(kind)
+    if form == types.int64:
+        return next(words)
+    if not isinstance(form, types.Array):
+        return context.get_constant_null(form)
+    data, shape = next(words), [next(words) for _ in range(form.ndim)]
+    itemsize = ir.Constant(I64, 8)
+    strides = [itemsize] if form.ndim == 1 else [builder.mul(itemsize, shape[1]), itemsize]
+    array = arrayobj.make_array(form)(context, builder)
+    place = builder.inttoptr(data, I64.as_pointer())
+    arrayobj.populate_array(
+        array, data=place, shape=shape, strides=strides, itemsize=itemsize, meminfo=None
+    )
+    return array._getvalue()
+
+
+def _entry(module: Any, name: Entry, symbol: str, call: Any) -> None:
+    """`int64 symbol(int64 table)`."""
+    function = ir.Function(module, ir.FunctionType(I64, [I64]), symbol)
+    builder = ir.IRBuilder(function.append_basic_block())
+    table = builder.inttoptr(function.args[0], I64.as_pointer())
+
+    def words() -> Iterator[Value]:
+        at = 0
+        while True:
+            yield builder.load(builder.gep(table, [ir.Constant(I64, at)]))
+            at += 1
+
+    builder.ret(call(builder, words()))
+
+
+def _function(module: Any, name: Function, symbol: str, call: Any) -> None:
+    """`int64 symbol(int64, ...)`."""
+    function = ir.Function(module, ir.FunctionType(I64, [I64] * name.ints), symbol)
+    builder = ir.IRBuilder(function.append_basic_block())
+    builder.ret(call(builder, iter(function.args)))
+
+
+def _fastcall(module: Any, name: Call, symbol: str, call: Any) -> None:
+    """`PyObject *symbol(PyObject *self, PyObject **arguments, Py_ssize_t count)`."""
+    function = ir.Function(module, ir.FunctionType(POINTER, [POINTER, POINTER, I64]), symbol)
+    builder = ir.IRBuilder(function.append_basic_block())
+
+    def python(function_name: str, returns: Any, *given: Any) -> Value:
+        kind = ir.FunctionType(returns, [value.type for value in given])
+        found = cgutils.get_or_insert_function(module, kind, function_name)
+        return builder.call(found, given)
+
+    def field(address: Value, offset: int) -> Value:
+        place = builder.gep(builder.inttoptr(address, POINTER), [ir.Constant(I64, offset)])
+        return builder.load(builder.bitcast(place, I64.as_pointer()))
+
+    objects = builder.bitcast(function.args[1], I64.as_pointer())
+    words = []
+    for k, kind in enumerate(name.kinds):
+        given = builder.load(builder.gep(objects, [ir.Constant(I64, k)]))
+        if kind == "i":
+            words.append(python("PyLong_AsLongLong", I64, builder.inttoptr(given, POINTER)))
+        elif kind == "o":
+            words.append(given)
+        elif kind in ("a", "t"):
+            sizes = field(given, SHAPE)
+            words.append(field(given, DATA))
+            words += [field(sizes, 8 * axis) for axis in range(1 + (kind == "t"))]
+    state = None if name.held else python("PyEval_SaveThread", POINTER)
+    result = call(builder, iter(words))
+    if state is not None:
+        python("PyEval_RestoreThread", ir.VoidType(), state)
+    made = "PyLong_FromLongLong" if name.returns == "i" else "PyBool_FromLong"
+    builder.ret(python(made, POINTER, result))
+
+
+_WRITERS: dict[type, Callable[..., None]] = {Entry: _entry, Function: _function, Call: _fastcall}
+
+
+# Code that no numba function stands for, and objects.
+
+
+def _written(name: Code, symbol: str) -> Any:
+    """The optimised module of a function that is written with LLVM's builder."""
+    writer = import_module(f"..kernels.{name.writer}", __package__)
+    codegen = cpu_target.target_context.codegen()
+    with global_compiler_lock:  # numba insists on it
+        library = codegen.create_library(symbol)
+        module = library.create_ir_module(symbol)
+        function = ir.Function(module, writer.SIGNATURE, symbol)
+        function.linkage = "external"
+        writer.write(function, name.what)
+        library.add_ir_module(module)
+        library.finalize()
+    return binding.parse_assembly(library.get_llvm_str())
+
+
+def _alone(module: Any, symbol: str) -> Any:
+    """A module with all but `symbol` made internal, and what that does not use dropped."""
+    for one in (*module.functions, *module.global_variables):
+        if not one.is_declaration and one.name != symbol:
+            one.linkage = "internal"
+    passes = binding.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
+    asked = {one.name for one in module.functions if one.is_declaration}
+    unknown = {name for name in asked - LIBRARY - PYTHON if not name.startswith("llvm.")}
+    if unknown:
+        raise BuildError(f"it asks for {', '.join(sorted(unknown))}, which a kernel may not call")
+    return module
+
+
+def kept(name: Name) -> bytes | None:
+    """Build what is not on disk; None: it is there now. The code, where there is no folder.
+
+    Of several processes that want one kernel, one builds it.
+    """
+    label = object_files.symbol(name)
+    with object_files.claimed(label):
+        if object_files.is_kept(name):
+            return None
+        code = built(name, label)
+        return None if object_files.write(name, code) else code

@@ -1,0 +1,262 @@
+"""Builder processes, asked for kernels through a pipe: nothing they do meets this process.
+
+A thread per builder starts it, hands it what was asked for, and waits for the answers. It ends a
+builder that has had nothing to do for a while. Where no process can be started, the thread builds
+by itself. What a builder is asked for that ends, hangs or answers rubbish, another one builds;
+if that fails as well, there are no such kernels.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from .kernel_names import Name
+from .system import register_at_fork
+
+IDLE = 10.0  # seconds after which a builder is no longer kept
+SILENCE = 60.0  # seconds without a sign of life after which it is ended
+WAITS = 12  # in which these are waited for: if all are stopped meanwhile, that is one wait
+GRACE = 1.0  # seconds that one which fails has to end by itself
+TRIES = 2  # builders that may fail at one kernel
+NICE = 4  # a builder beside what this process does; more starves it on busy cores
+
+LOGGER = logging.getLogger("shapejit")
+
+Names = tuple[Name, ...]
+Answer = Callable[[Name, "bytes | None", str], object]  # a kernel, its code unless kept, an error
+
+_CODE = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from {package}.builder.__main__ import main; main()"
+).format(package=__name__.partition(".")[0])
+
+
+class Builders:
+    """The builders of this process, at most `most` at once."""
+
+    def __init__(self) -> None:
+        self.most = 1
+        self._asked: SimpleQueue[tuple[Names, Answer]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = self._count = 0
+
+    def ask(self, names: Names, answer: Answer, urgent: bool = False) -> None:
+        """Let kernels be built; `answer` is called for each of them, on another thread."""
+        if self.most > 1 < len(names):  # builders divide them
+            for name in names:
+                self.ask((name,), answer, urgent)
+            return
+        with self._lock:
+            self._asked.put((names, answer))
+            if self._waiting >= self._asked.qsize() or self._count >= self.most:
+                return
+            self._count += 1
+        try:
+            threading.Thread(
+                target=self._serve, args=(urgent,), name="shapejit-builder", daemon=True
+            ).start()
+        except RuntimeError:  # no more threads may be started
+            with self._lock:
+                self._count -= 1
+            for name in names:
+                answer(name, None, "no thread could be started to build it")
+
+    def _serve(self, urgent: bool) -> None:
+        process: _Process | None = None
+        while True:
+            with self._lock:
+                self._waiting += 1
+            try:
+                names, answer = self._asked.get(timeout=IDLE)
+            except Empty:
+                with self._lock:
+                    self._waiting -= 1
+                    if not self._asked.empty():
+                        continue
+                    self._count -= 1
+                break
+            with self._lock:
+                self._waiting -= 1
+            process = _built(process, list(names), answer, urgent)
+        if process is not None:
+            process.end()
+
+
+def _built(
+    process: _Process | None, names: list[Name], answer: Answer, urgent: bool
+) -> _Process | None:
+    """Answer for all names; the builder that did so last, if there is one."""
+    failures = 0
+    while names:
+        process = process or _started(urgent)
+        if process is None:
+            _build_here(names, answer)
+            return None
+        before = len(names)
+        fault = process.build(names, answer)
+        if not fault:
+            break
+        process.end(GRACE)
+        fault = f"{fault} (exit code {process.process.returncode})"
+        process = None
+        failures = 1 if len(names) < before else failures + 1
+        if failures == TRIES:
+            for name in names:
+                answer(name, None, f"builders failed: {fault}")
+            break
+        LOGGER.warning("a builder of kernels failed, another one goes on: %s", fault)
+    return process
+
+
+class _Process:
+    """A builder process."""
+
+    def __init__(self, urgent: bool) -> None:
+        variables = {k: v for k, v in os.environ.items() if k != "NUMBA_DISABLE_JIT"}
+        options: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CODE, json.dumps([p for p in sys.path if isinstance(p, str)])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            bufsize=0, env=variables, **options,
+        )  # fmt: skip
+        _running.append(self.process)
+        self.lines: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._listen, name="shapejit-listener", daemon=True).start()
+        if not urgent:
+            with suppress(OSError, AttributeError):
+                os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
+
+    def build(self, names: list[Name], answer: Answer) -> str:
+        """Take names away, and hand over an answer for each; what is wrong if some are left."""
+        try:
+            content = pickle.dumps(tuple(names))
+            assert self.process.stdin is not None
+            with suppress(BrokenPipeError):  # it ended, as its answers will say
+                self.process.stdin.write(len(content).to_bytes(4, "little") + content)
+            while names:
+                error, code = self._answer()
+                answer(names.pop(0), code, error)
+        except (OSError, ValueError, TypeError) as fault:
+            return str(fault) or type(fault).__name__
+        return ""
+
+    def _answer(self) -> tuple[str, bytes | None]:
+        """An error or "", and the code if the builder has no folder for it."""
+        while True:
+            line = self._line().strip()
+            if line:
+                error, code = json.loads(line)
+                return str(error or ""), None if code is None else base64.b64decode(code)
+
+    def _line(self) -> bytes:
+        for _ in range(WAITS):
+            with suppress(Empty):
+                line = self.lines.get(timeout=SILENCE / WAITS)
+                if not line:
+                    raise ValueError("it ended")
+                return line
+        raise ValueError(f"it gave no sign of life for {SILENCE:.0f} seconds")
+
+    def _listen(self) -> None:
+        """Take its lines; whoever else has its end of the pipe keeps only this thread waiting."""
+        pipe = self.process.stdout
+        assert pipe is not None
+        line = b"\n"
+        while line:
+            line = b""
+            with suppress(OSError, ValueError):
+                line = pipe.readline()
+            self.lines.put(line)
+        pipe.close()
+
+    def end(self, seconds: float = SILENCE) -> None:
+        """Let it go: it has nothing more to do, and so many seconds to see that."""
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with suppress(ValueError):
+            _running.remove(self.process)
+
+
+def _started(urgent: bool) -> _Process | None:
+    """A new builder; None where the system starts no processes, or would start another program."""
+    if not sys.executable or getattr(sys, "frozen", False):
+        return None
+    with suppress(OSError):
+        return _Process(urgent)
+    return None
+
+
+def _build_here(names: Sequence[Name], answer: Answer) -> None:
+    """Build on this thread, which imports numba."""
+    for name in names:
+        code, error = None, ""
+        try:
+            code = import_module("..builder.objects", __package__).kept(name)
+        except Exception as fault:
+            error = f"{type(fault).__name__}: {fault}"
+        answer(name, code, error)
+
+
+_running: list[subprocess.Popen[bytes]] = []
+_builders = Builders()
+
+
+def builders() -> Builders:
+    """Those of this process; a forked child has its own."""
+    return _builders
+
+
+@atexit.register
+def _leave() -> None:
+    """Let builders finish what they do without this process."""
+    for process in _running:
+        process.returncode = 0  # or Python would warn that it still runs
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Let so many builders work at once meanwhile."""
+    before = _builders.most
+    _builders.most = max(before, count)
+    try:
+        yield
+    finally:
+        _builders.most = before
+
+
+def _after_fork() -> None:
+    """Leave builders to the parent, and close their pipes: else they would not see it go."""
+    global _builders
+    _builders = Builders()
+    for process in _running:
+        process.returncode = 0  # no child of this process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+    _running.clear()
+
+
+register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,78 @@
+"""Object code becomes functions of this process, by LLVM's linker and without numba."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from . import processor
+from .compilation import hold_at_exit
+from .kernel_names import Call, Name
+
+# What CPython gives to kernels that it calls.
+PYTHON = (
+    "PyBool_FromLong", "PyLong_FromLongLong", "PyLong_AsLongLong", "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)  # fmt: skip
+
+_linked: list[Any] = []  # LLVM would take away the memory of what nobody holds
+
+
+@cache
+def _linker() -> Any:
+    from llvmlite import binding
+
+    hold_at_exit()
+    return binding.create_lljit_compiler(processor.target_machine(), use_jit_link=True)
+
+
+def linked(name: Name, label: str, code: bytes) -> int:
+    """The address of the function `label` in an object file; RuntimeError if LLVM refuses it.
+
+    Not by several threads at once, and not where a signal may strike: see `compilation`.
+    """
+    from llvmlite import binding
+
+    library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
+    library.export_symbol(label)
+    if isinstance(name, Call):
+        for text in PYTHON:
+            function = getattr(ctypes.pythonapi, text)
+            library.import_symbol(text, ctypes.cast(function, ctypes.c_void_p).value)
+    made = library.link(_linker(), f"{label}_{len(_linked)}")
+    _linked.append(made)
+    return int(made[label])
+
+
+_run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+
+
+def run_by_table(address: int) -> Callable[[int], int]:
+    """What runs an Entry at this address, given that of its table; without the GIL."""
+    return _run(address)
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+METH_FASTCALL = 0x0080
+_methods: list[_Method] = []  # a builtin function keeps no reference to its own
+
+
+def builtin(name: Call, address: int) -> Callable[..., Any]:
+    """The Python function that calls the kernel at this address with objects as they are."""
+    _methods.append(_Method(name.kernel.encode(), address, METH_FASTCALL, None))
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+    made: Callable[..., Any] = make(ctypes.addressof(_methods[-1]), None, None)
+    return made

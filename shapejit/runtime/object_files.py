@@ -1,0 +1,202 @@
+"""Object code on disk: where it lies, what it is known by, and whether it is to be trusted.
+
+A file is a checksum, and an object file. The checksum is keyed with all that the code depends on
+(sources, versions, processor) and with the kernel's name: a file that is damaged, stale or
+another's counts as missing. Object code runs in the process that loads it, so that it is only
+taken from folders that nobody but this user and root may write.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from . import processor, system
+from .kernel_names import Code, Name
+
+PACKAGE = Path(__file__).parents[1]
+OBJECTS = PACKAGE / "objects"  # of a wheel that carries some, a folder for each level
+# A module outside `kernels` whose functions or constants kernels compile.
+SHARED = re.compile(rb"^from \.\.([\w.]+) import ", re.MULTILINE)
+CHECKSUM = 32  # bytes
+PATIENCE = 120.0  # seconds that a builder waits for another one, which may hang
+
+
+@cache
+def stamp(level: str = "") -> bytes:
+    """A digest of all that object code depends on beside the kernel's name.
+
+    The modules that kernels share with the rest of the package import nothing of it themselves
+    (a test of the architecture sees to that): so an error's text, say, is no part of this.
+    """
+    digest = blake2b(repr(_surroundings(level)).encode())
+    kernels, builder = PACKAGE / "kernels", PACKAGE / "builder"
+    own = [path.read_bytes() for path in sorted(kernels.glob("*.py"))]
+    shared = sorted({name.decode() for source in own for name in SHARED.findall(source)})
+    others = [PACKAGE / f"{name.replace('.', '/')}.py" for name in shared]
+    for source in (*own, *(path.read_bytes() for path in (*others, *sorted(builder.glob("*.py"))))):
+        digest.update(source)
+    return digest.digest()
+
+
+def _surroundings(level: str) -> tuple[object, ...]:
+    """Interpreter, system, processor and versions; of a wheel's objects the level alone."""
+    python = platform.python_implementation(), *sys.version_info[:2]
+    system_of = sys.platform, platform.machine()
+    if level:
+        return (*python, *system_of, level)
+    versions = (_version(name) for name in ("numba", "llvmlite"))
+    return (*python, *system_of, processor.name(), sorted(processor.features()), *versions)
+
+
+def _version(name: str) -> bytes:
+    """What a package says of its version, without importing it; nothing if it is not there."""
+    found = find_spec(name)
+    if found is None or found.origin is None:
+        return b""
+    return Path(found.origin).with_name("_version.py").read_bytes()
+
+
+@cache
+def symbol(name: Name, level: str = "") -> str:
+    """What the function of a kernel is called in its object file, and the file without ".o"."""
+    text = name.writer if isinstance(name, Code) else name.kernel
+    digest = blake2b(repr(name).encode(), digest_size=12, key=stamp(level)[:64]).hexdigest()
+    return f"shapejit_{text.replace('.', '_')}_{digest}"
+
+
+@cache
+def folder() -> Path | None:
+    """Where object files are written; None: there is no folder that may be trusted."""
+    for place in _choices():
+        with suppress(OSError):
+            place.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if os.access(place, os.W_OK) and trusted(place):
+                return place
+    return None
+
+
+def _choices() -> list[Path]:
+    """The folder that NUMBA_CACHE_DIR names, or else the one beside the kernels; this user's own.
+
+    The second is for whoever may not write to the first.
+    """
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    first = Path(given, "shapejit") if given else PACKAGE / "kernels" / "__pycache__"
+    return [first, _cache_home() / "shapejit"]
+
+
+@cache
+def _folders() -> list[Path]:
+    """Where object files are read."""
+    choices, own = _choices(), folder()
+    return choices[: choices.index(own) + 1] if own else choices
+
+
+def _cache_home() -> Path:
+    """The folder of this user's caches."""
+    if os.name == "nt":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def trusted(path: Path) -> bool:
+    """Whether nobody but this user and root may write there."""
+    if not hasattr(os, "getuid"):
+        return True  # Windows: a user's folders are the user's
+    found = path.stat()
+    return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
+
+
+class Stored(NamedTuple):
+    """An object file: where it lies, what its function is called, and its code."""
+
+    path: Path
+    label: str
+    code: bytes
+
+
+def read(name: Name) -> Stored | None:
+    """The object file of a kernel, if it is there and whole.
+
+    What a wheel carries for a level of processors is taken where this processor has none.
+    """
+    places = [(place, "") for place in _folders()]
+    places += [(OBJECTS / level, level) for level in processor.levels()]
+    for place, level in places:
+        label = symbol(name, level)
+        path = place / f"{label}.o"
+        with suppress(OSError):
+            stored = path.read_bytes()
+            content = stored[CHECKSUM:]
+            if stored[:CHECKSUM] != _checksum(name, level, content):
+                continue
+            if trusted(place) and trusted(path):
+                return Stored(path, label, content)
+    return None
+
+
+def is_kept(name: Name) -> bool:
+    """Whether `read` finds what this processor's builder wrote."""
+    found = read(name)
+    return found is not None and found.label == symbol(name)
+
+
+def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -> bool:
+    """Keep object code for other processes, if that can be; whether it was."""
+    place = place or folder()
+    if place is None:
+        return False
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(suffix=".tmp", dir=place)
+        with open(handle, "wb") as file:
+            file.write(_checksum(name, level, code) + code)
+        os.chmod(temporary, 0o644)  # for whoever may read the folder
+        os.replace(temporary, place / f"{symbol(name, level)}.o")
+    except OSError:  # a full disk, a folder that is gone: it can always be built
+        with suppress(OSError):
+            os.unlink(temporary)
+        return False
+    return True
+
+
+@contextmanager
+def claimed(label: str) -> Iterator[None]:
+    """Wait while another process has this label, `PATIENCE` seconds at most."""
+    place = folder()
+    if place is None:
+        yield
+        return
+    path, until = place / f"{label}.lock", monotonic() + PATIENCE
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError:
+        yield
+        return
+    try:
+        while system.lock(descriptor) is False and monotonic() < until:
+            sleep(0.05)
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _checksum(name: Name, level: str, code: bytes) -> bytes:
+    key = blake2b(stamp(level) + repr(name).encode()).digest()
+    return blake2b(code, key=key, digest_size=CHECKSUM).digest()
