@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import AOTCodeLibrary, AOTCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
@@ -50,6 +51,37 @@ Value = Any
 
 class BuildError(Exception):
     """A kernel that cannot be an object of its own."""
+
+
+class _Library(AOTCodeLibrary):
+    """Modules of numba's, optimised and neither emitted nor loaded: kernels are, each as a whole."""
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """The address of what nobody calls."""
+        return 0
+
+
+class _Codegen(AOTCPUCodegen):
+    """What numba compiles by, for the processor that kernels are for: nothing of it runs here."""
+
+    _library_class = _Library
+
+    def _init(self, llvm_module: Any) -> None:
+        self._tm = processor.target_machine()
+        self._target_data = self._tm.target_data
+        self._data_layout = str(self._target_data)
+        self._tm_features, self._loopvect, self._opt_level = "", False, 0
+
+    def _create_empty_module(self, name: str) -> Any:
+        module = super()._create_empty_module(name)
+        module.triple = processor.triple()
+        return module
+
+    def set_env(self, *_: object) -> None:
+        """Only what raises, or calls Python, looks for its environment."""
+
+
+cpu_target.target_context._internal_codegen = _Codegen("shapejit")
 
 
 def built(name: Name, symbol: str) -> bytes:
