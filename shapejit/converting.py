@@ -27,8 +27,6 @@ from .shapes.layout import Layout
 
 Array = NDArray[Any] | Tensor
 
-CALL, EACH = 1e-4, 3e-7  # seconds of NumPy's for a conversion, and for an element of it
-
 
 def number_of(kind: DType) -> Number:
     """How the numbers of a dtype are written; the parts of complex ones."""

@@ -7,6 +7,7 @@ planner's to say.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,29 @@ from . import engine, headers
 from .arrays.tensor import Tensor
 from .fast_calls import FastCall, fast_call
 from .kernels.constants import MAX_RANK
-from .patience import by_numpy, forced
+from .patience import Kinds, by_numpy, forced
 from .places import layout_of, place_of
 from .planning import planner
 from .planning.plans import Plan
 from .planning.small_plans import slower_whole, small_plan
-from .runtime.launches import address_of
+from .runtime.launches import Addresses, address_of
 from .runtime.recent import Recent
+from .shapes.layout import Layout
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
 LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
-CALL, EACH = 1e-6, 2e-9  # seconds of NumPy's for a copy, and a byte of it: 0.1 to 5 ns
+
+WHOLE = headers.work_of(headers.PLAN_WHOLE)
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
 fast: FastCall | None = None  # of the latest arrays that were met twice in a row
 _latest: tuple[object, ...] = ()
-_whole: Copy | None = None  # the kernel that needs no Plan, once it was called
+_whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
+_unready: Kinds = ()  # of kernels that small copies wait for
 
 
 def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
@@ -60,16 +64,21 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
+    small = nbytes <= planner.SMALL_BELOW
     if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
         run = _run(x)
         long = run >= planner.NUMPYS_RUN and nbytes < planner.NUMPYS_RUNS_BELOW
-        if nbytes <= planner.SMALL_BELOW and not long:
-            whole = _whole or _copy_whole(nbytes)
+        if small and not long:
+            whole = _whole or _copy_whole()
             if whole is not None and (nbytes < planner.WHOLE_BELOW or _best_whole(x)):
                 whole(x, target)
                 return
         if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
             return
+    if small and _unready:
+        with by_numpy(*_unready):
+            _assign(x, target)
+        return
     _assign(x, target)
 
 
@@ -84,10 +93,11 @@ def _run(x: NDArray[Any]) -> int:
     return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
 
 
-def _copy_whole(nbytes: int) -> Copy | None:
-    """The kernel that needs no Plan, if it is there or worth its compilation."""
-    global _whole
-    _whole = headers.whole_copy(_seconds(nbytes))
+def _copy_whole() -> Copy | None:
+    """The kernel that needs no Plan, if it is ready."""
+    global _whole, _unready
+    _whole = headers.whole_copy()
+    _unready = () if _whole else (WHOLE,)
     return _whole
 
 
@@ -102,7 +112,7 @@ def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
     key = x.shape, x.strides, x.dtype
     made = _plans.get(key)
     if made is None:
-        if later and key not in _once and _copy_once(x.nbytes) is not None:
+        if later and key not in _once and _copy_once() is not None:
             _once.put(key, True)
             return None
         made = planner.plan(layout_of(x))
@@ -110,14 +120,14 @@ def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
     return made
 
 
-def _copy_once(nbytes: int) -> Copy | None:
+def _copy_once() -> Copy | None:
     """The same for the first array of a kind: never compiled only because kernels do all work."""
-    return _whole or (None if forced() else _copy_whole(nbytes))
+    return _whole or (None if forced() else _copy_whole())
 
 
 def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Make the next call with arrays like these, which were just copied, a fast one."""
-    global fast, _latest
+    global fast, _latest, _unready
     long = _run(x) >= LONG
     if not 0 < x.nbytes <= (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
         return
@@ -126,17 +136,25 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     if kind != _latest:
         _latest = kind
         return
-    fill = headers.kernel(1, headers.FILL)
-    if fill is not None and type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
+    if headers.kernel(headers.FILL) is None:
+        _unready = (WHOLE,)
+    elif type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
         if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
             return
-        layout = layout_of(x)
-        fast = fast_call(fill, x, out, small_plan(layout), layout.span)
+        made = fast_call(x, out, *_small_plan(x.shape, x.strides, x.itemsize))
+        if isinstance(made, FastCall):
+            fast, _unready = made, ()
+        else:
+            _unready = made
 
 
-def _seconds(nbytes: int) -> float:
-    """About how long NumPy takes."""
-    return CALL + EACH * nbytes
+@lru_cache(maxsize=16)
+def _small_plan(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[Addresses, tuple[int, int]]:
+    """The small plan of ndarrays, and the bits that they reach around their first element."""
+    layout = Layout.of(shape, [8 * stride for stride in strides], 0, 8 * itemsize)
+    return small_plan(layout), layout.span
 
 
 def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
@@ -145,7 +163,8 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     The first array of its kind that is not too large has none: a loader whose images all
     differ does not pay for plans that are of no use again.
     """
-    made = _plan_of(x, x.nbytes <= planner.ONCE_BELOW)
+    once = x.nbytes <= planner.ONCE_BELOW
+    made = _plan_of(x, once)
     if made is None:
         assert _whole is not None
         _whole(x, target)
@@ -153,7 +172,7 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     if made.by_numpy:
         return False
     if not engine.by_kernels(made):
-        with by_numpy(engine.kind_of(made)):
+        with by_numpy(engine.kind_of(made), *(_unready if once else ())):
             _assign(x, target)
         return True
     engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)

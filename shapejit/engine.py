@@ -10,21 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import few
-from .kernels.constants import BATCH_STAGE_BYTES, FOUND, MAX_RANK
+from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from .kernels.numbers import Conversion
 from .kernels.small_plans import MOVER
-from .patience import Kind, by_numpy, kernels_ready
+from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 from .planning import planner
 from .planning.cast_plans import CastPlan
-from .planning.decode_boxes import BoxPlan, Spread
-from .planning.decode_plans import DecodePlan
 from .planning.plans import Plan
 from .planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
 from .planning.tables import offsets_in_turns
 from .runtime import kernels
 from .runtime.cpu_caches import LINE, PAGE
 from .runtime.kernel_names import Code, Name
-from .runtime.kernels import address
 from .runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -178,20 +175,22 @@ def copy_each(
         _run_each(made, np.array([sources, targets], np.int64))
 
 
-def movers_ready(plans: Addresses, starts: Any, seconds: float = 0.0) -> bool:
-    """Whether small plans at these indices may be run, which take NumPy so many `seconds`."""
+def unready_movers(plans: Addresses, starts: Any) -> Kinds:
+    """The kinds of kernels that are to run small plans at these indices, and are not ready."""
     missing = missing_movers(plans, starts)
-    if not missing:
-        return True
-    ready = kernels_ready(("movers", missing), lambda: missing, seconds)
-    return ready and not missing_movers(plans, starts)
+    kinds = unready(("movers", missing), lambda: missing) if missing else ()
+    if missing and not kinds:
+        missing_movers(plans, starts)  # they may be called from now on
+    return kinds
 
 
-def copies_each_ready(plans: Addresses, starts: Addresses, seconds: float) -> bool:
-    """Whether `copy_each` may be called with these, which take NumPy so many `seconds`."""
-    names = _each(1, np.zeros(1, np.int64), plans, starts, True).launch.names
-    ready = kernels_ready(("copy_each",), lambda: names, seconds)
-    return movers_ready(plans, starts, seconds) and ready
+def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
+    """The same for `copy_each` with these."""
+
+    def needs() -> tuple[Name, ...]:
+        return _each(1, np.zeros(1, np.int64), plans, starts, True).launch.names
+
+    return *unready(("copy_each",), needs), *unready_movers(plans, starts)
 
 
 class _Each(NamedTuple):
@@ -256,7 +255,7 @@ def cast_names(plan: CastPlan, conversion: Conversion, fresh: bool) -> tuple[Nam
 def _cast_launch(
     plan: CastPlan, conversion: Conversion, streamed: bool, operands: tuple[int, int]
 ) -> Launch:
-    entry = _converting(conversion, plan.streams if streamed else 0)
+    entry = conversion_code(conversion, plan.streams if streamed else 0)
     return _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
 
 
@@ -293,73 +292,7 @@ def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
     return launch_of(name, arguments, stage, staged=True, bits=True, others=tuple(movers))
 
 
-def decode_names(plan: DecodePlan) -> tuple[Name, ...]:
-    """All kernels that `run_decode` takes."""
-    return _decode_launch(plan)[0].names
-
-
-def _decode_launch(plan: DecodePlan) -> tuple[Launch, bool]:
-    """The kernel that decodes by a plan, and whether it streams."""
-    size = plan.steps[-1].conversion.target.nbytes
-    streamed = plan.total * size >= planner.STREAM_FROM
-    units = [step.lie.units and Code("unit_code", step.lie.units.unit) for step in plan.steps]
-    *before, last = (step.conversion for step in plan.steps)
-    converts = *map(_converting, before), _converting(last, streamed)
-    entries = [address(unit) if unit else 0 for unit in units]
-    table, stage = plan.table(entries, list(map(address, converts)))
-    arguments, others = (table, plan.total, plan.length, size), (*filter(None, units), *converts)
-    made = launch_of("decodes.decode_runs", arguments, stage, staged=True, others=others)
-    return made, streamed
-
-
-def run_decode(plan: DecodePlan, target: int) -> None:
-    """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
-    size = plan.steps[-1].conversion.target.nbytes
-    launch, streamed = _decode_launch(plan)
-    places, nbytes = np.array([[0], [target]], np.int64), plan.total * size
-    count = -(-plan.total // plan.length)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    run_launch(launch, streamed, places, count, count, shares, 0)
-
-
-def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread]) -> None:
-    """Decode a weight, row-major, from one address to another; memory is kept as in `run`.
-
-    `operands` are the scales, and the zero points if there are any.
-    """
-    launch, streamed, units, nbytes = _box_launch(plan, operands)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + FOUND + len(plan.inner)
-    run_launch(launch, streamed, places, units, units, shares, depth)
-
-
-def box_names(plan: BoxPlan) -> tuple[Name, ...]:
-    """All kernels that `run_boxes` takes."""
-    return _box_launch(plan, ())[0].names
-
-
-def _box_launch(plan: BoxPlan, operands: Sequence[Spread]) -> tuple[Launch, bool, int, int]:
-    """The kernel that decodes boxes, whether it streams, its units of work, the result's bytes."""
-    made, reader = plan.shuffle, Code("unit_code", plan.units.unit)
-    network = Code("network_code", made.network)
-    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
-    units = int(plan.table[:, 0].prod())
-    nbytes = units * plan.rows * plan.run * size
-    streamed = nbytes >= planner.STREAM_FROM
-    convert, none = _converting(plan.conversion, streamed), Spread(0, 0, 0)
-    arguments = (
-        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
-        np.array([address(network), *made.loops[-1]], np.int64), np.array(spots, np.int64),
-        plan.rows, plan.run, plan.columns, plan.pitch, reader, plan.units.unit.size,
-        plan.units.step, convert, *plan.block,
-        np.array([*operands, none, none][:2], np.int64), size,
-    )  # fmt: skip
-    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True, others=(network,))
-    return launch, streamed, units, nbytes
-
-
-def _converting(conversion: Conversion, streams: int = 0) -> Code:
+def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
     return Code("conversions", (conversion, int(streams)))
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import headers
-from .engine import movers_ready
+from .engine import unready_movers
+from .patience import Kinds
 from .runtime.launches import Addresses
 
 
@@ -22,19 +23,18 @@ class FastCall(NamedTuple):
 
 
 def fast_call(
-    fill: Callable[[Any, Any, Addresses], bool],
-    x: NDArray[Any],
-    out: NDArray[Any],
-    plan: Addresses,
-    reach: tuple[int, int],
-) -> FastCall | None:
-    """The fast call that copies arrays like `x` into arrays like `out`, if its mover is ready.
+    x: NDArray[Any], out: NDArray[Any], plan: Addresses, reach: tuple[int, int]
+) -> FastCall | Kinds:
+    """The fast call that copies arrays like `x` into arrays like `out`.
 
-    `fill` is the kernel `headers.FILL`; `reach` are the bits that `x` reaches around its first
-    element.
+    `reach` are the bits that `x` reaches around its first element. Kinds, if kernels of these
+    are not ready.
     """
-    if not movers_ready(plan, 0, headers.ASKED):
-        return None
+    fill, kinds = headers.kernel(headers.FILL), unready_movers(plan, 0)
+    if fill is None:
+        return headers.work_of(headers.FILL), *kinds
+    if kinds:
+        return kinds
     source, target = (headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out))
     low, high = (bits // 8 for bits in reach)
     key = headers.fast_call_key(source, target, plan, low, high, out.nbytes)

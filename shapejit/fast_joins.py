@@ -18,14 +18,13 @@ from .runtime.kernel_names import Call
 from .runtime.launches import Addresses
 from .runtime.recent import Recent
 
-PART = 1e-6  # seconds that NumPy takes for an array that it joins
 # Runs that are copied one by one in the time that a plan takes to be run: those of several
 # arrays in one line of the result, and those each of which is in a line of its own.
 RUNS, FAR_RUNS = 1 << 18, 1 << 15
 
 JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
 
-_join: Callable[..., bool] | None = None  # the kernel, once it was wanted often enough
+_join: Callable[..., bool] | None = None  # the kernel, once it is ready
 
 
 class FastJoin(NamedTuple):
@@ -45,7 +44,7 @@ _known: Recent[object, FastJoin | None] = Recent(256)
 def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
     """Contiguous small ndarrays, all like the first, joined along `axis`, a `new` dim or its own.
 
-    None if they are not so, or if anything is wrong.
+    None if they are not so, or if anything is wrong; kinds of work, if the kernel is not ready.
     """
     global _join
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
@@ -58,9 +57,9 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
     if how is None:
         return None
     if _join is None:
-        _join = headers.kernel(len(parts), JOIN_ALIKE, len(parts) * PART)
+        _join = headers.kernel(JOIN_ALIKE)
         if _join is None:
-            return None
+            return (headers.work_of(JOIN_ALIKE),)
     target = new_array(how.dtype, how.shape)[0] if out is None else out
     call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
     return target if _join(*call) else None

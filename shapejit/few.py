@@ -7,7 +7,6 @@ memory alive, and has checked it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,17 +18,9 @@ from .kernels.plain_conversions import plain
 from .runtime.ndarrays import MOST_DIMS
 from .shapes.layout import Layout
 
-CALL, EACH, EACH_PACKED = 5e-5, 5e-9, 1.5e-7  # seconds of a call, and of one element
 MOST = 1 << 18  # elements at a time: each takes up to 100 bytes meanwhile
 
 Codes = NDArray[np.uint8]  # of each element the bytes of its code, the least one first
-
-
-def seconds(layout: Layout | None, count: int) -> float:
-    """About how long so many copies take; for ever if it is not known what is copied."""
-    if layout is None:
-        return inf
-    return count * (CALL + (EACH_PACKED if layout.bits % 8 else EACH) * layout.size)
 
 
 def copy(source: int, seen: Layout, target: int, into: Layout) -> None:

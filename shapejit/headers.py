@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import movers_ready
+from .engine import unready_movers
 from .kernels.constants import MAX_RANK
 from .kernels.object_layouts import (
     BASE,
@@ -42,14 +42,11 @@ from .kernels.object_layouts import (
     WHOLE_WORDS,
     X_AT,
 )
-from .patience import kernels_ready
+from .patience import Kind, by_numpy, kernels_ready
 from .planning import small_plans
 from .runtime.kernel_names import Call
 from .runtime.kernels import called, compiled
 from .runtime.launches import Addresses
-
-ASKED = 3e-6  # seconds that Python takes to ask an array what it is
-FEW = 32  # tensors that are asked one by one: no kernel is looked for, for their sake
 
 READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
@@ -59,29 +56,34 @@ COPY_PLANNED = Call("headers.copy_planned", ("a", "i"), "b", held=False)
 SURVEY = Call("headers.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
 
-# What is called behind another.
-WITH = {PLAN_WHOLE: (COPY_PLANNED,), RESOLVE_ALL: (SURVEY,)}
+MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
+
+# What is used together is one kind of work.
+_GROUPS = (PLAN_WHOLE, COPY_PLANNED, FILL), (RESOLVE_ALL, SURVEY, MATCH)
+_GROUP = {call.kernel: group for group in _GROUPS for call in group}
 
 
-def kernel(count: int, call: Call, seconds: float = ASKED) -> Callable[..., Any] | None:
-    """A kernel that reads objects where they lie, if it is to be had and to be trusted.
+def work_of(call: Call) -> Kind:
+    """The kind of work that a kernel does: others do it `by_numpy` while that is not ready."""
+    group = _GROUP.get(call.kernel)
+    return "headers", group[0].kernel if group else call.kernel
 
-    It is wanted for `count` arrays, for each of which Python takes so many seconds.
-    """
+
+def kernel(call: Call) -> Callable[..., Any] | None:
+    """A kernel that reads objects where they lie, if it is ready and to be trusted."""
     if not trusted():
         return None
-    names = call, *WITH.get(call, ())
-    if not kernels_ready(("headers", call.kernel), lambda: names, count * seconds):
+    if not kernels_ready(work_of(call), lambda: _GROUP.get(call.kernel, (call,))):
         return None
     return called(call)
 
 
-def whole_copy(seconds: float) -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
+def whole_copy() -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
     """What copies an ndarray into a C-contiguous one of as many elements, by one thread.
 
-    None if the kernels are not to be had for an array that takes NumPy so many seconds.
+    None if its kernels are not ready.
     """
-    write = kernel(1, PLAN_WHOLE, seconds)
+    write = kernel(PLAN_WHOLE)
     if write is None:
         return None
     copied, movers = called(COPY_PLANNED), small_plans.MOVERS_AT
@@ -91,9 +93,11 @@ def whole_copy(seconds: float) -> Callable[[NDArray[Any], NDArray[Any]], None] |
         write(x, out, x.itemsize, table)
         if copied(table, movers):
             return
-        if movers_ready(table, PLAN, seconds):
+        kinds = unready_movers(table, PLAN)
+        if not kinds:
             copied(table, movers)
-        else:
+            return
+        with by_numpy(*kinds):
             out.reshape(x.shape)[...] = x
 
     return copy
@@ -124,7 +128,7 @@ def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
 
     None if there is anything else, an int of more than 30 bits, or no kernel that reads them.
     """
-    read = kernel(len(rows), READ_SHAPES)
+    read = kernel(READ_SHAPES)
     if read is None:
         return None
     kinds = np.array([id(tuple), id(list), id(int)], np.int64)

@@ -11,38 +11,48 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from time import perf_counter
 
 from .errors import FormatError
 from .runtime import kernels
 from .runtime.kernel_names import Name
+from .runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
 LOOKED_FOR = 0.002  # the same, before the disk is looked at: that takes 50 ms in a new process
 
 Kind = tuple[object, ...]
+Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
 
 _ready: set[Kind] = set()
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
+# What there was to see when a kind was looked for: kernels, and whether it had taken long.
+_seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
 
+register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
 
-def kernels_ready(kind: Kind, needs: Needs, seconds: float = 0.0) -> bool:
+
+def kernels_ready(kind: Kind, needs: Needs) -> bool:
     """Whether kernels are to do a piece of work, `needs` being all that it takes.
 
-    If not, NumPy does it, `by_numpy` of the same kind; or it takes about so many `seconds`.
+    If not, NumPy does it, `by_numpy` of the same kind.
     """
     if kind in _ready:
         return True
-    forced = _forced > 0 or not patience()
-    taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
-    if not forced and (taken < LOOKED_FOR or taken == float("inf")):
-        return False
+    forced, taken = _forced > 0 or not patience(), _taken.get(kind, 0.0)
+    if not forced:
+        if taken < LOOKED_FOR:
+            return False
+        seen = kernels.loaded(), taken >= patience()
+        if _seen.get(kind) == seen:
+            return False
+        _seen[kind] = seen
     names = _needed.get(kind)
     if names is None:
         names = _needed[kind] = needs()
@@ -54,26 +64,40 @@ def kernels_ready(kind: Kind, needs: Needs, seconds: float = 0.0) -> bool:
     return True
 
 
+def unready(kind: Kind, needs: Needs) -> Kinds:
+    """This kind, if kernels are not to do the work; () if they are."""
+    return () if kernels_ready(kind, needs) else (kind,)
+
+
 def _awaited(names: tuple[Name, ...]) -> bool:
     if kernels.find(names):
         return True
-    if sys.stderr.isatty():
-        print("shapejit compiles kernels ...", file=sys.stderr, flush=True)
+    _announce()
     return kernels.wait(names)
 
 
-class by_numpy:  # noqa: N801  # a context manager, which reads as one
-    """NumPy does a piece of work of some kind meanwhile: how long that takes counts."""
+@cache
+def _announce() -> None:
+    """Say once why nothing seems to happen, where somebody looks on."""
+    if "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty()):
+        from tqdm import tqdm  # which knows of bars that are there
 
-    def __init__(self, kind: Kind) -> None:
-        self.kind = kind
+        tqdm.write("shapejit compiles kernels ...", file=sys.stderr)
+
+
+class by_numpy:  # noqa: N801  # a context manager, which reads as one
+    """NumPy does a piece of work meanwhile, for want of these kinds: how long that takes counts."""
+
+    def __init__(self, *kinds: Kind) -> None:
+        self.kinds = kinds
 
     def __enter__(self) -> None:
         self.start = perf_counter()
 
     def __exit__(self, *fault: object) -> None:
-        taken = _taken.get(self.kind, 0.0)
-        _taken[self.kind] = taken + perf_counter() - self.start
+        seconds = perf_counter() - self.start
+        for kind in self.kinds:
+            _taken[kind] = _taken.get(kind, 0.0) + seconds
 
 
 @contextmanager
@@ -96,7 +120,8 @@ def forced() -> bool:
 def patience() -> float:
     """The seconds that `VARIABLE` says, or `PATIENCE`."""
     given = os.environ.get(VARIABLE, str(PATIENCE))
-    try:
-        return float(given)
-    except ValueError:
-        raise FormatError(f"{VARIABLE} is a number of seconds, not {given!r}") from None
+    with suppress(ValueError):
+        seconds = float(given)
+        if seconds >= 0:
+            return seconds
+    raise FormatError(f"{VARIABLE} is a number of seconds, at least 0 or inf, not {given!r}")

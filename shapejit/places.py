@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from . import headers
 from .arrays.tensor import Tensor
 from .errors import about
-from .headers import FEW
 from .kernels.object_layouts import CONTIGUOUS_WRITEABLE
+from .patience import by_numpy
 from .runtime.launches import Addresses, address_of
 from .runtime.ndarrays import unwrapped
 from .shapes.layout import Layout
+
+FEW = 32  # places that Python's numbers compare sooner than NumPy's
 
 _ZERO = np.zeros(1, np.intp)
 
@@ -228,16 +230,18 @@ def read_alike(
     and writable.
     """
     addresses = np.empty(len(items), np.int64)
-    read = headers.kernel(len(items), headers.READ_ALIKE)
+    read = headers.kernel(headers.READ_ALIKE)
     if read is not None:
         flags = CONTIGUOUS_WRITEABLE if to_fill else 0
         expected = headers.kind_of(dtype, shape, strides)
         return addresses, read(items, len(items), expected, flags, addresses)
-    for i, x in enumerate(items):
-        like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
-        if not like or (x.strides != strides and x.size > 1) or (to_fill and not x.flags.carray):
-            return addresses, i
-        addresses[i] = address_of(x)
+    with by_numpy(headers.work_of(headers.READ_ALIKE)):
+        for i, x in enumerate(items):
+            like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
+            same = like and (x.strides == strides or x.size <= 1)
+            if not same or (to_fill and not x.flags.carray):
+                return addresses, i
+            addresses[i] = address_of(x)
     return addresses, len(items)
 
 

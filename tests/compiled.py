@@ -1,5 +1,10 @@
 """Whether kernels are compiled, and one by its name, as tests call it."""
 
+import os
+import subprocess
+import sys
+
+from shapejit import patience
 from shapejit.runtime import kernels
 from shapejit.runtime.kernel_names import Call
 
@@ -11,3 +16,11 @@ def kernel(name, kinds, returns="i"):
     call = Call(name, tuple(kinds), returns, held=False)
     assert kernels.wait((call,)), kernels.kernel_status()
     return kernels.called(call)
+
+
+def takes_no_kernels(code):
+    """Whether a process of usual patience runs code without a kernel, or what would load one."""
+    end = "import sys, shapejit as sj; sys.exit(bool(sj.kernel_status() or found & {*sys.modules}))"
+    command = [sys.executable, "-c", f"{code}\nfound = {{'numba', 'llvmlite'}}\n{end}"]
+    own = {name: value for name, value in os.environ.items() if name != patience.VARIABLE}
+    return subprocess.run(command, env=own).returncode == 0

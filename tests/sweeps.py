@@ -39,7 +39,7 @@ def once():
     for which in range(count): copy(which)
 def copies():
     once()
-    while not {state for state, _ in sj.kernel_status().values()} <= OUTCOMES: once()
+    while not {kernel.state for kernel in sj.kernel_status().values()} <= OUTCOMES: once()
 def works():
     code = 1
     try: copies(); code = 0

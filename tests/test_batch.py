@@ -11,7 +11,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from compiled import COMPILED, kernel
+from compiled import COMPILED, kernel, takes_no_kernels
 from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays
 
@@ -391,11 +391,10 @@ def test_one_shape_or_one_each():
 
 def test_views_alone_take_no_kernels():
     code = """
-import sys, numpy, shapejit as sj
+import numpy, shapejit as sj
 sj.reshape_batch([numpy.zeros((2, 3)), sj.asarray(numpy.zeros((3, 2)))], (6,))
-sys.exit(bool(sj.kernel_status() or {"numba", "llvmlite"} & sys.modules.keys()))
 """
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert takes_no_kernels(code)
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
@@ -414,7 +413,7 @@ def test_without_trusted_headers_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_headers_are_read_as_they_are():
-    read_alike, survey = (headers.kernel(1, call) for call in (headers.READ_ALIKE, headers.SURVEY))
+    read_alike, survey = (headers.kernel(call) for call in (headers.READ_ALIKE, headers.SURVEY))
     assert headers.trusted()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
@@ -470,7 +469,7 @@ def test_views_exist_where_layouts_have_them(data, x):
 
 def putter(plan):
     """The kernel that copies a tensor by this small plan, or any for which that was said before."""
-    assert engine.movers_ready(plan, 0)
+    assert not engine.unready_movers(plan, 0)
     return kernel("small.put", "iiiiiiii")
 
 

@@ -46,6 +46,16 @@ def objects(folder):
     return sorted(Path(folder).rglob("*.o"))
 
 
+COPY_ALL = "copies('ready'); assert states() == {'ready'}, sj.kernel_status()"
+
+
+def anybodys(folder):
+    """A folder where everybody may write object files."""
+    (folder / "all" / "shapejit").mkdir(parents=True)
+    (folder / "all" / "shapejit").chmod(0o777)
+    return folder / "all"
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """A folder with all that the copy takes."""
@@ -61,8 +71,13 @@ def test_numpy_does_the_work_until_a_builder_has_done_its(tmp_path):
 
 
 def test_kernels_that_are_on_disk_are_loaded(cache):
-    code = "copies('ready'); assert states() == {'ready'}; assert 'numba' not in sys.modules"
-    assert run(code, cache, "inf") == ""
+    code = """
+copies('ready')
+assert states() == {'ready'} and 'numba' not in sys.modules
+files = {kernel.file for kernel in sj.kernel_status().values()}
+assert files <= set(sys.argv[1:]), files
+"""
+    assert run(code, cache, "inf", *objects(cache)) == ""
 
 
 def test_whoever_has_infinite_patience_asks_for_nothing(tmp_path):
@@ -71,12 +86,16 @@ def test_whoever_has_infinite_patience_asks_for_nothing(tmp_path):
     assert not objects(tmp_path)
 
 
+# What is logged of one request.
+FAILED_TWICE = ["a builder of kernels failed", "no kernel"]
+
 BROKEN = {
     "ends": "exit 3",
     "is killed": "kill -9 $$",
     "writes rubbish": "echo '[1, 2'; exec sleep 60",
     "writes another thing": "echo 7; exec sleep 60",
     "hangs": "exec sleep 600",
+    "leaves a child that holds the pipe": "sleep 30 & exit 3",
     "is not there": None,
 }
 
@@ -96,7 +115,20 @@ sys.executable = sys.argv[1]
         assert run(code + "copies('ready')", tmp_path, "0.001", script) == ""
         return
     words = run(code + "copies('failed')", tmp_path, "0.001", script)
-    assert words.count("a builder of kernels failed, NumPy goes on: ") == 1
+    lines = words.splitlines()
+    assert len(lines) == len(FAILED_TWICE), words
+    assert all(map(str.startswith, lines, FAILED_TWICE)), words
+
+
+def test_a_builder_that_is_killed_is_followed_by_another(tmp_path):
+    script = tmp_path / "python"
+    script.write_text(
+        f'#!/bin/sh\nmkdir {tmp_path}/first && kill -9 $$\nexec {sys.executable} "$@"'
+    )
+    script.chmod(0o755)
+    words = run("sys.executable = sys.argv[1]; copies('ready')", tmp_path, "0.001", script)
+    line = "a builder of kernels failed, another one goes on: it ended (exit code -9)\n"
+    assert words == line
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "foreign", "empty", "exchanged", "anybody's"])
@@ -125,11 +157,20 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write a folder is POSIX's to say")
 def test_code_comes_through_the_pipe_where_there_is_no_folder_to_trust(tmp_path):
-    (tmp_path / "shapejit").mkdir()
-    (tmp_path / "shapejit").chmod(0o777)
-    told = run("copy(); assert states() == {'ready'}", tmp_path, "0")
+    (tmp_path / "file").write_text("")
+    told = run(COPY_ALL, anybodys(tmp_path), "0", XDG_CACHE_HOME=str(tmp_path / "file"))
     assert told.count("\n") == told.count("kernels cannot be kept on disk") == 1
     assert not objects(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="systems have caches in folders of their own")
+def test_what_may_not_be_kept_where_all_do_is_kept_for_this_user(tmp_path):
+    own = {"XDG_CACHE_HOME": str(tmp_path / "own")}
+    (tmp_path / "file").write_text("")
+    for folder in (anybodys(tmp_path), tmp_path / "file"):
+        assert run(COPY_ALL, folder, "0", **own) == ""
+        assert objects(tmp_path) == objects(tmp_path / "own")
+    assert run(COPY_ALL, folder, "inf", **own) == ""
 
 
 def test_several_processes_that_ask_at_once_find_what_one_has_built(tmp_path):

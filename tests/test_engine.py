@@ -198,6 +198,7 @@ def test_a_number_of_threads_that_is_none_is_told():
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
     own, seen = workers.workers(), set()
+    kernel("shares.job_after", "iii")  # by which workers look for jobs
     for _ in range(500):
         own.run(lambda owner: seen.add(threading.get_ident()), 2)
         time.sleep(0.001)
@@ -209,6 +210,7 @@ def test_workers_join_in():
 def joined(own, during):
     """What `during` says in a worker that was asleep and has been woken for a job."""
     said = []
+    kernel("shares.job_after", "iii")
 
     def run(owner):
         if not owner:

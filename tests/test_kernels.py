@@ -171,7 +171,7 @@ def test_large_copies_take_compiled_kernels(view, strategy, name, kernels):
     sj.reshape(view, -1, copy=True)
     label = f"shapejit_{name.replace('.', '_')}_"
     assert {
-        state for found, (state, _) in sj.kernel_status().items() if found.startswith(label)
+        kernel.state for found, kernel in sj.kernel_status().items() if found.startswith(label)
     } == {"ready"}
 
 

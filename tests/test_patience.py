@@ -117,14 +117,14 @@ def results():
 BY_NUMPY = """
 few.MOST = 500
 plain = results()
-assert {state for state, _ in sj.kernel_status().values()} == {"missing"}  # what took some ms
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"missing"}  # what took some ms
 assert not {"numba", "shapejit.builder.objects"} & sys.modules.keys()
 assert "shapejit-builder" not in [thread.name for thread in threading.enumerate()]
 """
 
 BY_KERNELS = """
 with patience.force_kernels(): compiled = results()
-assert {state for state, _ in sj.kernel_status().values()} == {"ready"}
+assert {kernel.state for kernel in sj.kernel_status().values()} == {"ready"}
 assert len(plain) == len(compiled)
 for k, (a, b) in enumerate(zip(plain, compiled)): assert a == b, k
 """
@@ -136,7 +136,7 @@ def small(name):
     nbytes = sj.dtype(name).nbytes(30)
     return sj.Tensor.frombuffer(bytes(range(nbytes)), name, (5, 6)).T
 t, other = small("int4"), small("uint3")
-def states(): return {state for state, _ in sj.kernel_status().values()}
+def states(): return {kernel.state for kernel in sj.kernel_status().values()}
 def copies_until(state):
     end = time.monotonic() + 200
     while state not in states():
@@ -198,7 +198,11 @@ assert states() <= {"missing"}
     assert run(SMALL + code, tmp_path, "0.05") == (0, "")
 
 
-def test_a_patience_that_is_no_number_is_refused(tmp_path):
+@pytest.mark.parametrize("given", ["long", "", "-1", "nan"])
+def test_a_patience_that_is_no_number_of_seconds_is_refused(given, tmp_path):
     code = "import shapejit as sj, numpy as np; sj.pack(np.zeros(3, np.uint8), 'int4')"
-    _, errors = run(code, tmp_path, "long")
-    assert "FormatError: SHAPEJIT_PATIENCE is a number of seconds, not 'long'" in errors
+    _, errors = run(code, tmp_path, given)
+    said = (
+        f"FormatError: SHAPEJIT_PATIENCE is a number of seconds, at least 0 or inf, not {given!r}"
+    )
+    assert said in errors

@@ -47,7 +47,7 @@ def test_what_was_warmed_is_on_disk_for_other_processes(tmp_path):
 import time, numpy as np, shapejit as sj
 program = sj.plan((4, 64, 8), "float32", lambda t: t.permute_dims((1, 0, 2)))
 xs, end = [np.zeros((4, 64, 8), np.float32)] * 1000, time.monotonic() + 60
-def states(): return {state for state, _ in sj.kernel_status().values()}
+def states(): return {kernel.state for kernel in sj.kernel_status().values()}
 while "ready" not in states():
     assert time.monotonic() < end
     program.map(xs)
@@ -65,7 +65,8 @@ def test_a_missing_folder_is_told_once(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for folder in ("anybody", "file"):
         code = "import shapejit as sj; sj.warmup(['programs'])"
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / folder)}
+        own = {"NUMBA_CACHE_DIR": str(tmp_path / folder), "XDG_CACHE_HOME": str(tmp_path / "file")}
+        environment = {**os.environ, **own}
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ VARIABLE = "SHAPEJIT_BUNDLE"
 LEVELS = ("x86-64-v3", "x86-64-v4")
 
 
-class BundleHook(BuildHookInterface):  # type: ignore[misc,type-arg]  # hatchling is not there for mypy
+class BundleHook(BuildHookInterface):  # type: ignore[misc]  # mypy takes hatchling for Any
     """Adds `shapejit/objects/`."""
 
     def dependencies(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from importlib import import_module
 from subprocess import CalledProcessError
 
@@ -12,6 +13,7 @@ from ..bench import comparison, measure, peers, suites
 from ..bench.cases import Case
 from ..bench.machine import VECTORS, machine as described_machine, use_vectors
 from ..bench.worker import PEERS
+from ..runtime.kernels import kernel_status
 from . import bench_tables, progress
 from .arguments import count, integer, number
 from .command import DONE, FAILED, ArgumentError, Command
@@ -82,6 +84,9 @@ def _run(args: Namespace) -> int:
     versions = {peer.name: peer.version for peer in others}
     found = comparison.summaries(rows)
     disturbed = sum(row.disturbed for row in rows)
+    known = kernel_status()
+    states = Counter(kernel.state for kernel in known.values())
+    reasons = {name: kernel.reason for name, kernel in known.items() if kernel.reason}
     if args.json:
         settings = {name: getattr(args, name) for name in ("size", "quick", "seed", "vectors")}
         print_json(
@@ -91,6 +96,7 @@ def _run(args: Namespace) -> int:
                 "rows": [row.as_json() for row in rows],
                 "summary": [vars(part) for part in found],
                 "disturbed": disturbed,
+                "kernels": {**states, "reasons": reasons},
             }
         )
     else:
@@ -98,6 +104,9 @@ def _run(args: Namespace) -> int:
         print("; ".join(f"{name} {value}" for name, value in machine.items()))
         for name, version in versions.items():
             print(f"{name} {version}")
+        print(f"kernels: {', '.join(f'{n} {state}' for state, n in states.items())}")
+        for name, reason in reasons.items():
+            print_text(f"no kernel {name}: {reason}")
         if disturbed:
             print_text(_DISTURBED.format(disturbed, len(rows)))
     return FAILED if any(row.differing for row in rows) else DONE

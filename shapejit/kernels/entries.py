@@ -18,4 +18,5 @@ def run(entry: int, table: Numbers, places: Table, work: Numbers, span: Numbers,
     table[5] = address_of(span)
     table[6] = span.shape[0]
     table[7] = stage
-    return call(entry, (address_of(table),))
+    status: int = call(entry, (address_of(table),))
+    return status

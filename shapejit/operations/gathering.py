@@ -29,7 +29,6 @@ from .views import checked
 SHORT = 1024  # bytes of a run
 SHORT_PACKED = 128  # elements narrower than a byte
 LARGE = 10 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
-CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 
 
@@ -124,23 +123,23 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
         x, target = x.numpy(), target.numpy()
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
     if isinstance(x, np.ndarray):
-        run = x.itemsize * prod(shape[axis + 1 :])
-        if _by_numpy(x, run, target.nbytes):
-            np.take(x, found, axis, target.reshape(shape), "clip")
-            return
-        kind = _by_kernels(x, found, axis, target, fresh)
-        if kind is not None:
-            with by_numpy(kind):
-                np.take(x, found, axis, target.reshape(shape), "clip")
-        return
-    kind = ("take",)
-    if prod(shape[axis + 1 :]) >= SHORT_PACKED or x.size > MOST * target.size:
-        kind = _by_kernels(x, found, axis, target, fresh)
-    if kind is not None:
-        # Short runs are gathered faster as bytes.
+        numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
+    else:  # short runs are gathered faster as bytes
+        numpys = prod(shape[axis + 1 :]) < SHORT_PACKED and x.size <= MOST * target.size
+    kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
+    if numpys:
+        _take(x, found, axis, target.reshape(shape))
+    elif kind is not None:
         with by_numpy(kind):
-            codes = taken(x.unpack(), found, axis, None, "take")
-            pack(codes.reshape(target.shape), x.dtype, out=target)
+            _take(x, found, axis, target.reshape(shape))
+
+
+def _take(x: Any, found: Addresses, axis: int, target: Any) -> None:
+    """The same by NumPy."""
+    if isinstance(x, np.ndarray):
+        np.take(x, found, axis, target, "clip")
+    else:
+        pack(taken(x.unpack(), found, axis, None, "take"), x.dtype, out=target)
 
 
 def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> Kind | None:

@@ -124,8 +124,8 @@ def joined(
         launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
-        moves = layout, into, sources, targets, _apart(targets)
-        _copy(*moves, fresh, target, zip(arrays, places, strict=True))
+        how = layout, into, sources, targets, _apart(targets)
+        _copy(*how, fresh, target, zip(arrays, places, strict=True))
     return target if out is None else out
 
 
@@ -172,8 +172,17 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
     first = parts[0]
     if type(first) is np.ndarray:
         made = fast_joins.join(parts, axis, new, out)
+        if isinstance(made, tuple):  # the kinds of kernels that are not ready
+            with by_numpy(*made):
+                return _planned(parts, axis, new, out, asked_by)
         if made is not None:
             return made
+    return _planned(parts, axis, new, out, asked_by)
+
+
+def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
+    """The same by a plan."""
+    first = parts[0]
     places = alike(parts) if type(first) in (np.ndarray, Tensor) else None
     if places is None or (type(first) is np.ndarray and is_numpys(first.dtype)):
         return None
@@ -196,8 +205,8 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
     targets += begin
     lead = (slice(None),) * at
     boxes = ((*lead, slice(k * size, k * size + size)) for k in range(count))
-    moves = layout, into, addresses, targets, apart
-    _copy(*moves, fresh, target, zip(parts, boxes, strict=True))
+    how = layout, into, addresses, targets, apart
+    _copy(*how, fresh, target, zip(parts, boxes, strict=True))
     return target if out is None else out
 
 

@@ -66,6 +66,11 @@ class DecodePlan:
     total: int
     length: int
 
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element of the result."""
+        return self.steps[-1].conversion.target.nbytes
+
     def table(
         self, readers: Sequence[int], converts: Sequence[int]
     ) -> tuple[NDArray[np.int64], int]:

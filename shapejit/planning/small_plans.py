@@ -43,11 +43,11 @@ def missing_movers(plans: Words, starts: Any) -> tuple[Function, ...]:
     ready; those that are may be called from now on."""
     if _movers.all():
         return ()
-    wanted = np.zeros(len(MOVERS), np.bool_)
-    wanted[plans[starts + MOVER]] = True
-    for index in np.flatnonzero(wanted & (_movers == 0)).tolist():
-        _movers[index] = address(MOVERS[index])
-    return tuple(MOVERS[index] for index in np.flatnonzero(wanted & (_movers == 0)).tolist())
+    wanted = plans[starts + MOVER]
+    indices = np.flatnonzero(np.bincount(wanted)).tolist() if wanted.ndim else [int(wanted)]
+    for index in indices:
+        _movers[index] = _movers[index] or address(MOVERS[index])
+    return tuple(MOVERS[index] for index in indices if not _movers[index])
 
 
 def small_plan(layout: Layout) -> Words:

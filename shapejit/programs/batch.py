@@ -17,9 +17,9 @@ from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
 from ..operations import views
+from ..patience import Kinds, by_numpy
 from ..places import place_of, places_of, span_of
 from ..planning import planner
-from ..runtime.kernel_names import Call
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
@@ -30,11 +30,8 @@ from .target_shapes import ASKED_BY, TargetShapes, arranged
 Key = TypeVar("Key")
 
 OWN = 1024 * 1024  # bytes of a result that has memory, a Plan and a launch of its own
-RESHAPED = 1e-5  # seconds that Python takes to reshape an array by itself
 SLAB = 64 * 1024 * 1024  # bytes of smaller new results that share an allocation
 ALIGN = 64  # bytes: no line is written by two threads
-
-MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 
 @overload
@@ -143,6 +140,7 @@ class _Batch:
         self.spans = np.zeros((count, 4), np.int64)
         self.plans = np.empty(0, np.int64)  # the words of all small plans
         self.starts = np.empty(count, np.int64)  # where each begins
+        self.unready: Kinds = ()  # of the kernels that would do what is done one by one
 
     def lend(self) -> None:
         """Take the Tensors of whole bytes as ndarrays over their memory."""
@@ -183,8 +181,10 @@ class _Batch:
     def resolve_all(self) -> None:
         """Resolve every shape, and refuse what cannot be done."""
         count = len(self.items)
-        fault, resolve = count, headers.kernel(count, headers.RESOLVE_ALL, RESHAPED)
-        if resolve is not None:
+        fault, resolve = count, headers.kernel(headers.RESOLVE_ALL)
+        if resolve is None:
+            self.unready = (headers.work_of(headers.RESOLVE_ALL),)
+        else:
             firsts, descrs = np.empty((2, GROUPS), np.int64)
             totals = np.empty(2, np.int64)
             tables = self.groups, descrs, firsts, self.starts, totals
@@ -197,8 +197,9 @@ class _Batch:
         asked = (verdicts == APART) | (verdicts == REFUSED)
         if self.copy is False:
             asked |= verdicts == COPY
-        for i in np.flatnonzero(asked).tolist():
-            self._check(i)
+        with by_numpy(*self.unready):
+            for i in np.flatnonzero(asked).tolist():
+                self._check(i)
         assert fault == count  # or the check raised what the kernel refused
 
     def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
@@ -232,14 +233,15 @@ class _Batch:
         large = copied & (self.spans[:, 1] >= OWN)
         small = np.flatnonzero(copied & ~large)
         if len(small):
-            seconds = RESHAPED * len(small)
-            if not engine.copies_each_ready(self.plans, self.starts[small], seconds):
+            self.unready = engine.unready_copies(self.plans, self.starts[small])
+            if self.unready:
                 large, small = copied, small[:0]
         packed = []
-        for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
-            if self._moves_bits(i):
-                packed.append(i)
-            else:
+        with by_numpy(*self.unready):
+            for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
+                if self._moves_bits(i):
+                    packed.append(i)
+                    continue
                 out = None if self.outs is None else self.outs[i]
                 results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
         if packed:
@@ -331,7 +333,7 @@ class _Batch:
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)
-        match = headers.kernel(count, MATCH, RESHAPED)
+        match = headers.kernel(headers.MATCH)
         if match is not None:
             match(items, outs, self.groups, self.targets, self.shapes.starts, fits, addresses)
         sources = self.spans[:, 2:].T.copy()

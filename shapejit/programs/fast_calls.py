@@ -6,12 +6,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from .. import headers
 from ..fast_calls import FastCall, fast_call
+from ..patience import by_numpy
 from .specialization import Specialization
 
 MOST = 4  # kinds of arrays whose calls go straight to a kernel
-CALLS = 3  # small calls before a kernel is looked for, for their sake
 
 
 class FastCalls:
@@ -19,17 +18,16 @@ class FastCalls:
 
     def __init__(self) -> None:
         self.known: tuple[FastCall, ...] = ()
-        self._calls = 0
 
     def add(self, special: Specialization, x: NDArray[Any], out: NDArray[Any]) -> bool:
         """Let later calls with arrays like these be fast, if they may; whether `out` is filled."""
-        self._calls += 1
-        fill = headers.kernel(1, headers.FILL)
-        if fill is None or special.small_plan is None:
+        if special.small_plan is None:
             return False
-        made = fast_call(fill, x, out, special.small_plan, special.source.span)
-        if made is None:
-            return False
+        made = fast_call(x, out, special.small_plan, special.source.span)
+        if not isinstance(made, FastCall):
+            with by_numpy(*made):
+                special.into(x, out)
+            return True
         done = made.fill(x, out, made.key)
         if done:
             self.known = (made, *self.known[: MOST - 1])

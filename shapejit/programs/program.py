@@ -172,10 +172,7 @@ class Program(MapsBatches):
         outputs.check_apart(array, target)
         if not as_tensors and self._fast.add(special, array, target):
             return out
-        if special.small and not as_tensors:
-            target[...] = special.by_numpy(array)
-        else:
-            special.fill(np.array([place]), np.array([place_of(target)[0]]))
+        special.into(array, target)
         return out
 
     @overload

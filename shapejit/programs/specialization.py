@@ -14,6 +14,7 @@ from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..outputs import Kind
+from ..places import place_of
 from ..planning import planner
 from ..planning.small_plans import small_plan_of
 from ..runtime.launches import Addresses, address_of
@@ -122,6 +123,13 @@ class Specialization:
     def _result(self, memory: Bytes, dtype: Kind) -> Any:
         """The array whose last copy the memory is."""
         return outputs.array_over(memory, dtype, self.route.result, self.route.read_only)
+
+    def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
+        """The result for one array in `target`, which is fit for it."""
+        if self.small and not isinstance(x, Tensor):
+            target[...] = self.by_numpy(x)  # type: ignore[index]  # an ndarray, too
+        else:
+            self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
 
     def fill(self, sources: Addresses, targets: Addresses) -> None:
         """The results for the tensors at these places in the memory at `targets`."""

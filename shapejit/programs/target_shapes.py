@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .. import headers
 from ..errors import DTypeError, ReshapeError, about
 from ..operations.views import array_request
+from ..patience import by_numpy
 from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
@@ -22,7 +23,6 @@ from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
 
-RESOLVED = 5e-6  # seconds that Python takes to resolve a shape
 RESOLVE_ROWS = Call("shapes.resolve_rows", ("t", "a", "i", "t"), "i", held=False)
 RESOLVE_RAGGED = Call("shapes.resolve_ragged", ("a", "a", "a", "i", "t"), "i", held=False)
 
@@ -109,20 +109,21 @@ def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
 def _resolved(
     kernel: Call,
     sources: tuple[Addresses, ...],
-    rows: Sequence[Any],
+    rows: Sequence[Any] | NDArray[Any],
     request: Request,
     targets: Addresses,
 ) -> int:
     """Resolve a request for each row, which the kernel finds in `sources`; how many could be."""
-    found = headers.kernel(len(rows), kernel, RESOLVED)
+    found = headers.kernel(kernel)
     if found is not None:
         dims = np.array(request.dims, np.int64)
         return int(found(*sources, dims, int(request.cancel), targets))
-    for i, row in enumerate(rows):
-        try:
-            targets[i] = resolve(row, request)
-        except ReshapeError:
-            return i
+    with by_numpy(headers.work_of(kernel)):
+        for i, row in enumerate(rows):
+            try:
+                targets[i] = resolve(row, request)
+            except ReshapeError:
+                return i
     return len(rows)
 
 
@@ -171,11 +172,12 @@ def _tokens(
     if found is not None:
         return rows, *found
     checked = list[tuple[int, ...]]()
-    for i, row in enumerate(rows):
-        shape = (row,) if isinstance(row, int | np.integer) else row
-        with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
-            ints = integers(shape, what, ASKED_BY)
-        checked.append(tuple(ints))
+    with by_numpy(headers.work_of(headers.READ_SHAPES)):
+        for i, row in enumerate(rows):
+            shape = (row,) if isinstance(row, int | np.integer) else row
+            with about(f"tensor {names[i]!r}") if names is not None else nullcontext():
+                ints = integers(shape, what, ASKED_BY)
+            checked.append(tuple(ints))
     starts = np.cumsum([0, *map(len, checked)])
     tokens = [t if -1 <= t <= MAX_SIZE else INVALID for t in chain.from_iterable(checked)]
     return (*checked,), np.array(tokens, np.int64), starts

@@ -13,11 +13,12 @@ from ..converting import Operands, convert, number_of
 from ..dtypes.table import DType
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
+from ..patience import by_numpy, unready
 from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group
 from .operands import aligned, multiplied, zero_points
-from .runs import decoded_in_runs
+from .runs import decoding
 
 BAND = 1 << 22  # codes that stay in a cache until they are scaled
 DENSE = 64  # codes side by side that are worth a loop of their own
@@ -28,9 +29,13 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
     shape = group.shape
     target: Tensor = outputs.target(out, kind, shape, list(group.tensors.values()))[0]
     into = target if group.result is None else target.reshape(group.sizes(group.form.result))
-    if (between is None or not group.form.rounds) and decoded_in_runs(group, into):
-        return target
-    _decoded(group, into, between)
+    work = decoding(group, into) if between is None or not group.form.rounds else None
+    kinds = () if work is None else unready(("decode", work.names), lambda: work.names)
+    if work is not None and not kinds:
+        work.run()
+    else:
+        with by_numpy(*kinds):
+            _decoded(group, into, between)
     return target
 
 

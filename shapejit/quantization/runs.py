@@ -6,20 +6,18 @@ multiplied and converted on a stage in the cache, then their codes: see `kernels
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine
 from ..arrays.tensor import Tensor
 from ..converting import number_of
 from ..dtypes.table import dtype
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
-from ..patience import kernels_ready
 from ..places import place_of
 from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
@@ -30,13 +28,13 @@ from ..runtime.launches import address_of
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import sizes
+from .decode_launches import box_names, decode_names, run_boxes, run_decode
 from .forms import Numbers
 from .groups import Axes, Group, Plane
 from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
-PLAIN = 1e-6  # seconds that NumPy takes for a number
 FEW_ALIKE = 16  # numbers with one factor that are worth a loop of their own
 
 
@@ -44,24 +42,30 @@ class UnfitError(Exception):
     """Numbers that do not lie in the order of the result."""
 
 
-def decoded_in_runs(group: Group, target: Tensor) -> bool:
-    """Decode a weight into a Tensor, row-major; False, with nothing done, where it is not fit."""
+class Decoding(NamedTuple):
+    """What decodes a weight, and the kernels that it takes."""
+
+    names: tuple[Name, ...]
+    run: Callable[[], None]
+
+
+def decoding(group: Group, target: Tensor) -> Decoding | None:
+    """What decodes a weight into a Tensor, row-major; None where it is not fit."""
     if group.order is not None:
-        return False
+        return None
     program, place = _Program(group, target), place_of(target)[0] // 8
     try:
         plan = program.plan()
     except UnfitError:
         return program.in_boxes(place)
-    if plan is None or not _ready(engine.decode_names(plan), target.size):
-        return False
-    engine.run_decode(plan, place)
-    return True
+    if plan is None:
+        return None
 
+    def run() -> None:
+        assert program.kept is not None  # the plan has the addresses of what lies there
+        run_decode(plan, place)
 
-def _ready(names: tuple[Name, ...], size: int) -> bool:
-    """Whether kernels are to decode so many numbers."""
-    return kernels_ready(("decode", names), lambda: names, PLAIN * size)
+    return Decoding(decode_names(plan), run)
 
 
 class _Program:
@@ -94,23 +98,24 @@ class _Program:
         self.steps.append(Step(codes, made, scale, zero))
         return decode_plan(self.steps, self.total)
 
-    def in_boxes(self, place: int) -> bool:
-        """Decode codes that are to be transposed, to an address; False where they are not fit."""
+    def in_boxes(self, place: int) -> Decoding | None:
+        """What decodes codes that are to be transposed, to an address; None if they are not fit."""
         group, form = self.group, self.group.form
         planes, found = group.planes(form.codes), zero_points(group)
         if planes is None or len(planes) > 1 or form.codes.table or form.offset:
-            return False
+            return None
+        data = planes[0].data
         if planes[0].permuted(self.order).contiguous:
-            return False  # nothing is to be transposed
+            return None  # nothing is to be transposed
         kind, known = group.kind(form.codes), group.known
         blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
         if 1 < block[1] < VECTOR:
-            return False
+            return None
         numbers = [multiplied(group, form.scales), *([found] if isinstance(found, Axes) else [])]
         spreads = [self._spreads(each, block) for each in numbers]
         if not all(spreads):
-            return False
+            return None
         if found is not None and not isinstance(found, Axes):
             same = self._constant(float(found), 0, MOST).place
             spreads.append([Spread(same, 0, 4 * (block[1] == 1))] * prod(group.batch))
@@ -120,16 +125,17 @@ class _Program:
         sides = [planes[0].side(axis) for axis in self.order]
         plan = box_plan(sides[1], sides[2], made, (block[0], block[1]))
         if plan is None or any(stride % 8 for stride in sides[0].strides):
-            return False
-        if not _ready(engine.box_names(plan), self.total):
-            return False
+            return None
         each = prod(group.sizes(form.result)[len(group.batch) :])
-        for k, index in enumerate(np.ndindex(*group.batch)):
-            first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
-            begin = address_of(planes[0].data) + first
-            into = place + k * each * self.result.nbytes
-            engine.run_boxes(plan, begin, into, [some[k] for some in spreads])
-        return True
+
+        def run() -> None:
+            for k, index in enumerate(np.ndindex(*group.batch)):
+                first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
+                into = place + k * each * self.result.nbytes
+                operands = [some[k] for some in spreads]
+                run_boxes(plan, address_of(data) + first, into, operands)
+
+        return Decoding(box_names(plan), run)
 
     def _spreads(self, found: Axes, block: Sequence[int]) -> list[Spread]:
         """Where the float32 of each expert's blocks lie; none where they are not even."""

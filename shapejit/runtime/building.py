@@ -2,7 +2,8 @@
 
 A thread per builder starts it, hands it what was asked for, and waits for the answers. It ends a
 builder that has had nothing to do for a while. Where no process can be started, the thread builds
-by itself. A builder that ends, hangs or answers rubbish costs the kernels that it was asked for.
+by itself. What a builder is asked for that ends, hangs or answers rubbish, another one builds;
+if that fails as well, there are no such kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from queue import Empty, SimpleQueue
@@ -28,7 +29,9 @@ from .system import register_at_fork
 
 IDLE = 10.0  # seconds after which a builder is no longer kept
 SILENCE = 60.0  # seconds without a sign of life after which it is ended
-WAITS = 12  # in which these are waited for
+WAITS = 12  # in which these are waited for: if all are stopped meanwhile, that is one wait
+GRACE = 1.0  # seconds that one which fails has to end by itself
+TRIES = 2  # builders that may fail at one kernel
 NICE = 4  # a builder beside what this process does; more starves it on busy cores
 
 LOGGER = logging.getLogger("shapejit")
@@ -40,10 +43,6 @@ _CODE = (
     "import json, sys; sys.path[{at}] = json.loads(sys.argv[1]); "
     "from {package}.builder.__main__ import main; main()"
 )
-
-
-class BuilderError(Exception):
-    """A builder that does not do what it is there for."""
 
 
 class Builders:
@@ -88,17 +87,35 @@ class Builders:
                 break
             with self._lock:
                 self._waiting -= 1
-            process = process or _started(urgent)
-            try:
-                if process is None:
-                    _build_here(names, answer)
-                else:
-                    process.build(names, answer)
-            except BuilderError as fault:
-                LOGGER.warning("a builder of kernels failed, NumPy goes on: %s", fault)
-                process = None
+            process = _built(process, list(names), answer, urgent)
         if process is not None:
             process.end()
+
+
+def _built(
+    process: _Process | None, names: list[Name], answer: Answer, urgent: bool
+) -> _Process | None:
+    """Answer for all names; the builder that did so last, if there is one."""
+    failures = 0
+    while names:
+        process = process or _started(urgent)
+        if process is None:
+            _build_here(names, answer)
+            return None
+        before = len(names)
+        fault = process.build(names, answer)
+        if not fault:
+            break
+        process.end(GRACE)
+        fault = f"{fault} (exit code {process.process.returncode})"
+        process = None
+        failures = 1 if len(names) < before else failures + 1
+        if failures == TRIES:
+            for name in names:
+                answer(name, None, f"builders failed: {fault}")
+            break
+        LOGGER.warning("a builder of kernels failed, another one goes on: %s", fault)
+    return process
 
 
 class _Process:
@@ -119,27 +136,24 @@ class _Process:
             bufsize=0, env=variables, **options,
         )  # fmt: skip
         _running.append(self.process)
+        self.lines: SimpleQueue[bytes] = SimpleQueue()
+        threading.Thread(target=self._listen, name="shapejit-listener", daemon=True).start()
         if not urgent:
             with suppress(OSError, AttributeError):
                 os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
 
-    def build(self, names: Names, answer: Answer) -> None:
-        """Hand over the answers; BuilderError if some of them had to be errors."""
-        left = list(names)
+    def build(self, names: list[Name], answer: Answer) -> str:
+        """Take names away, and hand over an answer for each; what is wrong if some are left."""
         try:
-            content = pickle.dumps(names)
+            content = pickle.dumps(tuple(names))
             assert self.process.stdin is not None
             self.process.stdin.write(len(content).to_bytes(4, "little") + content)
-            while left:
+            while names:
                 error, code = self._answer()
-                answer(left.pop(0), code, error)
+                answer(names.pop(0), code, error)
         except (OSError, ValueError, TypeError) as fault:
-            self.process.kill()
-            self.end()
-            text = f"{fault or type(fault).__name__} (exit code {self.process.returncode})"
-            for name in left:
-                answer(name, None, f"its builder failed: {text}")
-            raise BuilderError(text) from fault
+            return str(fault) or type(fault).__name__
+        return ""
 
     def _answer(self) -> tuple[str, bytes | None]:
         """An error or "", and the code if the builder has no folder for it."""
@@ -150,29 +164,36 @@ class _Process:
                 return str(error or ""), None if code is None else base64.b64decode(code)
 
     def _line(self) -> bytes:
-        assert self.process.stdout is not None
-        heard = threading.Event()
-        threading.Thread(target=self._watch, args=(heard,), daemon=True).start()
+        for _ in range(WAITS):
+            with suppress(Empty):
+                line = self.lines.get(timeout=SILENCE / WAITS)
+                if not line:
+                    raise ValueError("it ended")
+                return line
+        raise ValueError(f"it gave no sign of life for {SILENCE:.0f} seconds")
+
+    def _listen(self) -> None:
+        """Take its lines; whoever else has its end of the pipe keeps only this thread waiting."""
+        pipe = self.process.stdout
+        assert pipe is not None
+        line = b"\n"
+        while line:
+            line = b""
+            with suppress(OSError, ValueError):
+                line = pipe.readline()
+            self.lines.put(line)
+        pipe.close()
+
+    def end(self, seconds: float = SILENCE) -> None:
+        """Let it go: it has nothing more to do, and so many seconds to see that."""
+        assert self.process.stdin is not None
+        with suppress(OSError):
+            self.process.stdin.close()
         try:
-            line: bytes = self.process.stdout.readline()
-        finally:
-            heard.set()
-        if not line:
-            raise ValueError("it ended")
-        return line
-
-    def _watch(self, heard: threading.Event) -> None:
-        """End it when nothing is heard of it; if all are stopped meanwhile, that is one wait."""
-        if not any(heard.wait(SILENCE / WAITS) for _ in range(WAITS)):
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-
-    def end(self) -> None:
-        """Let it go when it has nothing more to do."""
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self.process.wait()
+            self.process.wait()
         with suppress(ValueError):
             _running.remove(self.process)
 
@@ -186,14 +207,15 @@ def _started(urgent: bool) -> _Process | None:
     return None
 
 
-def _build_here(names: Names, answer: Answer) -> None:
+def _build_here(names: Sequence[Name], answer: Answer) -> None:
     """Build on this thread, which imports numba."""
-    objects = import_module("..builder.objects", __package__)
     for name in names:
+        code, error = None, ""
         try:
-            answer(name, objects.kept(name), "")
+            code = import_module("..builder.objects", __package__).kept(name)
         except Exception as fault:
-            answer(name, None, f"{type(fault).__name__}: {fault}")
+            error = f"{type(fault).__name__}: {fault}"
+        answer(name, code, error)
 
 
 _running: list[subprocess.Popen[bytes]] = []

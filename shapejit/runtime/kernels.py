@@ -36,6 +36,7 @@ _addresses: dict[Name, int] = {}  # of kernels that are ready
 _missing: set[Name] = set()  # not on disk when this process looked
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
+_files: dict[Name, str] = {}  # that kernels were loaded from
 _arrivals = threading.Condition()
 _told = False  # that kernels cannot be kept
 _recorded: dict[Name, None] | None = None
@@ -68,6 +69,11 @@ def ready(names: Iterable[Name]) -> bool:
     return not compiled() or all(name in _addresses for name in names)
 
 
+def loaded() -> int:
+    """How many kernels are ready: as long as that is the same, so are all answers of `find`."""
+    return len(_addresses)
+
+
 def find(names: Iterable[Name]) -> bool:
     """Load those of them that are on disk; whether all are ready now."""
     if ready(names):
@@ -78,30 +84,32 @@ def find(names: Iterable[Name]) -> bool:
     for name in names:
         if name not in _addresses and name not in _missing:
             _missing.add(name)  # unless what follows finds it
-            if apart(_read, name):
+            if not apart(_read, name):
                 _missing.discard(name)
     return ready(names)
 
 
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
     """Let a builder make those of them that are not ready, each once, and wait for nothing."""
-    wanted = tuple(name for name in names if name not in _addresses and name not in _asked)
-    if wanted:
+    wanted = [name for name in names if name not in _addresses and name not in _asked]
+    if wanted and _recorded is None:
         apart(_ask, wanted, urgent)
 
 
-def _ask(names: tuple[Name, ...], urgent: bool) -> None:
-    _asked.update(names)
-    building.builders().ask(names, _arrived, urgent)
+def _ask(names: Sequence[Name], urgent: bool) -> None:
+    """Ask for those of them that no other thread has asked for meanwhile."""
+    wanted = tuple(name for name in names if name not in _asked)
+    _asked.update(wanted)
+    if wanted:
+        building.builders().ask(wanted, _arrived, urgent)
 
 
 def wait(names: Sequence[Name]) -> bool:
     """The same, and wait until all of them are ready or have failed; whether they are ready."""
     if find(names):
         return True
-    if (
-        _recorded is not None or under_way()
-    ):  # what would be waited for waits for this: at the end of the interpreter
+    # At the end of the interpreter what would be waited for waits for this.
+    if _recorded is not None or under_way():
         return False
     ask(names, urgent=True)
     with _arrivals:
@@ -122,37 +130,43 @@ def recorded() -> Iterator[dict[Name, None]]:
 
 
 class KernelState(NamedTuple):
-    """What became of a kernel: "missing", "asked for", "ready" or "failed"; why it failed."""
+    """What became of a kernel: "missing", "asked for", "ready" or "failed".
+
+    `reason` says why it failed, `file` where it was loaded from: "" if it came from the builder.
+    """
 
     state: str
     reason: str = ""
+    file: str = ""
 
 
 def kernel_status() -> dict[str, KernelState]:
     """What became of each kernel that this process looked for, by the name of its object file.
 
     A kernel that is "missing" is not on disk, and its work is not worth a compilation yet: NumPy
-    does that. The files are in the folder that `NUMBA_CACHE_DIR` names, or beside the package.
+    does that. The files are in the folder that `NUMBA_CACHE_DIR` names or beside the package, or
+    in this user's own cache.
 
-    >>> set(kernel_status().values()) <= {("ready", ""), ("missing", ""), ("asked for", "")}
+    >>> {kernel.state for kernel in kernel_status().values()} <= {"ready", "missing", "asked for"}
     True
     """
     found: dict[Name, KernelState] = dict.fromkeys(list(_missing), KernelState("missing"))
     found |= dict.fromkeys(list(_asked), KernelState("asked for"))
-    found |= dict.fromkeys(list(_addresses), KernelState("ready"))
+    found |= {name: KernelState("ready", file=_files.get(name, "")) for name in list(_addresses)}
     found |= {name: KernelState("failed", why) for name, why in list(_failed.items())}
     return {object_files.symbol(name): state for name, state in found.items()}
 
 
-def _read(name: Name) -> bool:
+def _read(name: Name) -> str:
+    """Load a kernel from disk; what is wrong with it, if anything."""
     found = object_files.read(name)
     if found is None:
-        return False
-    _addresses[name] = loading.linked(name, *found)
-    return True
+        return "what its builder wrote is not there, or damaged"
+    _files[name] = str(found.path)
+    return _link(name, found.label, found.code)
 
 
-def _take(name: Name, code: bytes) -> None:
+def _take(name: Name, code: bytes) -> str:
     """Load what could not be kept."""
     global _told
     if not _told:
@@ -161,22 +175,29 @@ def _take(name: Name, code: bytes) -> None:
             "kernels cannot be kept on disk, and each process builds its own: NUMBA_CACHE_DIR "
             "names a folder for them, which nobody else may write"
         )
-    _addresses[name] = loading.linked(name, object_files.symbol(name), code)
+    return _link(name, object_files.symbol(name), code)
+
+
+def _link(name: Name, label: str, code: bytes) -> str:
+    try:
+        _addresses[name] = loading.linked(name, label, code)
+    except Exception as fault:  # LLVM refuses it
+        return f"{type(fault).__name__}: {fault}"
+    return ""
 
 
 def _arrived(name: Name, code: bytes | None, error: str) -> None:
     """Load what a builder made."""
     if not error:
         try:
-            if code is not None:
-                apart(_take, name, code)
-            elif not apart(_read, name):
-                error = "what its builder wrote is not there, or damaged"
-        except Exception as fault:  # LLVM refuses it
+            error = apart(_read, name) if code is None else apart(_take, name, code)
+        except Exception as fault:  # there is no memory for a thread
             error = f"{type(fault).__name__}: {fault}"
     if error:
+        if error not in _failed.values():
+            label = object_files.symbol(name)
+            LOGGER.warning("no kernel %s, NumPy does its work: %s", label, error)
         _failed[name] = error
-        LOGGER.warning("no kernel %s, NumPy does its work: %s", object_files.symbol(name), error)
     with _arrivals:
         _arrivals.notify_all()
 

@@ -20,6 +20,7 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from . import processor, system
 from .kernel_names import Code, Name
@@ -77,7 +78,7 @@ def symbol(name: Name, level: str = "") -> str:
 @cache
 def folder() -> Path | None:
     """Where object files are written; None: there is no folder that may be trusted."""
-    for place in _folders():
+    for place in _choices():
         with suppress(OSError):
             place.mkdir(mode=0o755, parents=True, exist_ok=True)
             if os.access(place, os.W_OK) and trusted(place):
@@ -85,13 +86,21 @@ def folder() -> Path | None:
     return None
 
 
+def _choices() -> list[Path]:
+    """The folder that NUMBA_CACHE_DIR names, or else the one beside the kernels; this user's own.
+
+    The second is for whoever may not write to the first.
+    """
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    first = Path(given, "shapejit") if given else PACKAGE / "kernels" / "__pycache__"
+    return [first, _cache_home() / "shapejit"]
+
+
 @cache
 def _folders() -> list[Path]:
-    """The one that NUMBA_CACHE_DIR names; or beside the kernels, and this user's own."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return [Path(given, "shapejit")]
-    return [PACKAGE / "kernels" / "__pycache__", _cache_home() / "shapejit"]
+    """Where object files are read."""
+    choices, own = _choices(), folder()
+    return choices[: choices.index(own) + 1] if own else choices
 
 
 def _cache_home() -> Path:
@@ -111,8 +120,16 @@ def trusted(path: Path) -> bool:
     return found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o002
 
 
-def read(name: Name) -> tuple[str, bytes] | None:
-    """The symbol and the object file of a kernel, if it is there and whole.
+class Stored(NamedTuple):
+    """An object file: where it lies, what its function is called, and its code."""
+
+    path: Path
+    label: str
+    code: bytes
+
+
+def read(name: Name) -> Stored | None:
+    """The object file of a kernel, if it is there and whole.
 
     What a wheel carries for a level of processors is taken where this processor has none.
     """
@@ -127,14 +144,14 @@ def read(name: Name) -> tuple[str, bytes] | None:
             if stored[:CHECKSUM] != _checksum(name, level, content):
                 continue
             if trusted(place) and trusted(path):
-                return label, content
+                return Stored(path, label, content)
     return None
 
 
 def is_kept(name: Name) -> bool:
     """Whether `read` finds what this processor's builder wrote."""
     found = read(name)
-    return found is not None and found[0] == symbol(name)
+    return found is not None and found.label == symbol(name)
 
 
 def write(name: Name, code: bytes, place: Path | None = None, level: str = "") -> bool:

@@ -1,0 +1,90 @@
+"""Runs the plans of weights that are decoded, by runs or by boxes: see `kernels.decodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..engine import conversion_code
+from ..kernels.constants import FOUND
+from ..planning import planner
+from ..planning.decode_boxes import BoxPlan, Spread
+from ..planning.decode_plans import DecodePlan
+from ..runtime.kernel_names import Code, Name
+from ..runtime.kernels import address
+from ..runtime.launches import SHARE, Addresses, Launch, launch_of, run_launch
+
+
+def decode_names(plan: DecodePlan) -> tuple[Name, ...]:
+    """All kernels that `run_decode` takes."""
+    return _decode_launch(plan, np.empty((0, 0), np.int64), 0, *_decode_codes(plan)).names
+
+
+Codes = Sequence[Code | None]
+
+
+def _decode_codes(plan: DecodePlan) -> tuple[Codes, Codes]:
+    """What reads the units of each step, if it has any, and what converts its numbers."""
+    units = [step.lie.units and Code("unit_code", step.lie.units.unit) for step in plan.steps]
+    *before, last = (step.conversion for step in plan.steps)
+    streamed = plan.total * plan.itemsize >= planner.STREAM_FROM
+    return units, [*map(conversion_code, before), conversion_code(last, streamed)]
+
+
+def _decode_launch(
+    plan: DecodePlan, table: Addresses, stage: int, units: Codes, converts: Codes
+) -> Launch:
+    """The kernel that decodes by a plan."""
+    arguments = table, plan.total, plan.length, plan.itemsize
+    others = tuple(filter(None, (*units, *converts)))
+    return launch_of("decodes.decode_runs", arguments, stage, staged=True, others=others)
+
+
+def run_decode(plan: DecodePlan, target: int) -> None:
+    """Decode a weight, row-major, to an address; whoever calls keeps all memory alive."""
+    units, converts = _decode_codes(plan)
+    addresses = ([address(code) if code else 0 for code in codes] for codes in (units, converts))
+    launch = _decode_launch(plan, *plan.table(*addresses), units, converts)
+    places, nbytes = np.array([[0], [target]], np.int64), plan.total * plan.itemsize
+    count = -(-plan.total // plan.length)
+    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
+    streamed = nbytes >= planner.STREAM_FROM
+    run_launch(launch, streamed, places, count, count, shares, 0)
+
+
+def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread]) -> None:
+    """Decode a weight, row-major, from one address to another; memory is kept as in `run`.
+
+    `operands` are the scales, and the zero points if there are any.
+    """
+    launch, streamed, units, nbytes = _box_launch(plan, operands)
+    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
+    places = np.array([[source + plan.offset], [target]], np.int64)
+    depth = len(plan.table) + FOUND + len(plan.inner)
+    run_launch(launch, streamed, places, units, units, shares, depth)
+
+
+def box_names(plan: BoxPlan) -> tuple[Name, ...]:
+    """All kernels that `run_boxes` takes."""
+    return _box_launch(plan, ())[0].names
+
+
+def _box_launch(plan: BoxPlan, operands: Sequence[Spread]) -> tuple[Launch, bool, int, int]:
+    """The kernel that decodes boxes, whether it streams, its units of work, the result's bytes."""
+    made, reader = plan.shuffle, Code("unit_code", plan.units.unit)
+    network = Code("network_code", made.network)
+    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
+    units = int(plan.table[:, 0].prod())
+    nbytes = units * plan.rows * plan.run * size
+    streamed = nbytes >= planner.STREAM_FROM
+    convert, none = conversion_code(plan.conversion, streamed), Spread(0, 0, 0)
+    arguments = (
+        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
+        np.array([address(network), *made.loops[-1]], np.int64), np.array(spots, np.int64),
+        plan.rows, plan.run, plan.columns, plan.pitch, reader, plan.units.unit.size,
+        plan.units.step, convert, *plan.block,
+        np.array([*operands, none, none][:2], np.int64), size,
+    )  # fmt: skip
+    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True, others=(network,))
+    return launch, streamed, units, nbytes
