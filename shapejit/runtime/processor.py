@@ -27,10 +27,12 @@ def triple() -> str:
 
 
 def is_arm64() -> bool:
+    """Whether it has NEON, and no less."""
     return triple().startswith(("aarch64", "arm64"))
 
 
 def is_x86() -> bool:
+    """Whether it keeps stores in order."""
     return triple().startswith(("x86", "i686"))
 
 
