@@ -18,7 +18,7 @@ from .arrays.tensor import Tensor
 from .dtypes.table import DType, fixed_width
 from .errors import DTypeError
 from .kernels.numbers import Conversion, Number
-from .patience import by_numpy, kernels_ready
+from .patience import by_numpy
 from .places import place_of
 from .planning.cast_plans import Scales
 from .planning.casts import cast_plan
@@ -187,14 +187,14 @@ def launch(
     """
     plan = cast_plan(layout, unit, into, scales, len(sources))
     made = conversion._replace(scales=plan.lie)
-    kind = "cast", made, plan.packed, plan.tiles is not None, plan.streaming and not fresh
-    if kernels_ready(kind, lambda: engine.cast_names(plan, made, fresh)):
+    kinds = engine.unready_casts(plan, made, fresh)
+    if not kinds:
         engine.run_cast(plan, made, sources, targets, operands, fresh)
         return
     into = into or Layout.row_major(layout.shape, unit)
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
     numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
-    with by_numpy(kind):
+    with by_numpy(*kinds):
         for source, target in zip(sources, targets, strict=True):
             few.convert(int(source), layout, int(target), into, conversion, numbers)
 

@@ -247,9 +247,19 @@ def run_cast(
     run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
 
 
-def cast_names(plan: CastPlan, conversion: Conversion, fresh: bool) -> tuple[Name, ...]:
-    """All kernels that `run_cast` takes."""
-    return _cast_launch(plan, conversion, plan.streaming and not fresh, (0, 0)).names
+def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
+    """The kind of the kernels that `run_cast` takes, if they are not ready."""
+    key = conversion, plan.streaming and not fresh
+    if plan.kept.get("ready") == key:
+        return ()
+    known, names = plan.kept.get("names", (None, ()))
+    if known != key:
+        names = _cast_launch(plan, *key, (0, 0)).names
+        plan.kept["names"] = key, names
+    kinds = unready(("cast", names), lambda: names)
+    if not kinds:
+        plan.kept["ready"] = key
+    return kinds
 
 
 def _cast_launch(

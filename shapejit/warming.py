@@ -173,7 +173,8 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
         if name not in ROWS:
             raise FormatError(f"unknown work {name!r}: warmup takes {', '.join(ROWS)}")
     count = max(1, processes or len(usable_cores()))
-    with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(count) as pool:
+    # A thread per row, since it waits for one kernel after the other: all builders are busy.
+    with patience.force_kernels(), building.at_most(count), ThreadPoolExecutor(len(ROWS)) as pool:
         return dict(zip(names, pool.map(_warm, names), strict=True))
 
 

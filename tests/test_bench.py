@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from compiled import COMPILED
 from views import packed_bytes
 
 import shapejit as sj
@@ -264,10 +265,10 @@ def test_threads_are_what_was_asked():
         comparison.use_threads(9999)
 
 
-def test_vectors_are_chosen_before_numba_is_imported(capsys):
-    pytest.importorskip("numba")
+def test_vectors_are_chosen_before_a_kernel_is_looked_for(capsys):
+    pytest.importorskip("llvmlite")
     assert main(["bench", "--suite", "small", "--vectors", "sse2"]) == 2
-    assert "--vectors sse2: only on x86, and before numba" in capsys.readouterr().err
+    assert "--vectors sse2: only on x86, and before kernels" in capsys.readouterr().err
 
 
 # Peers
@@ -371,7 +372,7 @@ def test_a_missing_peer_is_absent(monkeypatch, capsys, fast):
 def test_json(capsys, fast):
     out, err = bench("--quick", "--size", "1e-6", "--json", capsys=capsys)
     found = json.loads(out)
-    assert set(found) == {"machine", "settings", "rows", "summary", "disturbed"}
+    assert set(found) == {"machine", "settings", "rows", "summary", "disturbed", "kernels"}
     assert {"cpu", "cores", "threads", "numba", "numpy", "load_average"} <= set(found["machine"])
     default = {name for name, suite in suites.SUITES.items() if suite.default}
     assert {row["suite"] for row in found["rows"]} == default
@@ -380,13 +381,20 @@ def test_json(capsys, fast):
         assert one["differing"] == []
         assert min(one["seconds"].values()) > 0
     assert all(part["geometric_mean"] > 0 and part["cases"] > 0 for part in found["summary"])
+    assert not COMPILED or found["kernels"]["ready"] > 5
     assert err == ""  # progress is for terminals
 
 
 def test_table(capsys, fast):
     words = ("--suite", "views", "--suite", "small", "--case", "flip|8x8", "--size", "0.01")
     out, _ = bench(*words, capsys=capsys)
-    for text in ("views/flip-both/float32", "small/8x8/uint8", "faster than numpy", "numba 0."):
+    for text in (
+        "views/flip-both/float32",
+        "small/8x8/uint8",
+        "faster than numpy",
+        "numba 0.",
+        "kernels: ",
+    ):
         assert text in out
     assert "slice" not in out
     assert "time/memcpy" in out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -34,6 +35,8 @@ from benchmarks.tools import (
     readme,
     record,
     repository,
+    tiers,
+    timelines,
     trials,
     worker,
 )
@@ -51,6 +54,7 @@ COMMANDS = (
     processors,
     readme,
     record,
+    tiers,
 )
 
 
@@ -784,6 +788,48 @@ def test_the_table_of_peers_is_kept_as_it_is_printed(tmp_path, monkeypatch, caps
     assert f"numpy {np.__version__}" in where
 
 
+TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004}
+CURVE = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1], [1.0, 0.004, 0.09], [10.0, 0.004, 0.004]]
+
+
+def timelines_of(**changes):
+    """A record of one row: NumPy takes 100 ms, kernels 4."""
+    warm = {**TIMES, "longest": 0.12, "curve": CURVE, **changes}
+    empty = {**TIMES, "longest": 0.12, "curve": CURVE}
+    row = {"kernels": 0.004, "warm": warm, "empty": empty}
+    return {"commit": "0123456789", "cpu": "<C>", "threads": 2, "rows": {"a": row}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "column"),
+    [
+        ({}, None),
+        ({"longest": 0.211}, "longest"),  # more than 1.5 times NumPy's time and 60 ms
+        ({"sixth": 0.161}, "all but 5"),
+        ({"curve": [[0.4, 0.1, 0.1], *CURVE[2:]]}, "as kernels after"),
+        ({"curve": [*CURVE, [11.0, 0.1, 0.1]]}, "as kernels after"),
+    ],
+)
+def test_limits_of_timelines(changes, column):
+    record = timelines_of(**changes)
+    assert timelines.unmet(record) == ([f"a, warm cache: {column}"] if column else [])
+    assert timelines.table(record).count("!") == bool(column) + 1
+    drawn = ElementTree.fromstring(timelines.svg(record, "light"))
+    assert "a" in [part.text for part in drawn.iter()]
+
+
+def test_timelines_are_measured_in_new_processes(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(timelines, "TIERS", tmp_path)
+    monkeypatch.setattr(tiers, "TIERS", tmp_path)
+    monkeypatch.setattr(readme, "main", lambda argv: 0)
+    words = ["--busy", "--record", "--seconds", "0.3", "--rows", "32x32"]
+    assert tiers.main(words) in (0, 1)
+    (row,) = timelines.last()["rows"].values()
+    assert 0 < row["kernels"] <= row["warm"]["longest"]
+    assert row["warm"]["curve"][-1][0] == pytest.approx(0.3, rel=0.2)
+    assert timelines.table(timelines.last()) in capsys.readouterr().out
+
+
 # How commands end
 
 
@@ -794,10 +840,8 @@ def test_plants_are_planted(tmp_path):
         target = tmp_path / Path(file).name
         target.write_text((ROOT / file).read_text() + added)
         compile(target.read_text(), file, "exec")
-        for name in ("tiles", "_Cache"):
-            if f"_swift = {name}" in added or f"{name}.load_overload" in added:
-                source = (ROOT / file).read_text()
-                assert f"\ndef {name}(" in source or f"\nclass {name}(" in source
+        name = re.search(r"^_\w+ = (\w+)$", added, re.MULTILINE)[1]
+        assert f"\ndef {name}(" in (ROOT / file).read_text()
 
 
 @pytest.mark.parametrize(
@@ -837,6 +881,7 @@ def test_what_breaks_is_not_slower(command, monkeypatch, capsys):
         (machine_code, ["no-such-commit", "HEAD"], "names no commit"),
         (ablation, ["no value"], "wants MODULE.NAME=VALUE"),
         (peers, ["--peer", "nope"], "the peers are"),
+        (tiers, ["--busy", "--rows", "no such row"], "matches no row"),
     ],
 )
 def test_bad_arguments(command, words, text, capsys):

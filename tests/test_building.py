@@ -6,8 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import shapejit as sj
 from shapejit.runtime.kernels import compiled
 
 pytestmark = pytest.mark.skipif(not compiled(), reason="nothing is compiled with the JIT off")
@@ -202,3 +204,44 @@ assert os.waitpid(child, 0)[1] == 0
 copies('ready')
 """
     run(code, tmp_path, "0.001", PYTHONWARNINGS="ignore")
+
+
+# Sees what is imported with numba, and writes down whether that process is a builder.
+WATCHED = """
+import os, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numba.core":
+            with open(os.environ["WATCHED"], "a") as file:
+                builder = "shapejit.builder.__main__" in sys.modules
+                print("builder" if builder else sys.orig_argv, file=file)
+sys.meta_path.insert(0, Watch())
+"""
+
+
+def test_no_command_imports_numba(tmp_path):
+    """Nor do its children, but for builders."""
+    (tmp_path / "sitecustomize.py").write_text(WATCHED)
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    sj.save_file({"w": np.ones((64, 512), np.float32)}, source / "model.safetensors")
+    rules = ["--permute", "w=1,0", "--cast", "w=F16", "--executor", "processes:2"]
+    commands = (
+        ["warmup", "--only", "programs"],
+        ["bench", "--quick", "--size", "1e-6", "--rounds", "1", "--peer", "numpy"],
+        ["demo"],
+        ["convert", str(source), str(target), *rules],
+        ["inspect", str(target)],
+    )
+    places = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    watched = tmp_path / "watched"
+    variables = {"WATCHED": str(watched), "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    variables["SHAPEJIT_PATIENCE"] = "0"
+    for k, words in enumerate(commands):
+        # The first finds no kernels: that its builders are seen shows that others would be, too.
+        cache = {"NUMBA_CACHE_DIR": str(tmp_path)} if k == 0 else {}
+        own = {**os.environ, **variables, **cache}
+        command = [sys.executable, "-m", "shapejit", *words]
+        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+    assert set(watched.read_text().split()) == {"builder"}

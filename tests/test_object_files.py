@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from compiled import COMPILED
 
 import shapejit as sj
+from shapejit.runtime import processor
 
 ROOT = Path(sj.__file__).parent
 
@@ -86,3 +88,38 @@ def test_another_processor_has_another_stamp():
     stamps = [run(code, ROOT.parent, **processor) for processor in processors]
     assert len({*stamps}) == len(processors)
     assert run(code, ROOT.parent) == stamps[0]
+
+
+BUNDLED = """
+import sys
+import numpy as np, shapejit as sj
+from shapejit import warming
+from shapejit.builder import bundle
+x = np.zeros((1500, 2000), np.uint32)
+warming.ROWS = {"copies": lambda: iter([sj.ascontiguous(x.T)])}
+bundle.build(*sys.argv[1:])
+"""
+COPIED = """
+import numpy as np, shapejit as sj
+x = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000)
+for _ in range(2):
+    assert (sj.ascontiguous(x.T) == np.ascontiguousarray(x.T)).all()
+print(*{state for state, _ in sj.kernel_status().values()})
+"""
+
+
+@pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
+@pytest.mark.skipif("x86-64-v3" not in processor.levels(), reason="it has another processor")
+def test_objects_of_a_wheel_are_taken_where_this_processor_has_none(package, tmp_path):
+    """At the second call, with an empty cache; neither others' nor damaged ones."""
+    level, caches = "x86-64-v3", {"NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_PATIENCE": "inf"}
+    told = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
+    folder = package / "objects" / level
+    run(BUNDLED, package.parent, str(folder), level, **told)
+    assert run(COPIED, package.parent, **caches).split() == ["ready"]
+    assert not list(tmp_path.glob("shapejit/*.o"))
+    less = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert run(COPIED, package.parent, **caches, **less).split() == ["missing"]
+    for path in folder.glob("*.o"):
+        path.write_bytes(path.read_bytes()[:-1])
+    assert run(COPIED, package.parent, **caches).split() == ["missing"]

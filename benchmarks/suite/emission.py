@@ -2,7 +2,8 @@
 
 `machine_code` runs it, by a Python that has the package: `python emission.py ISA [--all] [REGEX]`.
 Cases of the benchmarks are called. What they ask for is compiled for the instruction set and
-counted; what runs here is the same code without optimisation, for any processor.
+counted. A package that builds kernels by their names runs none of them; what runs here of an older
+one, which compiles where it calls, is the same code without optimisation, for any processor.
 """
 
 import json
@@ -14,7 +15,7 @@ import weakref
 from contextlib import contextmanager
 from hashlib import blake2b
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from time import process_time
 from typing import NamedTuple
@@ -130,8 +131,8 @@ class Emission:
         self.compiling = []  # names of what is being compiled, the outermost first
         self.host = ""
 
-    def install(self):
-        """Before the package is imported."""
+    def install(self, runs):
+        """Before kernels are imported; whether any `runs` in this process."""
         from llvmlite import binding
         from numba.core import codegen, dispatcher
 
@@ -140,10 +141,14 @@ class Emission:
         kind._create_empty_module = self._emptied(kind._create_empty_module)
         kind._customize_tm_options = _here
         kind._customize_tm_features = lambda _: ""
+        binding.get_default_triple = lambda: self.isa.triple
+        if not runs:
+            library._finalize_final_module = _left
+            kind.set_env = lambda *_: None  # of a module that is not here
+            return
         library._optimize_final_module = self._optimised(library._optimize_final_module)
         library._finalize_final_module = self._finished(binding.parse_assembly)
         dispatcher.Dispatcher.compile = self._named(dispatcher.Dispatcher.compile)
-        binding.get_default_triple = lambda: self.isa.triple
 
     def _started(self, start, triple):
         def init(codegen, module):
@@ -227,10 +232,9 @@ class Emission:
         self.overhead += process_time() - start
 
     def figures(self, module):
-        """Those of a module, or of its text, compiled for the instruction set."""
+        """Those of a module, compiled for the instruction set."""
         from llvmlite import binding
 
-        module = binding.parse_assembly(str(module))
         text = self.machine.emit_assembly(module.clone())
         figures = counted(text, self.arm) | main_loop(text, self.arm)
         data = self.machine.emit_object(module)
@@ -239,6 +243,12 @@ class Emission:
             part.size() for part in sections if (part.name() or b"").startswith(b".text")
         )
         return figures
+
+
+def _left(library):
+    """Nothing of it is loaded."""
+    library._finalize_dynamic_globals()
+    library._finalized = True
 
 
 def _here(codegen, options):
@@ -286,43 +296,51 @@ def _brief(text):
     return values if len(values) <= LONGEST else f"{values[:LONGEST]} .. {digest}"
 
 
-class Names:
-    """The kernels that cases ask for, of a package that builds them by their names."""
+# What functions are called that modules of kernels write with LLVM's builder.
+WRITTEN = {
+    "conversions": "shapejit_convert",
+    "network_code": "shapejit_shuffle",
+    "unit_code": "shapejit_unit",
+}
 
-    def __init__(self, emission, objects):
-        self.emission, self.objects = emission, objects
-        self.recording = import_module(f"{OURS}.runtime.kernels").recorded()
-        self.asked = self.recording.__enter__()  # for as long as the process
 
-    def build(self):
-        """Figures of all that was asked for; what fails."""
-        failed, target = {}, f'target datalayout = "{self.emission.layout}"\n'
-        target += f'target triple = "{self.emission.isa.triple}"\n'
-        for name in self.asked:
-            label, *what = name
-            start = process_time()
-            try:
-                module = self.objects.optimised(name, "kernel")
-            except Exception as fault:  # others are compiled all the same
-                failed[label] = f"{type(fault).__name__}: {fault}"
-                continue
-            text = target + re.sub(r"^target .*\n", "", str(module), flags=re.MULTILINE)
-            seconds = round(process_time() - start, 3)
-            figures = self.emission.figures(text) | {"compile seconds": seconds}
-            self.emission.rows[f"{label}({_brief(repr(what))})"] = figures
-        return failed
+def _label(name, types):
+    """What a kernel is called in the figures, by its name and numba's types of tags."""
+    kernel, *what = name
+    if kernel in WRITTEN:
+        return f"{WRITTEN[kernel]}({_brief(repr(name.what))})"
+    kinds = next(part for part in what if isinstance(part, tuple))
+    tags = (kind[1:] if kind[0] == "n" else str(types[kind]) for kind in kinds
+            if kind[0] == "n" or kind in types)  # fmt: skip
+    return f"{kernel}({', '.join(tags)})"
+
+
+def built(emission, names):
+    """Count all kernels of these names; what fails."""
+    objects, failed = import_module(f"{OURS}.builder.objects"), {}
+    import_module(f"{OURS}.runtime.processor").target_machine = lambda: emission.machine
+    for name in names:
+        label, start = _label(name, objects.TAGS), process_time()
+        try:
+            module = objects.optimised(name, "kernel")
+        except Exception as fault:  # others are compiled all the same
+            failed[label] = f"{type(fault).__name__}: {fault}"
+            continue
+        seconds = round(process_time() - start, 3)
+        emission.rows[label] = emission.figures(module) | {"compile seconds": seconds}
+    return failed
 
 
 def emitted(isa, patterns, everything=False):
     """The figures of all kernels that the cases ask for, by name, and what fails."""
     os.environ |= {"NUMBA_CPU_NAME": isa.cpu, "NUMBA_CPU_FEATURES": isa.features}
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
-    emission = Emission(isa)
-    names = None
-    try:
-        names = Names(emission, import_module(f"{OURS}.builder.objects"))
-    except ImportError:  # an older package, which compiles where it calls
-        emission.install()
+    emission, (place, *_) = Emission(isa), find_spec(OURS).submodule_search_locations
+    by_names = Path(place, "builder").is_dir()
+    emission.install(runs=not by_names)
+    if by_names:
+        recording = import_module(f"{OURS}.runtime.kernels").recorded()
+        names = recording.__enter__()  # for as long as the process
     spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))
     tables = module_from_spec(spec)
     spec.loader.exec_module(tables)
@@ -340,9 +358,9 @@ def emitted(isa, patterns, everything=False):
     objects = sum(
         len(files) for _, _, files in os.walk(os.environ.get("NUMBA_CACHE_DIR", os.devnull))
     )
-    if names is not None:
-        failed |= names.build()
-        objects = len(names.asked) - len(failed)
+    if by_names:
+        failed |= built(emission, names)
+        objects = len(emission.rows)
     versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
     return {"kernels": emission.rows, "failed": failed, "versions": versions, "objects": objects}
 

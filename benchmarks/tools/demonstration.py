@@ -19,53 +19,47 @@ from .repository import ROOT, RecordError, commit_named, git
 from .trials import items
 
 AUTHOR = ("-c", "user.name=demonstration", "-c", "user.email=demonstration@example.invalid")
-# What is appended to the kernels of tiles: the kernel, and a share of its time once more.
+# What is appended to how kernels are called: that of tiles takes a share of its time once more.
 SLOWER = '''
 
-_swift = tiles
+_swift = bound
 
 
-def tiles(*arguments):
+def bound(entry, arguments):
     """The kernel, slowed down; asleep, since threads that spin would wait for one another."""
     from time import perf_counter, sleep
 
-    start = perf_counter()
-    _swift(*arguments)
-    sleep((perf_counter() - start) * {share})
+    run = _swift(entry, arguments)
+
+    def slow(*given):
+        start = perf_counter()
+        run(*given)
+        sleep((perf_counter() - start) * {share})
+
+    return slow if entry.kernel == "tiles.tiles" else run
 '''
-# And to the cache of kernels: once more the time that each took, with those that it calls.
+# And to the builder: once more the time that each kernel took, with those that it calls.
 LONGER = '''
 
-_load, _save, _begun = _Cache.load_overload, _Cache.save_overload, []
+_quick = optimised
 
 
-def _begin(cache, *arguments):
-    """Before a kernel is compiled."""
+def optimised(*arguments):
+    """The kernel, after twice the time."""
     from time import process_time
 
-    found = _load(cache, *arguments)
-    if found is None:
-        _begun.append(process_time())
-    return found
-
-
-def _end(cache, *arguments):
-    """After it."""
-    from time import process_time
-
-    _save(cache, *arguments)
-    end = 2 * process_time() - _begun.pop()
-    while not _begun and process_time() < end:
+    start = process_time()
+    made = _quick(*arguments)
+    end = 2 * process_time() - start
+    while process_time() < end:
         pass
-
-
-_Cache.load_overload, _Cache.save_overload = _begin, _end
+    return made
 '''
 # What is planted: its file, what is appended, and the least change and the largest that it is.
 PLANTS = {
-    "half": ("shapejit/kernels/tiles.py", SLOWER.format(share=0.5), 0.25, 0.9),
-    "tenth": ("shapejit/kernels/tiles.py", SLOWER.format(share=0.1), 0.04, 0.25),
-    "compile": ("shapejit/kernels/jit.py", LONGER, 0.5, 1.7),
+    "half": ("shapejit/runtime/kernels.py", SLOWER.format(share=0.5), 0.25, 0.9),
+    "tenth": ("shapejit/runtime/kernels.py", SLOWER.format(share=0.1), 0.04, 0.25),
+    "compile": ("shapejit/builder/objects.py", LONGER, 0.5, 1.7),
 }
 COPIES = ("ttc", "workloads", "odd")  # the suites in which a slower kernel shows
 COMPILED = {"patterns": ["^ttc/"], "isas": ["x86-64-v3"]}

@@ -82,7 +82,7 @@ def main(argv=None):
         parser.error("--record keeps the table of permutations: it takes no --suite")
     use_threads(THREADS)
     try:
-        with patience.none(), peers.started(tuple(args.peer), known, MORE) as others:
+        with patience.force_kernels(), peers.started(tuple(args.peer), known, MORE) as others:
             rows = measured(cases(args.suite), others, args.rounds, args.size)
             versions = {peer.name: peer.version for peer in others}
     except peers.PeerError as fault:

@@ -35,20 +35,20 @@ def svg(figures, theme):
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" font-family="system-ui, sans-serif" font-size="13">',
         "<title>Speed of shapejit and NumPy; 1 is the speed of memcpy</title>",
-        _text(12, 22, "Speed as a share of memcpy's, and how many times NumPy's", ink, size=15),
+        label(12, 22, "Speed as a share of memcpy's, and how many times NumPy's", ink, size=15),
         *_key(own, other, ink),
         f'<line x1="{LEFT + scale:.1f}" y1="{TOP - 8}" x2="{LEFT + scale:.1f}" y2="{bottom}" '
         f'stroke="{faint}" stroke-dasharray="3 3"/>',
-        _text(LEFT + scale, bottom + 14, "memcpy", faint, anchor="middle", size=11),
-        _text(12, height - 6, cpu, faint, size=11),
+        label(LEFT + scale, bottom + 14, "memcpy", faint, anchor="middle", size=11),
+        label(12, height - 6, cpu, faint, size=11),
     ]
     for k, (name, ours, theirs) in enumerate(found):
         y = TOP + ROW * k
         parts += [
-            _text(LEFT - 10, y + BAR + 5, name, ink, anchor="end"),
+            label(LEFT - 10, y + BAR + 5, name, ink, anchor="end"),
             _bar(y, ours * scale, own),
             _bar(y + BAR + 2, theirs * scale, other),
-            _text(LEFT + ours * scale + 6, y + 12, f"{ours / theirs:.0f}x", ink, weight=600),
+            label(LEFT + ours * scale + 6, y + 12, f"{ours / theirs:.0f}x", ink, weight=600),
         ]
     return "\n".join([*parts, "</svg>", ""])
 
@@ -57,7 +57,7 @@ def _key(own, other, ink):
     parts = []
     for x, name, colour in ((LEFT, "shapejit", own), (LEFT + 90, "NumPy", other)):
         parts.append(f'<rect x="{x}" y="34" width="10" height="10" rx="2" fill="{colour}"/>')
-        parts.append(_text(x + 15, 43, name, ink, size=12))
+        parts.append(label(x + 15, 43, name, ink, size=12))
     return parts
 
 
@@ -68,7 +68,7 @@ def _bar(y, width, colour):
     )
 
 
-def _text(x, y, text, colour, *, anchor="start", size=13, weight=400):
+def label(x, y, text, colour, *, anchor="start", size=13, weight=400):
     return (
         f'<text x="{x:.1f}" y="{y}" fill="{colour}" text-anchor="{anchor}" '
         f'font-size="{size}" font-weight="{weight}">{escape(text)}</text>'

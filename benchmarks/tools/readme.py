@@ -11,7 +11,7 @@ import textwrap
 import time
 from statistics import geometric_mean
 
-from . import names, picture, processors
+from . import names, picture, processors, timelines
 from .exits import ending, parser_of
 from .figures import recorded
 from .lines import numpys, table as lines_table
@@ -26,6 +26,7 @@ PARTS = {
         "newest": lambda figures: newest(),
         "peers": lambda figures: last(PEERS),
         "processors": lambda figures: processors.table(),
+        "tiers": lambda figures: timelines.table(timelines.last()),
     },
 }
 PEERS = ROOT / "benchmarks" / "measured" / "peers"
@@ -106,6 +107,8 @@ def files(figures):
     """Every file that is written, and its text."""
     texts = {name: written(name, (ROOT / name).read_text(), figures) for name in PARTS}
     pictures = {f"benchmarks/speed-{t}.svg": picture.svg(figures, t) for t in picture.THEMES}
+    if record := timelines.last():
+        pictures |= {f"benchmarks/tiers-{t}.svg": timelines.svg(record, t) for t in picture.THEMES}
     return texts | pictures
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime import workers
+from . import memcpy
 from .batches import spinning
 from .cases import MIB, OURS, Case
 from .measure import Clock, clock, turns
@@ -86,20 +88,27 @@ def measured(
     rounds: int,
     tell: Callable[[str], object] = lambda text: None,
 ) -> Iterator[Row]:
-    """A Row a case; `tell` is called with the id of the one that comes next."""
+    """A Row a case; `tell` is called with what comes next."""
     for group, own in groupby(cases, key=lambda case: case.group):
         with ExitStack() as stack:
             if group == BUSY:
                 stack.enter_context(spinning())
             for case in own:
-                tell(case.id)
-                yield measure(sj, case, peers, rounds)
+                yield measure(sj, case, peers, rounds, tell)
 
 
-def measure(sj: Any, case: Case, peers: Sequence[Peer] = (), rounds: int = 9) -> Row:
+def measure(
+    sj: Any,
+    case: Case,
+    peers: Sequence[Peer] = (),
+    rounds: int = 9,
+    tell: Callable[[str], object] = lambda text: None,
+) -> Row:
     """Prove one case against the other ways, then time all of them in turns."""
+    tell(f"{case.id}: compiling kernels, comparing results")
     ways = all_ways(case, sj, np)
     proved, differing, checksum = prove(case, sj, ways)
+    tell(case.id)
     clocks: dict[str, Clock] = {name: clock(way) for name, way in ways.items()}
     if case.moved >= MIB:
         clocks[ONE_THREAD] = clock(memcpy_of(case.moved, threads=1))
@@ -148,14 +157,13 @@ def raw(result: Any) -> bytes | None:
 
 
 def use_threads(count: int | None) -> None:
-    """Let shapejit, memcpy and the peers have so many threads; None: as many as numba has."""
-    import numba
-
+    """Let shapejit, memcpy and the peers have so many threads; None: as many as there are."""
     if count is not None:
-        most = numba.config.NUMBA_NUM_THREADS
+        most = workers.threads()
         if not 1 <= count <= most:
-            raise ValueError(f"--threads {count}: this machine gives numba 1 to {most}")
-        numba.set_num_threads(count)
+            raise ValueError(f"--threads {count}: this process may have 1 to {most}")
+        workers.limit(count)
+        memcpy.limit(count)
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:

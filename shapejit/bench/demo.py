@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,22 +19,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import conversion, patience, warming
+from .. import conversion, patience
 from ..arrays.tensor import Bytes, Tensor
 from ..conversion import Change, Report
 from ..dtypes.table import DType, dtype
 from ..files import safetensors
 from ..files.safetensors import Checkpoint, New
-from ..runtime.workers import threads
+from ..runtime import building
+from ..runtime.system import usable_cores
 from .measure import clock, samples
 
 _HEADS, _HEAD = 16, 64
 BYTES = 4 * 1024 * 1024  # of each tensor
 ROUNDS = 7
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
-_COMPILED = (
-    "import sys; from shapejit.bench import demo; demo.compile_kernels({source!r}, *sys.argv[1:])"
-)
 _DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
 
 
@@ -135,10 +132,8 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
         plan = _plan(source)
         tell("converting, compiling on the first run")
         start = perf_counter()
-        names = sorted(plan.tensors.changes, reverse=True)  # what takes longest to compile first
-        code, processes = _COMPILED.format(source=source), 2 if threads() > 1 else 1
-        warming.divided(partial(compile_kernels, source), code, names, processes)
-        plan.write(target)
+        with building.at_most(len(usable_cores())):
+            plan.write(target)
         first = perf_counter() - start
         report = plan.write(target)
         result = safetensors.read(target)
@@ -159,14 +154,6 @@ def _plan(source: str) -> conversion.Conversion:
     """What becomes of the checkpoint."""
     rules = [conversion.rule(*words) for job in JOBS for words in job.rules]
     return conversion.plan(safetensors.read(source), rules, conversion.dialect("onnx"))
-
-
-def compile_kernels(source: str, folder: str, *names: str) -> None:
-    """Convert tensors once, in memory, for the kernels that they take: see `warming.divided`."""
-    changes = _plan(source).tensors.changes
-    with patience.force_kernels():
-        for name in warming.claimed(folder, names):
-            changes[name].tensor()
 
 
 @contextmanager

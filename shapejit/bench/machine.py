@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +74,13 @@ def use_vectors(name: str | None) -> None:
     """Compile for the vectors of that name from here on; None: all that the processor has."""
     if name is None:
         return
-    if platform.machine().lower() not in ("x86_64", "amd64") or "numba" in sys.modules:
-        raise ValueError(f"--vectors {name}: only on x86, and before numba is imported")
+    if platform.machine().lower() not in ("x86_64", "amd64") or "llvmlite" in sys.modules:
+        raise ValueError(f"--vectors {name}: only on x86, and before kernels are looked for")
     os.environ["NUMBA_CPU_NAME"], os.environ["NUMBA_CPU_FEATURES"] = VECTORS[name]
 
 
 def machine() -> dict[str, Any]:
     """Processor, cores, threads and versions."""
-    import numba
-    import numpy
-
     from .. import __version__
 
     return {
@@ -92,7 +90,6 @@ def machine() -> dict[str, Any]:
         "threads": thread_count(),
         "load_average": system.load_average(),
         "python": platform.python_version(),
-        "numba": numba.__version__,
-        "numpy": numpy.__version__,
+        **{name: metadata.version(name) for name in ("numba", "numpy")},
         "shapejit": __version__,
     }

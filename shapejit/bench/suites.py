@@ -16,6 +16,7 @@ from . import (
     random_copies,
     repacks,
     schemes,
+    tiers,
     ttc,
     workloads,
 )
@@ -129,6 +130,10 @@ SUITES = {
         files.processes, "a new process, with kernels cached and without", 1,
         baseline="import numpy",
         recorded=("import", "copy"),
+    ),
+    "tiers": Suite(
+        tiers.cases, "what NumPy does at first and kernels later, once these are ready",
+        baseline="numpy",
     ),
 }  # fmt: skip
 

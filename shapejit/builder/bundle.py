@@ -15,12 +15,15 @@ from ..runtime import processor
 
 
 def main(folder: str, *levels: str) -> None:
-    """Build for each level, in a process of its own."""
+    """Build for all levels, each in a process of its own."""
+    code = "import sys; from shapejit.builder import bundle; bundle.build(*sys.argv[1:])"
+    started = []
     for level in levels:
         told = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
-        code = "import sys; from shapejit.builder import bundle; bundle.build(*sys.argv[1:])"
         command = [sys.executable, "-c", code, str(Path(folder, level)), level]
-        subprocess.run(command, env=os.environ | told, check=True)
+        started.append(subprocess.Popen(command, env=os.environ | told))
+    if {process.wait() for process in started} - {0}:
+        raise OSError(f"not all objects of {', '.join(levels)} could be built")
 
 
 def build(folder: str, level: str) -> None:

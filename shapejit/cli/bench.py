@@ -13,7 +13,9 @@ from ..bench import comparison, measure, peers, suites
 from ..bench.cases import Case
 from ..bench.machine import VECTORS, machine as described_machine, use_vectors
 from ..bench.worker import PEERS
+from ..runtime import building
 from ..runtime.kernels import kernel_status
+from ..runtime.system import usable_cores
 from . import bench_tables, progress
 from .arguments import count, integer, number
 from .command import DONE, FAILED, ArgumentError, Command
@@ -69,6 +71,7 @@ def _run(args: Namespace) -> int:
         rows = []
         with (
             patience.force_kernels(),
+            building.at_most(len(usable_cores())),
             peers.started(tuple(args.peers)) as others,
             progress.bar(args, total=len(cases)) as bar,
         ):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from .. import warming
-from ..runtime.workers import threads
 from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table
@@ -32,10 +31,9 @@ def _options(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> int:
-    processes = threads() if args.processes is None else args.processes
     with progress.clock(args) as line:
-        line.set_description_str("compiling")
-        taken = warming.warmup(args.only, processes=processes)
+        line.set_description_str("compiling kernels")
+        taken = warming.warmup(args.only, processes=args.processes)
     if args.json:
         print_json(taken)
     else:

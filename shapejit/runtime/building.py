@@ -56,6 +56,10 @@ class Builders:
 
     def ask(self, names: Names, answer: Answer, urgent: bool = False) -> None:
         """Let kernels be built; `answer` is called for each of them, on another thread."""
+        if self.most > 1 < len(names):  # builders divide them
+            for name in names:
+                self.ask((name,), answer, urgent)
+            return
         with self._lock:
             self._asked.put((names, answer))
             if self._waiting >= self._asked.qsize() or self._count >= self.most:
@@ -147,7 +151,8 @@ class _Process:
         try:
             content = pickle.dumps(tuple(names))
             assert self.process.stdin is not None
-            self.process.stdin.write(len(content).to_bytes(4, "little") + content)
+            with suppress(BrokenPipeError):  # it ended, as its answers will say
+                self.process.stdin.write(len(content).to_bytes(4, "little") + content)
             while names:
                 error, code = self._answer()
                 answer(names.pop(0), code, error)

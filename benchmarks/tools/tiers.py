@@ -1,0 +1,92 @@
+"""What calls of new processes take, from the first on: NumPy's time, and later that of kernels.
+
+Each row of the suite `tiers` is called for some seconds by a process that finds its kernels on disk
+("warm"), and by one with an empty cache, both at the defaults; before them one that waits for
+kernels says how fast these are. No call may take longer than 1.5 times NumPy's time and 60 ms, all
+but five 10 ms; with an empty cache twice NumPy's time, since the builder takes a core. After 0.3 s
+of work, or 5 s with an empty cache, calls have to be as fast as kernels. With --record the table
+and the picture of benchmarks/README.md are made of it. Exit code 1: a limit is not met.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
+
+from . import readme
+from .exits import SAME, WORSE, MeasureError, ending, parser_of
+from .machines import QUIET, entry
+from .repository import ROOT, git
+from .timelines import TIERS, table, unmet
+
+KERNELS = 2.0  # seconds that kernels are measured for
+
+
+def timeline(name, seconds, cache, **variables):
+    """What a fresh process with this folder for kernels says of a row."""
+    kept = {k: v for k, v in os.environ.items() if k != "SHAPEJIT_PATIENCE"}
+    kept |= {"NUMBA_CACHE_DIR": cache, **variables}
+    command = [sys.executable, "-m", __spec__.name, "--one", name, "--seconds", str(seconds)]
+    done = subprocess.run(command, cwd=ROOT, env=kept, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MeasureError(f"{name}: {done.stderr.strip()[-300:]}")
+    return json.loads(done.stdout)
+
+
+def measured(name, seconds):
+    """A row of the record."""
+    with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
+        kernels = timeline(name, min(seconds, KERNELS), folder, SHAPEJIT_PATIENCE="0")
+        row = {"kernels": kernels["last"], "warm": timeline(name, seconds, folder)}
+    with tempfile.TemporaryDirectory(prefix="shapejit-", ignore_cleanup_errors=True) as folder:
+        return row | {"empty": timeline(name, seconds, folder)}
+
+
+def one(name, seconds):
+    """The timeline of a row in this process."""
+    shapejit, tiers = import_module("shapejit"), import_module("shapejit.bench.tiers")
+    (case,) = (case for case in tiers.cases() if case.name == name)
+    print(json.dumps(tiers.timeline(case, shapejit, seconds)))
+    return SAME
+
+
+@ending
+def main(argv=None):
+    """0 all limits are met, 1 some are not, 2 something could not be measured."""
+    parser = parser_of(__file__, __doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, metavar="N", help="of each process")
+    parser.add_argument("--rows", default="", metavar="REGEX")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="even if others have the cores")
+    parser.add_argument("--one", metavar="NAME", help="a row, in this process, as JSON")
+    args = parser.parse_args(argv)
+    if args.one:
+        return one(args.one, args.seconds)
+    if os.getloadavg()[0] > QUIET and not args.busy:
+        raise MeasureError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
+    names = [case.name for case in import_module("shapejit.bench.tiers").cases()]
+    chosen = [name for name in names if re.search(args.rows, name)]
+    if not chosen:
+        raise MeasureError(f"--rows {args.rows} matches no row")
+    facts = import_module("shapejit.bench.machine").machine()
+    record = {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
+    record |= {"rows": {name: measured(name, args.seconds) for name in chosen}}
+    print(table(record), *unmet(record), sep="\n")
+    if args.record:
+        entry(TIERS, ".json").write_text(_text(record))
+        readme.main([])
+    return WORSE if unmet(record) else SAME
+
+
+def _text(record):
+    """JSON with four digits, and a line a row."""
+    short = json.loads(json.dumps(record), parse_float=lambda text: float(f"{float(text):.4g}"))
+    rows = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in short.pop("rows").items())
+    return f'{json.dumps(short)[:-1]}, "rows": {{\n{rows}\n}}}}\n'
+
+
+if __name__ == "__main__":
+    sys.exit(main())

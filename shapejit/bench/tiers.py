@@ -1,0 +1,164 @@
+"""What new processes do first: NumPy's work at first, then that of kernels.
+
+`timeline` calls a case again and again, as long as it is asked to; `benchmarks.tools.tiers` lets
+fresh processes do that, with kernels on disk and without.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from math import isqrt
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from . import batches
+from .cases import MIB, OURS, Call, Case, Make, Ways, filled
+from .packed import packed_by_numpy, unpacked_by_numpy
+from .plain_schemes import DECODED
+from .repacks import LOOKS
+
+NUMPYS = 0.3  # seconds that NumPy's way is measured for
+DECADE = 20  # points of a curve while the time of the work grows tenfold
+
+SMALL: tuple[tuple[tuple[int, ...], tuple[int, ...], str], ...] = (
+    ((8, 8), (1, 0), "float32"),
+    ((16, 12), (1, 0), "uint8"),
+    ((3, 8, 8), (1, 2, 0), "uint8"),
+    ((4, 6, 5), (2, 1, 0), "float64"),
+    ((2, 4, 16), (0, 2, 1), "uint16"),
+    ((12, 3), (1, 0), "complex128"),
+    ((4, 4, 4, 4), (0, 2, 1, 3), "float32"),
+    ((5, 7), (1, 0), "int64"),
+)
+
+
+def _transposed(kind: str, sj: Any, np: Any, nbytes: int) -> Ways:
+    side = isqrt(nbytes // np.dtype(kind).itemsize)
+    view = filled((side, side), kind).T
+    return {OURS: partial(sj.ascontiguous, view), "numpy": partial(np.ascontiguousarray, view)}
+
+
+def _cast(sj: Any, np: Any, nbytes: int) -> Ways:
+    x = (filled((nbytes // 2,), np.uint16) >> 2).view("bfloat16")
+    return {OURS: partial(sj.cast, x, "float32"), "numpy": partial(x.astype, np.float32)}
+
+
+def _images(sj: Any, np: Any, nbytes: int) -> Ways:
+    side = isqrt(nbytes // (64 * 3))
+    images = list(filled((64, side, side, 3), np.uint8))
+    program = sj.plan((side, side, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)))
+
+    def numpys() -> Any:
+        return np.stack([x.transpose(2, 0, 1) for x in images])
+
+    return {OURS: partial(program.map, images), "numpy": numpys}
+
+
+def _concat(sj: Any, np: Any, nbytes: int) -> Ways:
+    parts = list(filled((16, nbytes // 16), np.uint8))
+    return {OURS: partial(sj.concat, parts), "numpy": partial(np.concatenate, parts)}
+
+
+def _small(sj: Any, np: Any, nbytes: int) -> Ways:
+    view = filled((32, 32), np.float32).T
+    out = np.zeros(view.shape, view.dtype)
+
+    def numpys() -> Any:
+        np.copyto(out, view)
+        return out
+
+    return {OURS: partial(sj.ascontiguous, view, out=out), "numpy": numpys}
+
+
+def _kinds(sj: Any, np: Any, nbytes: int) -> Ways:
+    views = [filled(shape, kind).transpose(axes) for shape, axes, kind in SMALL]
+    copy, numpys = sj.ascontiguous, np.ascontiguousarray
+    return {OURS: lambda: [copy(x) for x in views], "numpy": lambda: [numpys(x) for x in views]}
+
+
+def _decode(sj: Any, np: Any, nbytes: int) -> Ways:
+    side = max(128, isqrt(nbytes) // 128 * 128)
+    codes = filled((side, side), np.uint8) & np.uint8(0x3F)
+    scales = np.ldexp(np.float32(1), np.arange(-(side // 128), 0)) * np.ones((side // 128, 1))
+    parts = {"weight": codes.view("float8_e4m3fn"), "weight_scale_inv": scales.astype(np.float32)}
+    ours = partial(sj.schemes["fp8:block"].decode, parts, dtype="bfloat16")
+    return {OURS: ours, "numpy": lambda: DECODED["fp8:block"](parts, side, side).astype("bfloat16")}
+
+
+def _repack(sj: Any, np: Any, nbytes: int) -> Ways:
+    side = max(128, isqrt(2 * nbytes) // 128 * 128)
+    codes, target = filled((side * side // 2,), np.uint8), "gptq:qweight"
+    words = {"shape": (side, side), "dtype": "uint4", "source": "lsb", "target": target}
+
+    def numpys() -> Any:
+        made = np.zeros(side * side, np.uint8)
+        into = LOOKS[target](made, side, side)
+        into[...] = unpacked_by_numpy(codes, 4, side * side).reshape(into.shape)
+        return packed_by_numpy(made, 4).view(np.int32).reshape(side // 8, side)
+
+    return {OURS: partial(sj.repack, codes, **words), "numpy": numpys}
+
+
+def cases() -> tuple[Call, ...]:
+    """Work of all kinds and sizes."""
+    (batch,) = (case for case in batches.batches() if case.name == "reshape-transposed")
+    table: dict[str, tuple[Make, int]] = {
+        "transposed-4096x4096/bfloat16": (partial(_transposed, "bfloat16"), 32 * MIB),
+        "transposed-4096x4096/float32": (partial(_transposed, "float32"), 64 * MIB),
+        "reshape-batch-10000": (batch.make, 10_000 * 4096),
+        "cast-8M/bfloat16-float32": (_cast, 16 * MIB),
+        "map-64-images": (_images, 3 * MIB),
+        "concat-16x512KiB": (_concat, 8 * MIB),
+        "transposed-32x32/float32-out": (_small, 0),
+        "small-arrays-of-eight-kinds": (_kinds, 0),
+        "decode/fp8:block": (_decode, 16 * MIB),
+        "repack/lsb-gptq:qweight": (_repack, 8 * MIB),
+    }
+    return tuple(Call("tiers", name, make, nbytes) for name, (make, nbytes) in table.items())
+
+
+def timeline(case: Case, sj: Any, seconds: float) -> dict[str, Any]:
+    """How long calls take one after the other, for so many seconds, and NumPy's.
+
+    A point of the `curve`, `DECADE` of them while the time since the first call grows tenfold, is
+    when the last of its calls ended, their median, and the longest. `sixth` is the longest call
+    but five, `last` the median of the last tenth of the time. All are seconds.
+    """
+    ours, numpys = list(case.ways(sj, np).values())[:2]
+    taken = array("d")
+    while len(taken) < 3 or (sum(taken) < NUMPYS and len(taken) < 1000):
+        taken.append(_seconds(numpys))
+    ends = array("d", [perf_counter()])
+    end = ends[0] + seconds
+    while ends[-1] < end:
+        ours()
+        ends.append(perf_counter())
+    calls, at = np.diff(ends), np.array(ends[1:]) - ends[0]
+    points = np.floor(DECADE * np.log10(np.maximum(at, 1e-4))).astype(int)
+    edges = [0, *(np.flatnonzero(np.diff(points)) + 1).tolist(), len(calls)]
+    curve = [
+        (float(at[high - 1]), float(np.median(calls[low:high])), float(calls[low:high].max()))
+        for low, high in pairwise(edges)
+    ]
+    longest = np.sort(calls)[::-1]
+    return {
+        "numpy": median(taken),
+        "second": float(calls[min(1, len(calls) - 1)]),
+        "longest": float(longest[0]),
+        "sixth": float(longest[min(5, len(calls) - 1)]),
+        "last": float(np.median(calls[at > 0.9 * at[-1]])),
+        "curve": curve,
+        "kernels": [state.state for state in sj.kernel_status().values()],
+    }
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    start = perf_counter()
+    call()
+    return perf_counter() - start
