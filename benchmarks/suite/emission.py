@@ -131,8 +131,8 @@ class Emission:
         self.compiling = []  # names of what is being compiled, the outermost first
         self.host = ""
 
-    def install(self, runs):
-        """Before kernels are imported; whether any `runs` in this process."""
+    def install(self):
+        """Before kernels are imported."""
         from llvmlite import binding
         from numba.core import codegen, dispatcher
 
@@ -142,10 +142,6 @@ class Emission:
         kind._customize_tm_options = _here
         kind._customize_tm_features = lambda _: ""
         binding.get_default_triple = lambda: self.isa.triple
-        if not runs:
-            library._finalize_final_module = _left
-            kind.set_env = lambda *_: None  # of a module that is not here
-            return
         library._optimize_final_module = self._optimised(library._optimize_final_module)
         library._finalize_final_module = self._finished(binding.parse_assembly)
         dispatcher.Dispatcher.compile = self._named(dispatcher.Dispatcher.compile)
@@ -245,12 +241,6 @@ class Emission:
         return figures
 
 
-def _left(library):
-    """Nothing of it is loaded."""
-    library._finalize_dynamic_globals()
-    library._finalized = True
-
-
 def _here(codegen, options):
     """What runs here is for this processor, and made quickly."""
     from llvmlite import binding
@@ -318,7 +308,6 @@ def _label(name, types):
 def built(emission, names):
     """Count all kernels of these names; what fails."""
     objects, failed = import_module(f"{OURS}.builder.objects"), {}
-    import_module(f"{OURS}.runtime.processor").target_machine = lambda: emission.machine
     for name in names:
         label, start = _label(name, objects.TAGS), process_time()
         try:
@@ -337,8 +326,10 @@ def emitted(isa, patterns, everything=False):
     os.environ |= {"NUMBA_NUM_THREADS": "1", "SHAPEJIT_PATIENCE": "0"}
     emission, (place, *_) = Emission(isa), find_spec(OURS).submodule_search_locations
     by_names = Path(place, "builder").is_dir()
-    emission.install(runs=not by_names)
-    if by_names:
+    if not by_names:  # an older package, which compiles where it calls
+        emission.install()
+    else:
+        os.environ["SHAPEJIT_TARGET"] = isa.triple
         recording = import_module(f"{OURS}.runtime.kernels").recorded()
         names = recording.__enter__()  # for as long as the process
     spec = spec_from_file_location("tables", Path(__file__).with_name("tables.py"))

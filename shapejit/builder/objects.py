@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import AOTCodeLibrary, AOTCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
@@ -50,6 +51,44 @@ Value = Any
 
 class BuildError(Exception):
     """A kernel that cannot be an object of its own."""
+
+
+class _Library(AOTCodeLibrary):
+    """Modules of numba's as they are: a kernel is optimised once, with all that it calls."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """The address of what nobody calls; numba asks for it when all is there."""
+        self._ensure_finalized()
+        return 0
+
+
+class _Codegen(AOTCPUCodegen):
+    """What numba compiles by, for the processor that kernels are for: nothing of it runs here."""
+
+    _library_class = _Library
+
+    def _init(self, llvm_module: Any) -> None:
+        self._tm = processor.target_machine()
+        self._target_data = self._tm.target_data
+        self._data_layout = str(self._target_data)
+        self._tm_features, self._loopvect, self._opt_level = "", False, 0
+
+    def _create_empty_module(self, name: str) -> Any:
+        module = super()._create_empty_module(name)
+        module.triple = processor.triple()
+        return module
+
+    def set_env(self, *_: object) -> None:
+        """Only what raises, or calls Python, looks for its environment."""
+
+
+cpu_target.target_context._internal_codegen = _Codegen("shapejit")
 
 
 def built(name: Name, symbol: str) -> bytes:
@@ -210,10 +249,13 @@ def _alone(module: Any, symbol: str) -> Any:
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != symbol:
             one.linkage = "internal"
-    passes = binding.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
-    options = binding.create_pipeline_tuning_options(speed_level=3)
-    passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
+    builder = binding.create_pass_builder(
+        processor.target_machine(), binding.create_pipeline_tuning_options(speed_level=3)
+    )
+    unused = binding.create_new_module_pass_manager()
+    unused.add_global_dead_code_eliminate_pass()
+    for passes in (unused, builder.getModulePassManager(), unused):
+        passes.run(module, builder)
     asked = {one.name for one in module.functions if one.is_declaration}
     unknown = {name for name in asked - LIBRARY - PYTHON if not name.startswith("llvm.")}
     if unknown:

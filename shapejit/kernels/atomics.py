@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 
+from ..runtime.processor import is_x86
 from . import llvm
 from .llvm import Builder, Value, emits
 
-_X86 = binding.get_default_triple().startswith(("x86", "i686"))
+_X86 = is_x86()
 
 
 @emits(types.int64)

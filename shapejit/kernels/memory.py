@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from llvmlite import binding
 from numba import types
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.processor import features, vector
+from ..runtime.processor import features, is_arm64, vector
 from . import llvm
 from .constants import PIECE
 from .llvm import Array, Builder, Byte, Tag, Value, emits
 
-FEATURES, VECTOR = features(), vector()
-ARM64 = binding.get_default_triple().startswith(("aarch64", "arm64"))
+FEATURES, VECTOR, ARM64 = features(), vector(), is_arm64()
 
 
 @emits(types.int64)

@@ -23,6 +23,7 @@ from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from . import object_files, processor
 from .kernel_names import Name
 from .system import register_at_fork
 
@@ -39,9 +40,9 @@ Names = tuple[Name, ...]
 Answer = Callable[[Name, "bytes | None", str], object]  # a kernel, its code unless kept, an error
 
 _CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "import json, sys; sys.path[{at}] = json.loads(sys.argv[1]); "
     "from {package}.builder.__main__ import main; main()"
-).format(package=__name__.partition(".")[0])
+)
 
 
 class Builders:
@@ -127,8 +128,14 @@ class _Process:
     def __init__(self, urgent: bool) -> None:
         variables = {k: v for k, v in os.environ.items() if k != "NUMBA_DISABLE_JIT"}
         options: dict[str, Any] = {"process_group": 0} if os.name == "posix" else {}
+        python, paths, at = sys.executable, [p for p in sys.path if isinstance(p, str)], ":"
+        if other := os.environ.get("SHAPEJIT_BUILDER"):  # which has packages of its own
+            python, paths, at = other, [str(object_files.PACKAGE.parent)], ":0"
+            variables = {k: v for k, v in variables.items() if not k.startswith("PYTHON")}
+            variables |= {"SHAPEJIT_TARGET": processor.triple(), "NUMBA_CPU_NAME": processor.name()}
+        code = _CODE.format(at=at, package=__package__.partition(".")[0])
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _CODE, json.dumps([p for p in sys.path if isinstance(p, str)])],
+            [python, "-c", code, json.dumps(paths)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             bufsize=0, env=variables, **options,
         )  # fmt: skip

@@ -52,12 +52,11 @@ def stamp(level: str = "") -> bytes:
 
 def _surroundings(level: str) -> tuple[object, ...]:
     """Interpreter, system, processor and versions; of a wheel's objects the level alone."""
-    python = platform.python_implementation(), *sys.version_info[:2]
-    system_of = sys.platform, platform.machine()
+    common = platform.python_implementation(), *sys.version_info[:2], processor.triple()
     if level:
-        return (*python, *system_of, level)
+        return (*common, level)
     versions = (_version(name) for name in ("numba", "llvmlite"))
-    return (*python, *system_of, processor.name(), sorted(processor.features()), *versions)
+    return (*common, processor.name(), sorted(processor.features()), *versions)
 
 
 def _version(name: str) -> bytes:

@@ -5,10 +5,35 @@ llvmlite, which knows this one, is imported when it is asked for.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
 from .numba_settings import text
+
+
+@cache
+def triple() -> str:
+    """Its architecture and system, as LLVM has them: those of SHAPEJIT_TARGET, or of this process.
+
+    Whoever builds for another one loads nothing of it.
+    """
+    told = os.environ.get("SHAPEJIT_TARGET")
+    if told:
+        return told
+    from llvmlite import binding
+
+    return str(binding.get_process_triple())
+
+
+def is_arm64() -> bool:
+    """Whether it has NEON, and no less."""
+    return triple().startswith(("aarch64", "arm64"))
+
+
+def is_x86() -> bool:
+    """Whether it keeps stores in order."""
+    return triple().startswith(("x86", "i686"))
 
 
 @cache
@@ -64,14 +89,18 @@ def target_machine() -> Any:
     """LLVM's target machine for it: what writes object code, and what loads it."""
     from llvmlite import binding
 
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
+    if os.environ.get("SHAPEJIT_TARGET"):
+        binding.initialize_all_targets()
+        binding.initialize_all_asmprinters()
+    else:
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
     given = text("NUMBA_CPU_FEATURES")
     if given is None:
         generic = name().lower() == "generic"
         given = "" if generic else str(binding.get_host_cpu_features().flatten())
-    target = binding.Target.from_triple(binding.get_process_triple())
-    reloc = "static" if target.name.startswith("x86") else "default"
+    target = binding.Target.from_triple(triple())
+    reloc = "static" if is_x86() else "default"
     return target.create_target_machine(
         cpu=name(), features=given, opt=3, reloc=reloc, codemodel="jitdefault", jit=True
     )

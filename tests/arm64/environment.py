@@ -61,4 +61,5 @@ def variables(processor: str) -> dict[str, str]:
         "NUMBA_CACHE_DIR": str(FOLDER / "kernels" / processor),
         "NUMBA_CPU_NAME": processor,
         "NUMBA_CPU_FEATURES": "",
+        "SHAPEJIT_BUILDER": sys.executable,  # this machine's: emulated it takes minutes a kernel
     }
