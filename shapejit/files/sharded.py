@@ -6,7 +6,6 @@ The index is a JSON object: `weight_map` maps each tensor to the shard that hold
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from . import safetensors
 from .checkpoint import Checkpoint
 from .paths import Path, file_name
 from .places import opened, places
-from .safetensors.entry import json_object
+from .safetensors.header import json_object, parsed
 from .stored import Stored
 
 __all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
@@ -116,11 +115,8 @@ def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     file = opened(path)
     if file.size > _MAX_INDEX:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
-    try:
-        # Objects stay tuples of pairs, so that a key that stands twice is seen.
-        value = json.loads(file.bytes(0, file.size).decode(), object_pairs_hook=tuple)
-    except (ValueError, RecursionError) as fault:
-        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
+    # Objects stay tuples of pairs, so that a key that stands twice is seen.
+    value = parsed(path, file.bytes(0, file.size), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
     places = json_object(path, None, fields.get("weight_map"), "its weight_map")
     for tensor, location in places.items():

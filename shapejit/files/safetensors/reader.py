@@ -11,8 +11,8 @@ from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened
 from ..stored import File, Stored
-from . import header, members
-from .entry import Entry
+from . import header
+from .header import Entry
 
 __all__ = ["Checkpoint", "read"]
 
@@ -66,7 +66,7 @@ def read(path: Path) -> Checkpoint:
         reason = f"it ends after {file.size} bytes, within the header's length"
         raise FileFormatError(name, None, reason)
     start = header.data_start(name, file.bytes(0, header.LENGTH), file.size)
-    metadata, entries = members.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
+    metadata, entries = header.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
     header.check_cover(name, entries, file.size - start)
     return Checkpoint(
         path=name,
