@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ _CHUNK = 1 << 22  # bytes of a read
 _AT_ONCE = 8  # reads that are under way
 _MOST = _CHUNK * _AT_ONCE  # bytes ahead of who reads in order
 _HELD = 2 * _MOST  # bytes of all files that are held for later
-_ORDERS = 16  # places of a file where somebody may read on
 
 Raw = bytes
 Fetch = Callable[[int, int], Raw]  # the bytes from one byte to another
@@ -31,10 +29,14 @@ Fetch = Callable[[int, int], Raw]  # the bytes from one byte to another
 
 @dataclass(eq=False)
 class _Chunk:
-    """Bytes of a file, which are there or under way; the least `used` go first."""
+    """Bytes of a file, which are there or under way; the least `used` go first.
+
+    `run` are the bytes before it that were read in order.
+    """
 
     begin: int
     end: int
+    run: int
     data: Future[Raw]
     used: int = 0
 
@@ -141,8 +143,6 @@ class Ahead:
 
     def __init__(self, size: int) -> None:
         self._size, self.held = size, list[_Chunk]()
-        # By the end of a read: where it began, and the bytes read in order until there.
-        self._orders: OrderedDict[int, tuple[int, int]] = OrderedDict()
         with _lock:  # who makes room goes through them
             _files.add(self)
 
@@ -153,7 +153,7 @@ class Ahead:
             self.exactly(fetch, memory, at)
             return
         with _lock:
-            chunks = self._chunks(fetch, at, end, self._ahead(at, end))
+            chunks = self._chunks(fetch, at, end)
         for chunk in chunks:
             first, last = max(chunk.begin, at), min(chunk.end, end)
             try:
@@ -179,33 +179,28 @@ class Ahead:
             for each in found:
                 each.cancel()
 
-    def _ahead(self, at: int, end: int) -> int:
-        """How many bytes behind `end` should be on their way."""
-        near = [k for k, (begin, _) in self._orders.items() if begin < at < k + _FIRST]
-        known = max((self._orders.pop(each)[1] for each in near), default=0)
-        self._orders[end] = at, known + end - at
-        if len(self._orders) > _ORDERS:
-            self._orders.popitem(last=False)
-        return min(known + end - at, _MOST) if near else 0
-
-    def _chunks(self, fetch: Fetch, at: int, end: int, ahead: int) -> list[_Chunk]:
-        """The chunks from byte `at` to `end`; those that are missing, there or ahead, start."""
-        found, until = list[_Chunk](), min(max(end + ahead, at + _FIRST), self._size)
-        while at < until:
-            chunk = next((c for c in self.held if c.begin <= at < c.end), None)
-            if chunk is None:
-                worth = max(_FIRST, min(ahead // 2, _CHUNK))
-                if at >= end and until - at < worth and until < self._size:
-                    break  # it can wait until it is worth a read
-                stop = min([at + _CHUNK, until, *(c.begin for c in self.held if c.begin > at)])
-                chunk = _Chunk(at, stop, _pool().submit(fetch, at, stop), next(_times))
-                self.held.append(chunk)
+    def _chunks(self, fetch: Fetch, at: int, end: int) -> list[_Chunk]:
+        """The chunks from byte `at` to `end`; those that are missing, there or ahead, begin."""
+        found, ahead = list[_Chunk](), 0
+        while at < min(end + ahead, self._size):
+            covering = (chunk for chunk in self.held if chunk.begin <= at < chunk.end)
+            chunk = next(covering, None) or self._begin(fetch, at, end)
             if at < end:
                 found.append(chunk)
-                chunk.used = next(_times) if chunk.end > end else 0
+                chunk.used, ahead = next(_times) if chunk.end > end else 0, min(chunk.run, _MOST)
             at = chunk.end
         _make_room()
         return found
+
+    def _begin(self, fetch: Fetch, at: int, end: int) -> _Chunk:
+        """A chunk from byte `at` on: the larger, the more was read in order before it."""
+        near = (c.run + c.end - c.begin for c in self.held if c.begin < at < c.end + _FIRST)
+        run = max(near, default=0)
+        size = max(_FIRST, min(max(run, end - at), _CHUNK))
+        stop = min([at + size, self._size, *(c.begin for c in self.held if c.begin > at)])
+        chunk = _Chunk(at, stop, run, _pool().submit(fetch, at, stop), next(_times))
+        self.held.append(chunk)
+        return chunk
 
 
 def _make_room() -> None:

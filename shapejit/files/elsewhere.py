@@ -1,4 +1,4 @@
-"""All that is asked of files and folders by URL (the other row of `files.places`)."""
+"""What is asked of files and folders by URL."""
 
 from __future__ import annotations
 
@@ -6,24 +6,32 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from . import urls
+from .places import FileSystem
 from .remote import resolved, retried, shared, told
+from .stored import File
 from .uploads import uploading
 from .urls import Url
 
 __all__ = ["ELSEWHERE"]
 
 
-class _Elsewhere:
+class _Elsewhere(FileSystem):
     """Other machines, which only tell what they hold and take whole files."""
 
     in_order = True
-    open = staticmethod(shared)
-    inside = staticmethod(urls.inside)
 
     def __init__(self) -> None:
         # The same is asked again and again, and each time the answer takes its way.
         self._known: dict[str, dict[str, Any]] = {}
         self._listed = set[str]()
+
+    def open(self, name: str) -> File:
+        """The file that somebody has open already, if it is still the same."""
+        return shared(name)
+
+    def inside(self, folder: str, location: str, tensor: str | None) -> str:
+        """The URL of a file in a folder."""
+        return urls.inside(folder, location, tensor)
 
     def fresh(self, name: str) -> None:
         """Forget what a file system has said of a file, or of a folder and what is in it."""
@@ -32,8 +40,8 @@ class _Elsewhere:
         self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
         self._listed.discard(name)
 
-    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
-        """A pipe, from which a new file is sent."""
+    def replacing(self, name: str, size: int | None = None) -> AbstractContextManager[Any]:
+        """A new file, which is sent in order."""
         self._known.pop(name, None)
         return uploading(name, size)
 

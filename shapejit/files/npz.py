@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 from weakref import ReferenceType, ref
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -24,9 +24,9 @@ from ..errors import FileFormatError, quoted
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
-from .places import opened, places, replacing
+from .places import opened, replacing
 from .stored import File, Stored
-from .writing import New, Progress, check_room, write_all
+from .writing import New, Progress, check_room
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -69,25 +69,6 @@ class _Reader(io.RawIOBase):
         found = bytes(self._file.bytes(self._at, left if size < 0 else min(size, left)))
         self._at += len(found)
         return found
-
-
-class _Tape(io.RawIOBase):
-    """A descriptor of a pipe as a Python file that cannot go back: it counts what is written."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._at = descriptor, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        piece = memoryview(data).cast("B")
-        write_all(self._descriptor, piece)
-        self._at += len(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        return self._at
 
 
 class _Inflated:
@@ -244,14 +225,15 @@ def write(
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
     _check_names(name, given)
-    with replacing(name) as descriptor:
-        check_room(descriptor, sum(map(npy.nbytes, given)))
-        tape = places(name).in_order
-        with _Tape(descriptor) if tape else open(descriptor, "wb", closefd=False) as file:
-            with ZipFile(file, "w") as archive:
-                for tensor in given:
-                    _add(archive, name, tensor, progress)
-            size = file.tell()
+    with replacing(name) as target, ExitStack() as stack:
+        check_room(target, sum(map(npy.nbytes, given)))
+        file: Any = target
+        if isinstance(target, int):
+            file = stack.enter_context(open(target, "wb", closefd=False))
+        with ZipFile(file, "w") as archive:
+            for tensor in given:
+                _add(archive, name, tensor, progress)
+        size: int = file.tell()
     return size
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from reprlib import Repr
@@ -134,7 +134,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     return metadata[0] if metadata else None, entries
 
 
-def parsed(path: str, raw: bytearray, what: str, **hooks: Callable[[Any], Any]) -> Any:
+def parsed(path: str, raw: bytearray, what: str, **hooks: Any) -> Any:
     """A JSON value; FileFormatError where `what` is none."""
     try:
         return json.loads(raw.decode(), **hooks)
