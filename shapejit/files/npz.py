@@ -7,8 +7,6 @@ says of sizes is checked against the arrays' own headers before memory is taken.
 
 from __future__ import annotations
 
-import io
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,41 +38,10 @@ _ENCRYPTED = 1
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
-class _Reader(io.RawIOBase):
-    """A File as a Python file, which never asks for more memory than the file has."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
-        if start + offset < 0:
-            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
-            raise io.UnsupportedOperation(f"byte {start + offset} is before the file")
-        self._at = start + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._file.size - self._at, 0)
-        found = bytes(self._file.bytes(self._at, left if size < 0 else min(size, left)))
-        self._at += len(found)
-        return found
-
-
-class _Inflated:
+class _Inflated(File):
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential, version, call = True, "", 4096
+    sequential = True
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size
@@ -146,7 +113,7 @@ def read(path: Path) -> Checkpoint:
     path = file_name(path)
     file = opened(path)
     try:
-        archive = ZipFile(_Reader(file))
+        archive = ZipFile(npy.Reader(file, 0, file.size))
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
         raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None

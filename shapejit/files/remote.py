@@ -33,7 +33,7 @@ from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..runtime.system import register_at_fork
 from .ahead import Ahead, Raw
-from .stored import CHANGED
+from .stored import CHANGED, File
 from .urls import Url
 
 __all__ = [
@@ -209,15 +209,15 @@ async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None
         raise FileFormatError(url, None, CHANGED)
 
 
-class RemoteFile:
+class RemoteFile(File):
     """A file of a file system, of which ranges are read; `size` is its size when opened.
 
     Where the file system says so, a file that is changed meanwhile is an error: S3 and web
     servers are asked for the same version with each range, others when they are asked anew.
     """
 
-    sequential = False
     call = 1 << 20
+    version = ""
 
     def __init__(self, url: str) -> None:
         self.path = url
@@ -238,16 +238,10 @@ class RemoteFile:
         _files.add(self)
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
+        """Fill `memory` from byte `at`; what follows may be read ahead."""
         self._check(at + len(memory), tensor)
         with self._named(tensor):
             self._ahead.read(self._fetch, memory, at)
-
-    def bytes(self, at: int, count: int) -> bytearray:
-        """`count` bytes from byte `at`, which the file is known to have."""
-        memory = bytearray(count)
-        self.read(memoryview(memory), at, None)
-        return memory
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """The bytes [begin, end), and no others, in memory of their own."""

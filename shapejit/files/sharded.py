@@ -6,16 +6,14 @@ The index is a JSON object: `weight_map` maps each tensor to the shard that hold
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import FileFormatError, quoted
 from . import safetensors
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, LazyMapping
 from .paths import Path, file_name
 from .places import opened, places
 from .safetensors.header import json_object, parsed
-from .stored import Stored
 
 __all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
 
@@ -25,23 +23,6 @@ SUFFIX = ".safetensors.index.json"
 
 _WEIGHTS = (SUFFIX, ".safetensors", ".gguf", ".onnx", ".npz", ".bin", ".pt", ".pth", ".ckpt")
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
-
-
-class _Members(Mapping[str, Stored]):
-    """The tensors of all shards, in the order of the index."""
-
-    def __init__(self, shards: Mapping[str, Checkpoint], places: Mapping[str, str]) -> None:
-        self._shards = shards
-        self._places = places
-
-    def __getitem__(self, name: str) -> Stored:
-        return self._shards[self._places[name]].members[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
 
 def read(path: Path) -> Checkpoint:
@@ -74,7 +55,8 @@ def read(path: Path) -> Checkpoint:
         known[found] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
-    return Checkpoint(name, "sharded", _Members(shards, located), metadata, nbytes)
+    members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
+    return Checkpoint(name, "sharded", members, metadata, nbytes)
 
 
 def _without(path: str) -> str:
