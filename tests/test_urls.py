@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from threading import Event, Semaphore, Thread
+from zipfile import ZipFile
 
 import fsspec
 import numpy as np
@@ -172,6 +173,18 @@ def test_a_header_costs_kilobytes_and_a_tensor_its_own_bytes(suffix, served, tmp
         with sent(served) as count:
             assert found[name].numpy().tobytes() == x.tobytes()
         assert count == [x.nbytes]
+
+
+@pytest.mark.parametrize("chain", ["zip://m.safetensors::{}/m.zip", "simplecache::{}/m.safetensors",
+                                   "zip://m.safetensors::simplecache::{}/m.zip"])  # fmt: skip
+def test_chains_of_file_systems_are_read(chain, served, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    with ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(tmp_path / "m.safetensors", "m.safetensors")
+    url = chain.format(served.url)
+    same(sj.load_file(url), TENSORS)
+    sj.files.convert(url, tmp_path / "n.safetensors", [("permute", "a=1,0")])
+    same(sj.load_file(tmp_path / "n.safetensors"), TENSORS | {"a": TENSORS["a"].T.copy()})
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "npz", "npy", "gguf"])

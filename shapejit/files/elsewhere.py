@@ -7,7 +7,7 @@ from typing import Any
 
 from . import urls
 from .places import FileSystem
-from .remote import resolved, retried, shared, told
+from .remote import asked, resolved, shared
 from .stored import File
 from .uploads import uploading
 from .urls import Url
@@ -74,23 +74,19 @@ class _Elsewhere(FileSystem):
 
     def listed(self, folder: str) -> list[str]:
         """What a listing has; nothing where there is no folder."""
-        system, place = resolved(folder)
         try:
-            with told(folder):
-                found = system.ls(place, detail=False)
+            found = asked(folder, "ls", detail=False)
         except FileNotFoundError:
             return []
         return [name.rstrip("/").rpartition("/")[2] for name in found]
 
     def files(self, folder: str) -> dict[str, str]:
         """What a listing has, folders in it included; FileFormatError for what leads out of it."""
-        system, place = resolved(folder)
         try:
-            with told(folder):
-                found = system.find(place)
+            found = asked(folder, "find")
         except FileNotFoundError:
             return {}
-        home = f"{place.rstrip('/')}/"
+        home = f"{resolved(folder)[1].rstrip('/')}/"
         names = [name.removeprefix(home) for name in found if name.startswith(home)]
         shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
         return {name: urls.inside(folder, name, None) for name in shown}
@@ -122,9 +118,7 @@ class _Elsewhere(FileSystem):
         self._known.pop(name, None)
         if self.exists(name):  # some file systems fail where there is none, each in its way
             self._known.pop(name, None)
-            system, place = resolved(name)
-            with told(name):
-                system.rm_file(place)
+            asked(name, "rm_file")
 
     def _info(self, name: str) -> dict[str, Any]:
         """What is said of a file or a folder; empty where there is none.
@@ -134,10 +128,8 @@ class _Elsewhere(FileSystem):
         """
         found = self._known.get(name)
         if found is None:
-            system, place = resolved(name)
             try:
-                with told(name):
-                    found = retried(system.info, place)
+                found = asked(name, "info")
             except (FileNotFoundError, PermissionError):
                 found = {}
             self._known[name] = found

@@ -11,7 +11,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -38,8 +38,8 @@ from .urls import Url
 __all__ = [
     "AbstractBufferedFile",
     "RemoteFile",
+    "asked",
     "resolved",
-    "retried",
     "shared",
     "told",
     "version_at",
@@ -141,6 +141,13 @@ def resolved(url: str) -> tuple[Any, str]:
     return found, path
 
 
+def asked(url: str, what: str, **settings: Any) -> Any:
+    """What a method of the file system of a URL says of the path in it."""
+    system, place = resolved(url)
+    with told(url):
+        return retried(partial(getattr(system, what), place, **settings))
+
+
 def shared(url: str) -> RemoteFile:
     """A file: the one that somebody has open already, if it is still the same."""
     made = RemoteFile(url)
@@ -151,12 +158,12 @@ def shared(url: str) -> RemoteFile:
     return made
 
 
-def version_at(system: Any, place: str) -> str | None:
-    """What a file system says of a file as it is now; None where there is none."""
-    try:
+def version_at(url: str) -> str | None:
+    """What is said of a file as it is now; None where there is none, or nobody tells."""
+    system, place = resolved(url)
+    with told(url), suppress(FileNotFoundError):  # as fsspec calls all that a web server refuses
         return _version(system.info(place))
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def _version(info: Mapping[str, Any]) -> str:
@@ -212,9 +219,7 @@ class RemoteFile(File):
 
     def __init__(self, url: str) -> None:
         self.path = url
-        system, place = resolved(url)
-        with told(url):
-            info = retried(system.info, place)
+        info = asked(url, "info")
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):

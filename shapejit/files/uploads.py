@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import AbstractBufferedFile, resolved, told, version_at
+from .remote import AbstractBufferedFile, asked, told, version_at
 from .urls import Url
 
 __all__ = ["uploading"]
@@ -42,10 +42,8 @@ class _Upload(io.RawIOBase):
 
     def __init__(self, url: str, block: int) -> None:
         self._url, self._at = url, 0
-        self._system, self._place = resolved(url)
-        with told(url):
-            self._before = version_at(self._system, self._place)
-            self._sink = self._system.open(self._place, "wb", block_size=block, autocommit=False)
+        self._before = version_at(url)
+        self._sink = asked(url, "open", mode="wb", block_size=block, autocommit=False)
 
     def writable(self) -> bool:
         return True
@@ -73,5 +71,5 @@ class _Upload(io.RawIOBase):
             self._sink.closed = True  # or its end would send the rest
         if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
             with suppress(Exception):
-                if version_at(self._system, self._place) not in (self._before, None):
-                    self._system.rm_file(self._place)
+                if version_at(self._url) not in (self._before, None):
+                    asked(self._url, "rm_file")
