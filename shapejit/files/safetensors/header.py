@@ -80,7 +80,7 @@ class _NotASize(NamedTuple):
 
 def _integer(token: str) -> int | _NotASize:
     # The digits are counted first: int() of a long token takes quadratic time or raises.
-    if len(token) > len(str(MAX_SIZE)) or token.startswith("-") or int(token) > MAX_SIZE:
+    if len(token) > 19 or token.startswith("-") or int(token) > MAX_SIZE:
         return _NotASize(token)
     return int(token)
 
@@ -103,9 +103,12 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
     """The metadata and the entries, each checked by itself."""
     if not raw.startswith(b"{"):
         raise FileFormatError(path, None, "its header does not begin with '{'")
-    if len(raw) > _SMALL and _OUTLINE.fullmatch(raw) is None:
-        reason = f"its header of {len(raw)} bytes does not list tensors, or is nested too deeply"
-        raise FileFormatError(path, None, reason)
+    numbers: dict[str, Any] = _NUMBERS
+    if len(raw) > _SMALL:
+        if _OUTLINE.fullmatch(raw) is None:
+            reason = f"its header of {len(raw)} bytes does not list tensors"
+            raise FileFormatError(path, None, f"{reason}, or is nested too deeply")
+        numbers = {}  # all are sizes
     shapes = dict[tuple[int, ...], tuple[int, ...]]()
 
     def compact(pairs: list[tuple[str, Any]]) -> Entry | tuple[tuple[str, Any], ...]:
@@ -117,7 +120,7 @@ def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, 
                 return entry._replace(shape=shapes.setdefault(entry.shape, entry.shape))
         return tuple(pairs)
 
-    pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **_NUMBERS)
+    pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
     if type(pairs) is not tuple:
         raise FileFormatError(path, None, "its header is the entry of one tensor, without a name")
     entries, metadata = dict[str, Entry](), list[dict[str, str] | None]()
