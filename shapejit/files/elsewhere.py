@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from . import urls
@@ -118,7 +118,8 @@ class _Elsewhere(FileSystem):
         self._known.pop(name, None)
         if self.exists(name):  # some file systems fail where there is none, each in its way
             self._known.pop(name, None)
-            asked(name, "rm_file")
+            with suppress(FileNotFoundError):  # by a call whose answer was lost
+                asked(name, "rm_file")
 
     def _info(self, name: str) -> dict[str, Any]:
         """What is said of a file or a folder; empty where there is none.
