@@ -380,6 +380,27 @@ def test_inspect_looks_into_subgraphs_and_functions(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("value", [1, "a", [1], 0.5])
+@pytest.mark.parametrize(
+    ("operator", "name", "right"),
+    [("Shape", "start", 1), ("Shape", "other", None), ("Reshape", "allowzero", 1),
+     ("Reshape", "not UTF-8", None)],
+)  # fmt: skip
+def test_attributes_of_other_names_and_types_are_inspected(
+    operator, name, right, value, tmp_path, capsys
+):
+    x, y = (helper.make_tensor_value_info(n, 1, [2, 3]) for n in "xy")
+    sizes = numpy_helper.from_array(np.array([3, 2]), "s")
+    node = helper.make_node(operator, ["x", "s"] if operator == "Reshape" else ["x"], ["y"])
+    node.attribute.append(helper.make_attribute(name, value))
+    made = helper.make_model(helper.make_graph([node], "g", [x], [y], [sizes]))
+    raw = made.SerializeToString().replace(b"not UTF-8", b"not \xff\xff\xff-8")
+    (tmp_path / "a.onnx").write_bytes(raw)
+    assert main(["inspect", "--json", str(tmp_path / "a.onnx")]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert isinstance(found["outcomes"]["onnx"], list) == (right in (None, value))
+
+
 def test_inspect_tells_where_tensors_are(path, capsys):
     assert main(["inspect", str(path), "--json"]) == 0
     first, second, *_ = json.loads(capsys.readouterr().out)["tensors"]

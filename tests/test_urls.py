@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from threading import Event, Semaphore, Thread
+from zipfile import ZipFile
 
 import fsspec
 import numpy as np
@@ -22,7 +23,6 @@ from test_convert_folders import contents, folder_of
 
 import shapejit as sj
 from shapejit.__main__ import main
-from shapejit.files import ahead
 
 RNG = np.random.default_rng(19)
 TENSORS = {
@@ -173,6 +173,18 @@ def test_a_header_costs_kilobytes_and_a_tensor_its_own_bytes(suffix, served, tmp
         with sent(served) as count:
             assert found[name].numpy().tobytes() == x.tobytes()
         assert count == [x.nbytes]
+
+
+@pytest.mark.parametrize("chain", ["zip://m.safetensors::{}/m.zip", "simplecache::{}/m.safetensors",
+                                   "zip://m.safetensors::simplecache::{}/m.zip"])  # fmt: skip
+def test_chains_of_file_systems_are_read(chain, served, tmp_path):
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    with ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(tmp_path / "m.safetensors", "m.safetensors")
+    url = chain.format(served.url)
+    same(sj.load_file(url), TENSORS)
+    sj.files.convert(url, tmp_path / "n.safetensors", [("permute", "a=1,0")])
+    same(sj.load_file(tmp_path / "n.safetensors"), TENSORS | {"a": TENSORS["a"].T.copy()})
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "npz", "npy", "gguf"])
@@ -524,61 +536,41 @@ def test_what_a_stopped_run_sent_is_removed_or_kept(memory, tmp_path):
     assert got(memory, "/stopped") == wanted
 
 
-def test_reads_in_any_order_by_several_threads_get_their_bytes():
-    data, files = RNG.bytes(20 << 20), [ahead.Ahead(20 << 20) for _ in range(2)]
+def test_reads_in_any_order_by_several_threads_get_their_bytes(served, tmp_path):
+    tensors = {f"t{k}": RNG.integers(0, 99, 1 + 5**k, np.uint8) for k in range(10)}
+    sj.save_file(tensors, tmp_path / "m.npz")
+    sj.save_file(tensors, tmp_path / "m.safetensors")
 
     def read(seed):
-        rng, at = Random(seed), 0
-        for _ in range(100):
-            at = at % len(data) if rng.random() < 0.6 else rng.randrange(len(data))
-            count = min(len(data) - at, rng.choice([1, 100, 5000, 70_000, 3 << 20, 9 << 20]))
-            memory, file = bytearray(count), rng.choice(files)
-            way = file.read if rng.random() < 0.8 else file.exactly
-            way(lambda begin, end: data[begin:end], memoryview(memory), at)
-            assert memory == data[at : at + count]
-            at += count
+        rng, suffixes = Random(seed), ("npz", "safetensors")
+        found = [sj.load_file(f"{served.url}/m.{suffix}") for suffix in suffixes]
+        for _ in range(30):
+            name, file = rng.choice([*tensors]), rng.choice(found)
+            assert file[name].numpy().tobytes() == tensors[name].tobytes()
+        sj.files.convert(
+            f"{served.url}/m.safetensors", tmp_path / f"{seed}.npz", [("exclude", f"t{seed}")]
+        )
+        same(sj.load_file(tmp_path / f"{seed}.npz"), tensors.keys() - {f"t{seed}"})
+
+    def same(found, names):
+        assert {name: t.numpy().tobytes() for name, t in found.items()} == {
+            name: tensors[name].tobytes() for name in names
+        }
 
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(read, range(4))] == [None] * 4
-    assert sum(len(c.data.result()) for file in files for c in file.held) <= 64 << 20
 
 
-def test_files_are_opened_while_others_are_read():
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            opened = pool.submit(lambda: [ahead.Ahead(1) for _ in range(3000)])
-            for _ in range(200):
-                file, memory = ahead.Ahead(10), bytearray(10)
-                file.read(lambda begin, end: bytes(end - begin), memoryview(memory), 0)
-            assert len(opened.result()) == 3000
-    finally:
-        sys.setswitchinterval(before)
-
-
-def test_who_reads_in_order_asks_seldom_and_who_does_not_gets_little_more():
-    data, asked = bytes(range(256)) * (1 << 15), []
-
-    def fetch(begin, end):
-        asked.append(end - begin)
-        return data[begin:end]
-
-    def read(file, at, count):
-        memory = bytearray(count)
-        file.read(fetch, memoryview(memory), at)
-        assert memory == data[at : at + count]
-
-    file = ahead.Ahead(len(data))
-    for at in range(0, len(data), 8 * KIB):
-        read(file, at, 8 * KIB)
-    assert len(asked) <= 24
-    assert sum(asked) == len(data)
-    asked.clear()
-    file = ahead.Ahead(len(data))
-    for at in range(7 << 20, 0, -1 << 20):
-        read(file, at, 8 * KIB)
-    assert asked == [64 * KIB] * 7
+def test_who_reads_in_order_asks_seldom_and_who_does_not_gets_little_more(served, tmp_path):
+    tensors = {f"t{k:04}": np.full(8 * KIB, k % 99, np.uint8) for k in range(1000)}
+    sj.save_file(tensors, tmp_path / "m.safetensors")
+    url = f"{served.url}/m.safetensors"
+    sj.files.convert(url, tmp_path / "all.npz", proof=False)
+    assert served.requests <= 24
+    assert served.sent <= (9 << 20) + 512 * KIB
+    with sent(served) as count:
+        sj.files.convert(url, tmp_path / "few.npz", [("exclude", "t(?!0.00).*")], proof=False)
+    assert count[0] <= 16 * 64 * KIB
 
 
 def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):

@@ -2,103 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 from ..arrays.tensor import Tensor
-from ..dtypes.table import DType
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
 from ..shapes.arithmetic import MAX_SIZE
-from .stored import Stored
+from .stored import FileType, Stored
 
-__all__ = ["MAX_RANK", "Checkpoint", "FileType", "Typed", "is_text", "size_in_bits"]
+__all__ = ["MAX_RANK", "Checkpoint", "FileType", "LazyMapping", "is_text", "size_in_bits"]
 
 MAX_RANK = 64  # NumPy's limit
 
 
-class _Mapped(Mapping[str, Tensor]):
-    """The tensors of the members, each made when it is asked for: a file may have a million.
+S = TypeVar("S")
+T = TypeVar("T")
 
-    `weight_nodes` are those of the Checkpoint, for `schemes.detect`.
-    """
 
-    def __init__(
-        self, path: str, members: Mapping[str, Stored], weight_nodes: Sequence[WeightNode]
-    ) -> None:
-        self._path = path
-        self._members = members
-        self.weight_nodes = weight_nodes
+class LazyMapping(Mapping[str, T]):
+    """Values that are made when they are asked for, of what is `known`: perhaps a million."""
+
+    def __init__(self, known: Mapping[str, S], make: Callable[[str, S], T]) -> None:
+        self._known: Mapping[str, Any] = known
+        self._make: Callable[[str, Any], T] = make
+
+    def __getitem__(self, name: str) -> T:
+        return self._make(name, self._known[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class _Tensors(LazyMapping[T]):
+    """The tensors of a checkpoint; `weight_nodes` are for `schemes.detect`."""
+
+    def __init__(self, checkpoint: Checkpoint, make: Callable[[str, Stored], T]) -> None:
+        super().__init__(checkpoint.members, make)
+        self._path, self.weight_nodes = checkpoint.path, checkpoint.weight_nodes
 
     def __repr__(self) -> str:
         return f"<{len(self)} tensors of {shown(self._path)}>"
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._members[name].mapped()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._members
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-
-class FileType(NamedTuple):
-    """A file's own name of an element type."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Typed:
-    """A tensor that is not mapped yet, and the type that the file gives it, if it names any.
-
-    It has the attributes of a tensor of `gguf.GGUFReader` that `schemes.detect` reads.
-    """
-
-    stored: Stored
-    tensor_type: FileType | None
-
-    @property
-    def dtype(self) -> DType:
-        """What the elements are."""
-        return self.stored.dtype
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return self.stored.layout.size
-
-    @property
-    def data(self) -> Tensor:
-        """The tensor, mapped."""
-        return self.stored.mapped()
-
-
-class _Typed(Mapping[str, Typed]):
-    """The tensors of a checkpoint with their types, and what takes its quantised weights."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self._checkpoint = checkpoint
-        self.weight_nodes = checkpoint.weight_nodes
-
-    def __getitem__(self, name: str) -> Typed:
-        kind = self._checkpoint.types.get(name)
-        return Typed(self._checkpoint.members[name], None if kind is None else FileType(kind))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._checkpoint.members)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._checkpoint.members
-
-    def __len__(self) -> int:
-        return len(self._checkpoint.members)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,12 +76,12 @@ class Checkpoint:
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Read-only Tensors over the file's memory map, which they keep alive."""
-        return _Mapped(self.path, self.members, self.weight_nodes)
+        return _Tensors(self, lambda _, stored: stored.mapped())
 
     @property
-    def typed(self) -> Mapping[str, Typed]:
+    def typed(self) -> Mapping[str, Stored]:
         """The tensors as `schemes.detect` takes them: those of no scheme are never mapped."""
-        return _Typed(self)
+        return _Tensors(self, lambda _, stored: stored)
 
     def stored(self, name: str) -> Stored:
         """A tensor to be read from the file, which raises an error if it has been truncated."""

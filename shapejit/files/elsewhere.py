@@ -1,29 +1,37 @@
-"""All that is asked of files and folders by URL (the other row of `files.places`)."""
+"""What is asked of files and folders by URL."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from . import urls
-from .remote import resolved, retried, shared, told
+from .places import FileSystem
+from .remote import asked, resolved, shared
+from .stored import File
 from .uploads import uploading
 from .urls import Url
 
 __all__ = ["ELSEWHERE"]
 
 
-class _Elsewhere:
+class _Elsewhere(FileSystem):
     """Other machines, which only tell what they hold and take whole files."""
 
     in_order = True
-    open = staticmethod(shared)
-    inside = staticmethod(urls.inside)
 
     def __init__(self) -> None:
         # The same is asked again and again, and each time the answer takes its way.
         self._known: dict[str, dict[str, Any]] = {}
         self._listed = set[str]()
+
+    def open(self, name: str) -> File:
+        """The file that somebody has open already, if it is still the same."""
+        return shared(name)
+
+    def inside(self, folder: str, location: str, tensor: str | None) -> str:
+        """The URL of a file in a folder."""
+        return urls.inside(folder, location, tensor)
 
     def fresh(self, name: str) -> None:
         """Forget what a file system has said of a file, or of a folder and what is in it."""
@@ -32,8 +40,8 @@ class _Elsewhere:
         self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
         self._listed.discard(name)
 
-    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
-        """A pipe, from which a new file is sent."""
+    def replacing(self, name: str, size: int | None = None) -> AbstractContextManager[Any]:
+        """A new file, which is sent in order."""
         self._known.pop(name, None)
         return uploading(name, size)
 
@@ -66,23 +74,19 @@ class _Elsewhere:
 
     def listed(self, folder: str) -> list[str]:
         """What a listing has; nothing where there is no folder."""
-        system, place = resolved(folder)
         try:
-            with told(folder):
-                found = system.ls(place, detail=False)
+            found = asked(folder, "ls", detail=False)
         except FileNotFoundError:
             return []
         return [name.rstrip("/").rpartition("/")[2] for name in found]
 
     def files(self, folder: str) -> dict[str, str]:
         """What a listing has, folders in it included; FileFormatError for what leads out of it."""
-        system, place = resolved(folder)
         try:
-            with told(folder):
-                found = system.find(place)
+            found = asked(folder, "find")
         except FileNotFoundError:
             return {}
-        home = f"{place.rstrip('/')}/"
+        home = f"{resolved(folder)[1].rstrip('/')}/"
         names = [name.removeprefix(home) for name in found if name.startswith(home)]
         shown = [name for name in names if not any(p.startswith(".") for p in name.split("/")[:-1])]
         return {name: urls.inside(folder, name, None) for name in shown}
@@ -114,9 +118,8 @@ class _Elsewhere:
         self._known.pop(name, None)
         if self.exists(name):  # some file systems fail where there is none, each in its way
             self._known.pop(name, None)
-            system, place = resolved(name)
-            with told(name):
-                system.rm_file(place)
+            with suppress(FileNotFoundError):  # by a call whose answer was lost
+                asked(name, "rm_file")
 
     def _info(self, name: str) -> dict[str, Any]:
         """What is said of a file or a folder; empty where there is none.
@@ -126,10 +129,8 @@ class _Elsewhere:
         """
         found = self._known.get(name)
         if found is None:
-            system, place = resolved(name)
             try:
-                with told(name):
-                    found = retried(system.info, place)
+                found = asked(name, "info")
             except (FileNotFoundError, PermissionError):
                 found = {}
             self._known[name] = found

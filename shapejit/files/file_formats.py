@@ -65,9 +65,13 @@ _SAFETENSORS = FORMATS[1]
 class _Other(NamedTuple):
     """Files that are not read: how they begin or end, and what they are."""
 
-    begins: tuple[bytes, ...]
+    heads: tuple[bytes, ...]
     suffixes: tuple[str, ...]
     what: str
+
+    def begins(self, head: bytes) -> bool:
+        """Whether a file that begins so is one."""
+        return head.startswith(self.heads)
 
 
 _OTHERS = (
@@ -196,8 +200,7 @@ def write(
 
 def has_suffix(path: Path) -> bool:
     """Whether a path ends as the files of some format do."""
-    name = places(path).base(file_name(path)).lower()
-    return any(name.endswith(row.suffixes) for row in (*FORMATS, *_OTHERS))
+    return _of_suffix(file_name(path)) is not None
 
 
 def writer(path: Path) -> FileFormat:
@@ -209,13 +212,17 @@ def writer(path: Path) -> FileFormat:
     ('npz', 'safetensors')
     """
     name = file_name(path)
-    for row in (*FORMATS, *_OTHERS):
-        if places(name).base(name).lower().endswith(row.suffixes):
-            if isinstance(row, FileFormat) and row.writes:
-                return row
-            what = row.what if isinstance(row, _Other) else row.name
-            raise FileFormatError(name, None, f"files of this suffix ({what}) cannot be written")
-    return _SAFETENSORS
+    row = _of_suffix(name) or _SAFETENSORS
+    if isinstance(row, FileFormat) and row.writes:
+        return row
+    what = row.what if isinstance(row, _Other) else row.name
+    raise FileFormatError(name, None, f"files of this suffix ({what}) cannot be written")
+
+
+def _of_suffix(name: str) -> FileFormat | _Other | None:
+    """What files of this name are."""
+    base = places(name).base(name).lower()
+    return next((row for row in (*FORMATS, *_OTHERS) if base.endswith(row.suffixes)), None)
 
 
 def _recognised(name: str) -> tuple[FileFormat, File | None]:
@@ -224,19 +231,12 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
         return FORMATS[0], None
     file = place.open(name)
     head = bytes(file.bytes(0, min(file.size, 16)))
-    for row in FORMATS:
-        if row.begins(head):
-            return row, file
-    for other in _OTHERS:
-        if other.begins and head.startswith(other.begins):
-            raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
-    for row in FORMATS:
-        if place.base(name).lower().endswith(row.suffixes):
-            return row, file
-    for other in _OTHERS:
-        if other.suffixes and place.base(name).lower().endswith(other.suffixes):
-            raise FileFormatError(name, None, f"it looks like {other.what}; {_known()}")
+    found = next((row for row in (*FORMATS, *_OTHERS) if row.begins(head)), _of_suffix(name))
+    if isinstance(found, FileFormat):
+        return found, file
     reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
+    if found is not None:
+        reason = f"it looks like {found.what}"
     raise FileFormatError(name, None, f"{reason}; {_known()}")
 
 

@@ -7,10 +7,11 @@ byte. `numpy.load` gives such an array, and `array.view(ml_dtypes.bfloat16)` its
 
 from __future__ import annotations
 
-import ast
 import io
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -19,23 +20,27 @@ from numpy.lib import format as numpy_format
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes import table
 from ..dtypes.table import DType
-from ..errors import FileFormatError, quoted
+from ..errors import FileFormatError, quoted, shortened
 from ..shapes.layout import Layout
 from .checkpoint import Checkpoint, size_in_bits
 from .paths import Path, file_name
 from .pieces import whole_elements
 from .places import opened, replacing
-from .stored import Source, Stored
+from .stored import File, Stored
 from .writing import New, Progress, announced, check_room, write_all
 
-__all__ = ["MAGIC", "NAME", "encoded", "header", "member", "nbytes", "read", "write"]
+__all__ = ["MAGIC", "NAME", "Reader", "encoded", "header", "member", "nbytes", "read", "write"]
 
 MAGIC = b"\x93NUMPY"
 NAME = "arr_0"  # what NumPy calls an array without a name
 
-_LENGTHS = {1: 2, 2: 4, 3: 4}  # bytes of the header's length, by the format's version
-_MAX_HEADER = 10_000  # bytes; NumPy's own limit
-_KEYS = {"descr", "fortran_order", "shape"}
+_MAX_START = 12 + 10_000  # bytes before the data: NumPy reads headers of 10 000 at most
+_READERS = {
+    (1, 0): numpy_format.read_array_header_1_0,
+    (2, 0): numpy_format.read_array_header_2_0,
+    (3, 0): numpy_format.read_array_header_2_0,  # whose names of fields, in UTF-8, we do not have
+}
+_FAULTS = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, TokenError)
 
 
 def _descr(kind: DType) -> str | list[tuple[str, str]]:
@@ -49,7 +54,44 @@ def _item(kind: DType) -> int:
     return max(kind.bits // 8, 1)
 
 
-_KINDS = {repr(_descr(kind)): kind for kind in table.all() if kind.bits}
+_KINDS = {np.dtype(_descr(kind)): kind for kind in table.all() if kind.bits}
+
+
+class Reader(io.RawIOBase):
+    """The bytes from `begin` to `end` of a File as a Python file, and no others."""
+
+    def __init__(self, file: File, begin: int, end: int, tensor: str | None = None) -> None:
+        self._file, self._begin, self._end, self._tensor = file, begin, end, tensor
+        self._at = begin
+
+    def readable(self) -> bool:
+        """It is read."""
+        return True
+
+    def seekable(self) -> bool:
+        """From any byte."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a byte; io.UnsupportedOperation before the first one."""
+        start = {os.SEEK_SET: self._begin, os.SEEK_CUR: self._at, os.SEEK_END: self._end}[whence]
+        if start + offset < self._begin:
+            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
+            raise io.UnsupportedOperation(f"byte {start + offset} is before the file")
+        self._at = start + offset
+        return self.tell()
+
+    def tell(self) -> int:
+        """The byte that is read next."""
+        return self._at - self._begin
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes, as many as there are."""
+        left = max(self._end - self._at, 0)
+        count = left if size < 0 else min(size, left)
+        found = self._file.bytes(self._at, count, self._tensor)
+        self._at += count
+        return bytes(found)
 
 
 def read(path: Path) -> Checkpoint:
@@ -71,15 +113,14 @@ def read(path: Path) -> Checkpoint:
     return Checkpoint(name, "npy", {NAME: found}, None, found.nbytes, start)
 
 
-def member(file: Source, name: str, begin: int, size: int) -> Stored:
+def member(file: File, name: str, begin: int, size: int) -> Stored:
     """The tensor whose NPY bytes are the `size` bytes from byte `begin` of a file."""
-    fields, start = _header(file, name, begin, size)
-    descr, fortran, shape = (fields[key] for key in sorted(_KEYS))
-    kind = _KINDS.get(repr(descr))
+    shape, fortran, descr, start = _header(file, name, begin, size)
+    kind = _KINDS.get(descr)
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
-    if type(fortran) is not bool or not _is_shape(shape):
-        raise FileFormatError(file.path, name, "the shape or the order in its header is not one")
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is not one")
     item = 8 * _item(kind)
     need = size_in_bits(file.path, name, shape, item) // 8
     if need != begin + size - start:
@@ -98,50 +139,28 @@ def _layout(shape: tuple[int, ...], bits: int, item: int, fortran: bool) -> Layo
     return Layout.of(shape, strides, 0, bits)
 
 
-def _is_shape(value: object) -> bool:
-    return type(value) is tuple and all(type(size) is int and size >= 0 for size in value)
-
-
-def _header(file: Source, name: str, begin: int, size: int) -> tuple[dict[str, Any], int]:
-    """The dict of the header, and the byte where the data begin."""
-    start = _bytes(file, name, begin, min(size, 8))
-    if start[:6] != MAGIC or len(start) < 8:
-        raise FileFormatError(file.path, name, "it is not an NPY array: it lacks the magic number")
-    width = _LENGTHS.get(start[6])
-    if width is None:
-        reason = f"version {start[6]}.{start[7]} of the NPY format is unknown"
-        raise FileFormatError(file.path, name, reason)
-    length = int.from_bytes(_bytes(file, name, begin + 8, min(size - 8, width)), "little")
-    if length > min(_MAX_HEADER, size - 8 - width):
-        reason = f"its header is said to have {length} bytes, of {size} and {_MAX_HEADER} at most"
-        raise FileFormatError(file.path, name, reason)
-    raw = _bytes(file, name, begin + 8 + width, length)
+def _header(file: File, name: str, begin: int, size: int) -> tuple[tuple[int, ...], bool, Any, int]:
+    """The shape, whether it is in column-major order, the dtype, and where the data begin."""
+    raw = Reader(file, begin, begin + min(size, _MAX_START), name)
     try:
-        fields = ast.literal_eval(raw.decode("utf-8" if start[6] == 3 else "latin-1").strip())
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        fields = None
-    if type(fields) is not dict or fields.keys() != _KEYS:
-        reason = "its header is not a dict of descr, fortran_order and shape"
-        raise FileFormatError(file.path, name, reason)
-    return fields, begin + 8 + width + length
+        version = numpy_format.read_magic(raw)
+        read = _READERS.get(version)
+        if read is None:
+            raise ValueError("version {}.{} of the format is unknown".format(*version))
+        return *read(raw), begin + raw.tell()
+    except _FAULTS as fault:
+        reason = f"its header is not one of an NPY array: {shortened(str(fault), 200)}"
+        raise FileFormatError(file.path, name, reason) from None
 
 
-def _bytes(file: Source, name: str, at: int, count: int) -> bytearray:
-    memory = bytearray(max(count, 0))
-    file.read(memoryview(memory), at, name)
-    return memory
-
-
-def _unknown(descr: object) -> str:
+def _unknown(descr: Any) -> str:
     """Why no Tensor has this dtype."""
-    text = quoted(descr if isinstance(descr, str) else repr(descr), 60)
-    if not isinstance(descr, str):
-        return f"its dtype {text} is unknown"
-    if "O" in descr:
+    text = quoted(descr.str if descr.names is None else repr(descr.descr), 60)
+    if descr.hasobject:
         return f"its dtype is {text}: a pickle, which is never loaded"
-    if descr.startswith(">"):
+    if descr.byteorder == ">":
         return f"its elements ({text}) are big-endian"
-    if "V" in descr:
+    if descr.kind == "V" and descr.names is None:
         return f"its dtype {text} is bytes without a meaning: NumPy writes ml_dtypes' arrays so"
     return f"its dtype {text} is unknown"
 

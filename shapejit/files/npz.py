@@ -7,12 +7,10 @@ says of sizes is checked against the arrays' own headers before memory is taken.
 
 from __future__ import annotations
 
-import io
-import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any
 from weakref import ReferenceType, ref
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -24,9 +22,9 @@ from ..errors import FileFormatError, quoted
 from . import npy
 from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
-from .places import opened, places, replacing
+from .places import opened, replacing
 from .stored import File, Stored
-from .writing import New, Progress, check_room, write_all
+from .writing import New, Progress, check_room
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -40,60 +38,10 @@ _ENCRYPTED = 1
 _FAULTS = (BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
-class _Reader(io.RawIOBase):
-    """A File as a Python file, which never asks for more memory than the file has."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
-        if start + offset < 0:
-            # An OSError, which zipfile expects, and a ValueError, as other faults of a ZIP.
-            raise io.UnsupportedOperation(f"byte {start + offset} is before the file")
-        self._at = start + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        left = max(self._file.size - self._at, 0)
-        found = bytes(self._file.bytes(self._at, left if size < 0 else min(size, left)))
-        self._at += len(found)
-        return found
-
-
-class _Tape(io.RawIOBase):
-    """A descriptor of a pipe as a Python file that cannot go back: it counts what is written."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor, self._at = descriptor, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        piece = memoryview(data).cast("B")
-        write_all(self._descriptor, piece)
-        self._at += len(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        return self._at
-
-
-class _Inflated:
+class _Inflated(File):
     """A compressed member; `size` is what it has decompressed."""
 
-    sequential, version, call = True, "", 4096
+    sequential = True
 
     def __init__(self, archive: ZipFile, info: ZipInfo, path: str, name: str) -> None:
         self.path, self.size = path, info.file_size
@@ -165,7 +113,7 @@ def read(path: Path) -> Checkpoint:
     path = file_name(path)
     file = opened(path)
     try:
-        archive = ZipFile(_Reader(file))
+        archive = ZipFile(npy.Reader(file, 0, file.size))
         infos = archive.infolist()
     except (*_FAULTS, struct.error, OverflowError) as fault:
         raise FileFormatError(path, None, f"it is not a whole ZIP: {fault}") from None
@@ -244,14 +192,15 @@ def write(
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
     _check_names(name, given)
-    with replacing(name) as descriptor:
-        check_room(descriptor, sum(map(npy.nbytes, given)))
-        tape = places(name).in_order
-        with _Tape(descriptor) if tape else open(descriptor, "wb", closefd=False) as file:
-            with ZipFile(file, "w") as archive:
-                for tensor in given:
-                    _add(archive, name, tensor, progress)
-            size = file.tell()
+    with replacing(name) as target, ExitStack() as stack:
+        check_room(target, sum(map(npy.nbytes, given)))
+        file: Any = target
+        if isinstance(target, int):
+            file = stack.enter_context(open(target, "wb", closefd=False))
+        with ZipFile(file, "w") as archive:
+            for tensor in given:
+                _add(archive, name, tensor, progress)
+        size: int = file.tell()
     return size
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, suppress
 from importlib import import_module
-from typing import Protocol
+from typing import Any
 
 from ..errors import FileFormatError
 from . import paths, temporary
@@ -17,108 +17,69 @@ from .paths import Path, file_name
 from .pieces import PIECE
 from .stored import File, OpenFile
 from .urls import is_url
-from .writing import write_all
+from .writing import Target, write_all
 
-__all__ = ["Places", "opened", "places", "replacing", "send"]
+__all__ = ["FileSystem", "opened", "places", "replacing", "send"]
 
 
-class Places(Protocol):
-    """What is asked of files and of folders by their names."""
+class FileSystem:
+    """What is asked of files and of folders by their names: here of those on this machine."""
 
-    in_order: bool  # files are written from begin to end
+    in_order = False  # files are written from begin to end
 
-    def open(self, name: str, /) -> File:
+    def open(self, name: str) -> File:
         """A file, to be read."""
+        return OpenFile(name)
 
-    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
-        """A descriptor to write to; at the end what was written is the file of this name."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-
-    def fresh(self, name: str) -> None:
-        """From now on the files are as others have written them until now."""
-
-    def is_folder(self, name: str) -> bool:
-        """Whether there is a folder of this name."""
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-
-    def is_named(self, name: str) -> bool:
-        """Whether it exists, or is a link to what does not."""
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-
-    def names(self, folder: str) -> list[str]:
-        """The files and folders in a folder; none where nobody tells."""
-
-    def listed(self, folder: str) -> list[str]:
-        """The files and folders in a folder, if it exists; OSError where nobody tells."""
-
-    def files(self, folder: str) -> dict[str, str]:
-        """The files in a folder and its folders, by their names in it, but those of hidden ones.
-
-        FileFormatError for what is no regular file, or not in the folder.
-        """
-
-    def join(self, folder: str, name: str, /) -> str:
-        """The name of a file in a folder."""
-
-    def parent(self, name: str) -> str:
-        """The folder of a file."""
-
-    def base(self, name: str) -> str:
-        """The last component of a name."""
-
-    def inside(self, folder: str, location: str, tensor: str | None) -> str:
-        """The file at `location`, relative to a folder; FileFormatError if it is not in it."""
-
-    def real(self, name: str) -> str:
-        """The one name of those that a folder may have."""
-
-    def relative(self, name: str, folder: str) -> str:
-        """The name of a file as seen from a folder."""
-
-
-class _Here:
-    """This machine."""
-
-    in_order = False
-    open = OpenFile
-    is_folder = staticmethod(os.path.isdir)
-    exists = staticmethod(os.path.exists)
-    is_named = staticmethod(os.path.lexists)
-    names = listed = staticmethod(os.listdir)
-    inside = staticmethod(paths.inside)
-
-    def replacing(self, name: str, /, size: int | None = None) -> AbstractContextManager[int]:
-        """A descriptor of a new file beside it (see `files.temporary`)."""
+    def replacing(self, name: str, size: int | None = None) -> AbstractContextManager[Any]:
+        """What a new file is written to, which has this name at the end (see `temporary`)."""
         return temporary.replacing(name)
-
-    def fresh(self, name: str) -> None:
-        """They always are."""
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         with suppress(FileNotFoundError):
             os.unlink(name)
 
+    def fresh(self, name: str) -> None:
+        """From now on the files are as others have written them until now: here always."""
+
+    def is_folder(self, name: str) -> bool:
+        """Whether there is a folder of this name."""
+        return os.path.isdir(name)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or a folder of this name."""
+        return os.path.exists(name)
+
+    def is_named(self, name: str) -> bool:
+        """Whether it exists, or is a link to what does not."""
+        return os.path.lexists(name)
+
     def size(self, name: str) -> int:
         """The bytes of a file."""
         return os.path.getsize(name)
 
+    def names(self, folder: str) -> list[str]:
+        """The files and folders in a folder; none where nobody tells."""
+        return self.listed(folder)
+
+    def listed(self, folder: str) -> list[str]:
+        """The files and folders in a folder, if it exists; OSError where nobody tells."""
+        return os.listdir(folder)
+
     def files(self, folder: str) -> dict[str, str]:
-        """The files in a folder; a link must not lead out of it."""
+        """The files in a folder and its folders, by their names in it, but those of hidden ones.
+
+        FileFormatError for what is no regular file, or not in the folder, a link's file too.
+        """
         made = {name: paths.inside(folder, name, None) for name in paths.files_in(folder, False)}
         for name, path in made.items():
             if not os.path.isfile(path):
                 raise FileFormatError(os.path.join(folder, name), None, "it is not a regular file")
         return made
 
-    def join(self, folder: str, name: str, /) -> str:
-        """The path of a file in a folder."""
+    def join(self, folder: str, name: str) -> str:
+        """The name of a file in a folder."""
         return os.path.join(folder, name)
 
     def parent(self, name: str) -> str:
@@ -126,23 +87,27 @@ class _Here:
         return os.path.dirname(name)
 
     def base(self, name: str) -> str:
-        """The last component of a path."""
+        """The last component of a name."""
         return os.path.basename(name)
 
+    def inside(self, folder: str, location: str, tensor: str | None) -> str:
+        """The file at `location`, relative to a folder; FileFormatError if it is not in it."""
+        return paths.inside(folder, location, tensor)
+
     def real(self, name: str) -> str:
-        """The path without links."""
+        """The one name of those that a folder may have."""
         return os.path.realpath(name)
 
     def relative(self, name: str, folder: str) -> str:
-        """The path from a folder to a file."""
+        """The name of a file as seen from a folder."""
         return os.path.relpath(name, folder)
 
 
-_HERE = _Here()
+_HERE = FileSystem()
 
 
-def places(name: Path) -> Places:
-    """The place that a name is of.
+def places(name: Path) -> FileSystem:
+    """The file system that a name is of.
 
     Raises ImportError for URLs without fsspec.
 
@@ -151,7 +116,7 @@ def places(name: Path) -> Places:
     """
     if not is_url(file_name(name)):
         return _HERE
-    made: Places = import_module(".elsewhere", __package__).ELSEWHERE
+    made: FileSystem = import_module(".elsewhere", __package__).ELSEWHERE
     return made
 
 
@@ -160,17 +125,17 @@ def opened(name: str) -> File:
     return places(name).open(name)
 
 
-def send(name: str, descriptor: int) -> None:
-    """Write the bytes of a file to a descriptor."""
+def send(name: str, target: Target) -> None:
+    """Write the bytes of a file to another one."""
     file = opened(name)
     for at in range(0, file.size, PIECE):
-        write_all(descriptor, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+        write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
 
-def replacing(path: Path, size: int | None = None) -> AbstractContextManager[int]:
-    """A descriptor to write to; at the end what was written is the file at `path`, of `size` bytes.
+def replacing(path: Path, size: int | None = None) -> AbstractContextManager[Any]:
+    """What to write to; at the end what was written is the file at `path`, of `size` bytes.
 
-    On any error what is at `path` stays as it is. Elsewhere the descriptor is a pipe.
+    On any error what is at `path` stays as it is. Elsewhere it must be written in order.
     """
     name = file_name(path)
     return places(name).replacing(name, size)

@@ -9,14 +9,13 @@ import errno
 import os
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary, ref
 
 import numpy as np
 
@@ -32,15 +31,15 @@ except ImportError as missing:
 from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..runtime.system import register_at_fork
-from .ahead import Ahead, Raw
-from .stored import CHANGED
+from .ahead import awaited, read_parts
+from .stored import CHANGED, File
 from .urls import Url
 
 __all__ = [
     "AbstractBufferedFile",
     "RemoteFile",
+    "asked",
     "resolved",
-    "retried",
     "shared",
     "told",
     "version_at",
@@ -61,8 +60,11 @@ _KINDS = (
     (NotImplementedError, errno.EROFS),
 )
 _PRECONDITION_FAILED = 412
+_FIRST = 1 << 16  # bytes of the first read at a place: most headers
+_LONG = 1 << 22  # bytes of a read that are read by several at a time, and no others
 _open: WeakValueDictionary[str, RemoteFile] = WeakValueDictionary()
 _files = WeakSet["RemoteFile"]()
+_recent = deque[Bytes](maxlen=16)  # what files hold for who reads on, 4 MiB each at most
 _RANGE = re.compile(r"bytes[ =](\d+-\d+)(?:/(\d+))?")
 # A connection that is dropped is made anew after so many seconds; what has timed out is not.
 _PAUSES = (0.1, 0.4, 1.6)
@@ -139,6 +141,13 @@ def resolved(url: str) -> tuple[Any, str]:
     return found, path
 
 
+def asked(url: str, what: str, **settings: Any) -> Any:
+    """What a method of the file system of a URL says of the path in it."""
+    system, place = resolved(url)
+    with told(url):
+        return retried(partial(getattr(system, what), place, **settings))
+
+
 def shared(url: str) -> RemoteFile:
     """A file: the one that somebody has open already, if it is still the same."""
     made = RemoteFile(url)
@@ -149,12 +158,12 @@ def shared(url: str) -> RemoteFile:
     return made
 
 
-def version_at(system: Any, place: str) -> str | None:
-    """What a file system says of a file as it is now; None where there is none."""
-    try:
+def version_at(url: str) -> str | None:
+    """What is said of a file as it is now; None where there is none, or nobody tells."""
+    system, place = resolved(url)
+    with told(url), suppress(FileNotFoundError):  # as fsspec calls all that a web server refuses
         return _version(system.info(place))
-    except FileNotFoundError:
-        return None
+    return None
 
 
 def _version(info: Mapping[str, Any]) -> str:
@@ -164,25 +173,13 @@ def _version(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')} bytes{said}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Connection:
-    """A file system, the path of a file in it, and its handles that are not in use."""
-
-    system: Any
-    place: str
-    handles: SimpleQueue[Any] = field(default_factory=SimpleQueue)
-    lock: Lock = field(default_factory=Lock)
-
-
-_parents: list[_Connection | None] = []  # kept: closing them would disturb the parent's
+_parents: list[Any] = []  # handles that are kept: closing them would disturb the parent's
 
 
 def _reconnect() -> None:
     """The thread of a file system does not outlive a fork: a child connects anew."""
     _open.clear()
-    for file in [*_files]:
-        _parents.append(file.connection)
-        file.connection = None
+    _parents.extend(file.disconnect() for file in [*_files])
 
 
 register_at_fork(after_in_child=_reconnect)
@@ -209,22 +206,20 @@ async def _check_range(url: str, info: Mapping[str, Any], response: Any) -> None
         raise FileFormatError(url, None, CHANGED)
 
 
-class RemoteFile:
+class RemoteFile(File):
     """A file of a file system, of which ranges are read; `size` is its size when opened.
 
     Where the file system says so, a file that is changed meanwhile is an error: S3 and web
     servers are asked for the same version with each range, others when they are asked anew.
+    Who reads in order finds what follows a short read in memory: the more, the more was.
     """
 
-    sequential = False
     call = 1 << 20
+    version = ""
 
     def __init__(self, url: str) -> None:
         self.path = url
-        made = _Connection(*resolved(url))
-        self.connection: _Connection | None = made
-        with told(url):
-            info = retried(made.system.info, made.place)
+        info = asked(url, "info")
         if info["type"] == "directory":
             raise FileFormatError(url, None, "it is a folder, not a file")
         if not isinstance(info.get("size"), int):
@@ -234,81 +229,85 @@ class RemoteFile:
         self.size: int = info["size"]
         self.version = _version(info)
         self._info = info
-        self._ahead = Ahead(self.size)
+        self._handle: Any = None
+        self._held, self._begin, self._block = ref(np.empty(0, np.uint8)), 0, _FIRST
+        self.disconnect()
         _files.add(self)
 
-    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if the file ends before."""
-        self._check(at + len(memory), tensor)
-        with self._named(tensor):
-            self._ahead.read(self._fetch, memory, at)
+    def disconnect(self) -> Any:
+        """Connect anew when it is read again; the handle that was used until now."""
+        handle, self._handle = self._handle, None
+        self._reading, self._alone = Lock(), Lock()
+        return handle
 
-    def bytes(self, at: int, count: int) -> bytearray:
-        """`count` bytes from byte `at`, which the file is known to have."""
-        memory = bytearray(count)
-        self.read(memoryview(memory), at, None)
-        return memory
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`; more is read where that is little."""
+        with self._checked(at + len(memory), tensor):
+            if len(memory) >= _LONG:
+                read_parts(self._fetch, memory, at)
+            else:
+                with self._reading:
+                    memory[:] = self._ahead(at, at + len(memory))
 
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """The bytes [begin, end), and no others, in memory of their own."""
-        self._check(end, tensor)
-        memory = np.empty(end - begin, np.uint8)
-        with self._named(tensor):
-            self._ahead.exactly(self._fetch, memory.data, begin)
+        with self._checked(end, tensor):
+            memory = np.empty(end - begin, np.uint8)
+            read_parts(self._fetch, memory.data, begin)
         memory.flags.writeable = False
         return memory
 
-    def _check(self, end: int, tensor: str | None) -> None:
-        if end > self.size:
-            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
+    def _ahead(self, at: int, end: int) -> memoryview:
+        """Bytes that are held, or read with what follows."""
+        held, known = self._held(), self._begin + self._block
+        if held is None or not self._begin <= at <= end <= self._begin + held.size:
+            near = self._begin < at < known + _FIRST
+            self._block = min(2 * self._block, _LONG) if near else _FIRST
+            stop = min(max(end, at + self._block), self.size)
+            held = np.frombuffer(awaited(self._fetch, at, stop), np.uint8)
+            self._held, self._begin = ref(held), at
+            _recent.append(held)
+        return held[at - self._begin : end - self._begin].data
 
     @contextmanager
-    def _named(self, tensor: str | None) -> Iterator[None]:
-        """Add the tensor to errors of threads that read ahead for all."""
+    def _checked(self, end: int, tensor: str | None) -> Iterator[None]:
+        """FileFormatError where it ends before; add the tensor to errors of threads that read."""
+        if end > self.size:
+            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
         try:
             yield
         except FileFormatError as fault:
             raise FileFormatError(fault.path, tensor, fault.reason) from None
 
-    def _fetch(self, begin: int, end: int) -> Raw:
+    def _fetch(self, begin: int, end: int) -> bytes:
         """The bytes [begin, end), exactly."""
-        to = self.connection
-        if to is None:
-            to = self.connection = _Connection(*resolved(self.path))
         with told(self.path):
-            # Those of async file systems may be used by several threads at a time.
-            way = self._ranged if isinstance(to.system, AsyncFileSystem) else self._alone
-            data: Raw = retried(way, to, begin, end)
+            data: bytes = retried(self._bytes, begin, end)
         if len(data) != end - begin:
             reason = f"of {end - begin} bytes from byte {begin} on {len(data)} came"
             raise FileFormatError(self.path, None, reason)
         return data
 
-    def _alone(self, to: _Connection, begin: int, end: int) -> Any:
-        """Bytes of a file system that one thread may use at a time."""
-        with to.lock:
-            self._check_version(to.system.info(to.place))
-            return to.system.cat_file(to.place, begin, end, cache_type="none")
-
-    def _ranged(self, to: _Connection, begin: int, end: int) -> Any:
-        """Bytes by a handle of this thread's own, which tells if the server ignores ranges."""
+    def _bytes(self, begin: int, end: int) -> Any:
+        system, place = resolved(self.path)
+        if not isinstance(system, AsyncFileSystem):  # which one thread may use at a time
+            with self._alone:
+                self._check_version(system.info(place))
+                return system.cat_file(place, begin, end, cache_type="none")
+        with self._alone:
+            if self._handle is None:
+                web = "https" in system.protocol
+                more = self._conditions() if web else {}
+                handle = system.open(place, "rb", cache_type="none", **more)
+                if not web:
+                    self._check_version(handle.details)
+                self._handle = handle
         try:
-            handle = to.handles.get_nowait()
-        except Empty:
-            web = "https" in to.system.protocol
-            more = self._conditions() if web else {}
-            handle = to.system.open(to.place, "rb", cache_type="none", **more)
-            if not web:
-                self._check_version(handle.details)
-        handle.seek(begin)
-        try:
-            data = handle.read(end - begin)
+            return self._handle.cache.fetcher(begin, end)  # which says if ranges are ignored
         except ValueError as fault:
             if "range" in str(fault):
                 raise FileFormatError(self.path, None, _NO_RANGES) from None
             raise
-        to.handles.put(handle)
-        return data
 
     def _conditions(self) -> dict[str, Any]:
         """What a web server is told with each range: the version, and not to compress it.
@@ -321,9 +320,8 @@ class RemoteFile:
             headers["If-Match"] = tag
         elif time:
             headers["If-Unmodified-Since"] = time
-        check = partial(
-            _check_range, self.path, self._info
-        )  # not a method: handles must not hold their file
+        # Not a method: handles must not hold their file.
+        check = partial(_check_range, self.path, self._info)
         return {"size": self.size, "headers": headers, "raise_for_status": check}
 
     def _check_version(self, info: Mapping[str, Any]) -> None:

@@ -6,17 +6,14 @@ The index is a JSON object: `weight_map` maps each tensor to the shard that hold
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import FileFormatError, quoted
 from . import safetensors
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, LazyMapping
 from .paths import Path, file_name
 from .places import opened, places
-from .safetensors.entry import json_object
-from .stored import Stored
+from .safetensors.header import json_object, parsed
 
 __all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
 
@@ -26,23 +23,6 @@ SUFFIX = ".safetensors.index.json"
 
 _WEIGHTS = (SUFFIX, ".safetensors", ".gguf", ".onnx", ".npz", ".bin", ".pt", ".pth", ".ckpt")
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
-
-
-class _Members(Mapping[str, Stored]):
-    """The tensors of all shards, in the order of the index."""
-
-    def __init__(self, shards: Mapping[str, Checkpoint], places: Mapping[str, str]) -> None:
-        self._shards = shards
-        self._places = places
-
-    def __getitem__(self, name: str) -> Stored:
-        return self._shards[self._places[name]].members[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
 
 def read(path: Path) -> Checkpoint:
@@ -75,7 +55,8 @@ def read(path: Path) -> Checkpoint:
         known[found] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
-    return Checkpoint(name, "sharded", _Members(shards, located), metadata, nbytes)
+    members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
+    return Checkpoint(name, "sharded", members, metadata, nbytes)
 
 
 def _without(path: str) -> str:
@@ -116,11 +97,8 @@ def _index(path: str) -> tuple[dict[str, Any] | None, dict[str, str]]:
     file = opened(path)
     if file.size > _MAX_INDEX:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_INDEX}")
-    try:
-        # Objects stay tuples of pairs, so that a key that stands twice is seen.
-        value = json.loads(file.bytes(0, file.size).decode(), object_pairs_hook=tuple)
-    except (ValueError, RecursionError) as fault:
-        raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
+    # Objects stay tuples of pairs, so that a key that stands twice is seen.
+    value = parsed(path, file.bytes(0, file.size), "it", object_pairs_hook=tuple)
     fields = json_object(path, None, value, "the index")
     places = json_object(path, None, fields.get("weight_map"), "its weight_map")
     for tensor, location in places.items():

@@ -1,7 +1,5 @@
 """Tensors in a file: read by position into memory of the process, or mapped.
 
-A `Source` is any place of their bytes; a `File` is one whose header can be read.
-
 Where another program truncates a mapped file, the next access to the map ends
 the process with SIGBUS. A read that finds the file too short raises an error.
 """
@@ -11,10 +9,10 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
-from weakref import WeakSet, finalize
+from typing import ClassVar, NamedTuple
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
@@ -32,8 +30,8 @@ __all__ = [
     "CONTIGUOUS",
     "Extent",
     "File",
+    "FileType",
     "OpenFile",
-    "Source",
     "Stored",
     "release",
 ]
@@ -45,76 +43,91 @@ BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 
 CHANGED = "it was changed while it was read"
 
-_maps = WeakSet[mmap.mmap]()
+# One map per file, however many open it: each holds a descriptor. The key distinguishes a file
+# that was changed from the one that was mapped.
+_maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
 _LINE = 512  # bits of a cache line
 
 
-class Source(Protocol):
-    """Where the bytes of tensors come from: a file, or what is compressed in one."""
+class FileType(NamedTuple):
+    """A file's own name of an element type."""
+
+    name: str
+
+
+class File:
+    """Where the bytes of tensors are: a file, here or elsewhere, or what is compressed in one.
+
+    Reading at another place than the last one is slow if it is `sequential`. `call` are the
+    bytes that are read in the time that a call to `read` costs.
+    """
 
     path: str
     size: int
-    sequential: bool  # reading at another place than the last one is slow
-    call: int  # bytes that are read in the time that a call to `read` costs
+    sequential = False
+    call = 4096
 
     @property
     def version(self) -> str:
         """Changes with the bytes, on all hosts alike; empty where that is not known."""
-
-    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        """Fill `memory` from byte `at`; FileFormatError (with `tensor`) if there is less."""
-
-    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
-        """The bytes [begin, end), read-only: of the file's memory map, or in memory of their own.
-
-        What is compressed is decompressed.
-        """
-
-
-@runtime_checkable
-class File(Source, Protocol):
-    """A whole file, here or elsewhere."""
-
-    def bytes(self, at: int, count: int) -> bytearray:
-        """`count` bytes from byte `at`, which the file is known to have."""
-
-
-class OpenFile:
-    """A regular file, open as long as this object lives; `size` is its size when opened."""
-
-    sequential = False
-    call = 4096
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.descriptor = open_regular(path, path)
-        finalize(self, os.close, self.descriptor)
-        self._state = self._state_now()
-        self.size = self._state[0]
-        self._memory: Bytes | None = None
-
-    @property
-    def version(self) -> str:
-        """The size and the time of the last change; file servers keep fewer digits of it."""
-        size, time = self._state_now()
-        return f"{size} bytes of {time // 10**6} ms"
-
-    def _state_now(self) -> tuple[int, int]:
-        status = os.fstat(self.descriptor)
-        return status.st_size, status.st_mtime_ns
-
-    def check(self, tensor: str | None) -> None:
-        """FileFormatError where the file is no longer as it was when it was opened."""
-        state = self._state_now()
-        if state != self._state:
-            shorter = f"the file was truncated to {state[0]} bytes while it was read"
-            raise FileFormatError(self.path, tensor, shorter if state[0] < self.size else CHANGED)
+        return ""
 
     def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
         """Fill `memory` from byte `at`.
 
         FileFormatError (with `tensor`) if the file ends before, or was changed meanwhile.
         """
+        raise NotImplementedError
+
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        """The bytes [begin, end), read-only: of the file's memory map, or in memory of their own.
+
+        What is compressed is decompressed.
+        """
+        raise NotImplementedError
+
+    def bytes(self, at: int, count: int, tensor: str | None = None) -> bytearray:
+        """`count` bytes from byte `at`."""
+        memory = bytearray(count)
+        self.read(memoryview(memory), at, tensor)
+        return memory
+
+
+class OpenFile(File):
+    """A regular file, open as long as this object lives; `size` is its size when opened.
+
+    `name` and `tensor` are what errors call it, if that is not its path.
+    """
+
+    def __init__(
+        self, path: str, name: str | None = None, tensor: str | None = None, *, follow: bool = True
+    ) -> None:
+        self.path = name or path
+        self.descriptor = open_regular(path, self.path, tensor, follow=follow)
+        finalize(self, os.close, self.descriptor)
+        self._state = self._state_now()
+        self.size = self._state[2]
+        self._memory: Bytes | None = None
+
+    @property
+    def version(self) -> str:
+        """The size and the time of the last change; file servers keep fewer digits of it."""
+        *_, size, time = self._state_now()
+        return f"{size} bytes of {time // 10**6} ms"
+
+    def _state_now(self) -> tuple[int, int, int, int]:
+        status = os.fstat(self.descriptor)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def check(self, tensor: str | None) -> None:
+        """FileFormatError where the file is no longer as it was when it was opened."""
+        state = self._state_now()
+        if state != self._state:
+            shorter = f"the file was truncated to {state[2]} bytes while it was read"
+            raise FileFormatError(self.path, tensor, shorter if state[2] < self.size else CHANGED)
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`."""
         while memory:
             try:
                 count = read_at(self.descriptor, memory, at)
@@ -127,30 +140,26 @@ class OpenFile:
         if memory:
             raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
 
-    def bytes(self, at: int, count: int) -> bytearray:
-        """`count` bytes from byte `at`, which the file is known to have."""
-        memory = bytearray(count)
-        self.read(memoryview(memory), at, None)
-        return memory
-
     def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
         """Bytes of the file's memory map, which is made at the first call."""
         if self._memory is None and self.size == 0:
             self._memory = np.frombuffer(b"", np.uint8)
         if self._memory is None:
-            try:
-                memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
-            except ValueError:
-                reason = "it was truncated while it was read"
-                raise FileFormatError(self.path, None, reason) from None
-            _maps.add(memory)
+            memory = _maps.get(self._state)
+            if memory is None:
+                try:
+                    memory = mmap.mmap(self.descriptor, self.size, access=mmap.ACCESS_READ)
+                except ValueError:
+                    reason = "it was truncated while it was read"
+                    raise FileFormatError(self.path, None, reason) from None
+                _maps[self._state] = memory
             self._memory = np.frombuffer(memory, np.uint8)
         return self._memory[begin:end]
 
 
 def release() -> None:
     """Give back the memory of all maps of files: what is used again is read again."""
-    for memory in [*_maps]:
+    for memory in [*_maps.values()]:
         drop_pages(memory)
 
 
@@ -164,14 +173,28 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
+    """A view of a tensor in a file; its layout counts bits from byte `begin` of the file.
+
+    It has the attributes of a tensor of `gguf.GGUFReader` that `schemes.detect` reads.
+    """
 
     shared: ClassVar[tuple[object, ...]] = ()
-    file: Source
+    file: File
     name: str
     begin: int
     dtype: DType
     layout: Layout
+    tensor_type: FileType | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.layout.size
+
+    @property
+    def data(self) -> Tensor:
+        """The tensor, mapped."""
+        return self.mapped()
 
     @property
     def nbytes(self) -> int:
@@ -180,7 +203,7 @@ class Stored:
 
     def with_layout(self, layout: Layout) -> Stored:
         """Another view of the same bytes of the file."""
-        return Stored(self.file, self.name, self.begin, self.dtype, layout)
+        return replace(self, layout=layout)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed elements in row-major order.
@@ -190,7 +213,7 @@ class Stored:
         elements from all over a larger tensor are read band by band. What is
         compressed is decompressed as a whole for them.
         """
-        if self.layout.contiguous and self.layout.offset % 8 == 0:
+        if self._together:
             begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
             for at in range(0, nbytes, CONTIGUOUS):
                 memory = source.take(min(CONTIGUOUS, nbytes - at))
@@ -203,10 +226,14 @@ class Stored:
         for band in parts(self.layout, self._band_size(source.most)):
             yield from pieces(self._loaded(band, source), result)
 
+    @property
+    def _together(self) -> bool:
+        """Whether its elements are whole bytes side by side, in order."""
+        return self.layout.contiguous and self.layout.offset % 8 == 0
+
     def held(self, most: int) -> int:
         """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
-        together = self.layout.contiguous and self.layout.offset % 8 == 0
-        return self.file.size if self.file.sequential and not together else 0
+        return self.file.size if self.file.sequential and not self._together else 0
 
     def mapped(self) -> Tensor:
         """A read-only view of the file's memory map.
@@ -226,8 +253,7 @@ class Stored:
     @property
     def extent(self) -> Extent | None:
         """Where its elements lie side by side in a file, if they do."""
-        together = self.layout.contiguous and self.layout.offset % 8 == 0
-        if not together or not isinstance(self.file, OpenFile):
+        if not self._together or not isinstance(self.file, OpenFile):
             return None
         return Extent(self.file, self.begin + self.layout.offset // 8, self.nbytes)
 

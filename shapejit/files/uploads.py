@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
 from typing import Any
 
 from ..errors import FileFormatError
-from .remote import AbstractBufferedFile, resolved, told, version_at
+from .remote import AbstractBufferedFile, asked, told, version_at
 from .urls import Url
 
 __all__ = ["uploading"]
@@ -17,88 +16,60 @@ __all__ = ["uploading"]
 _BLOCK = 1 << 23  # bytes that are sent at a time
 _UNKNOWN = 1 << 25  # of a file of unknown size
 _BLOCKS = 9_000  # of a file; S3 takes 10 000
-_PIPE = 1 << 16  # bytes in a pipe, as Linux makes them
 
 
 @contextmanager
-def uploading(url: str, size: int | None = None) -> Iterator[int]:
-    """A descriptor to write to, from begin to end; then what was written is the file at `url`.
+def uploading(url: str, size: int | None = None) -> Iterator[io.RawIOBase]:
+    """A file to write to, from begin to end; then what was written is the file at `url`.
 
-    It is a pipe, from which a thread sends blocks; a block or two are in memory. `size` are
-    the bytes of the file, if they are known. On any error what is at `url` stays as it is; a
-    few file systems (`memory://`) replace a file when it is begun: then nothing is left of it.
-    OSErrors name the URL.
+    It is sent in blocks; one is in memory. `size` are the bytes of the file, if they are
+    known. On any error what is at `url` stays as it is; a few file systems (`memory://`)
+    replace a file when it is begun: then nothing is left of it. OSErrors name the URL.
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file")
-    sending = _Sending(url, _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS))
+    upload = _Upload(url, _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS))
     try:
-        try:
-            yield sending.descriptor
-        finally:
-            sending.finish()
-    except BaseException as fault:
-        sending.discard()
-        if isinstance(fault, BrokenPipeError) and sending.fault is not None:
-            raise sending.fault from None  # which broke the pipe
+        yield upload
+        upload.commit()
+    except BaseException:
+        upload.discard()
         raise
-    sending.commit()
 
 
-class _Sending:
-    """A thread that sends what is written to `descriptor`."""
+class _Upload(io.RawIOBase):
+    """A file of a file system; it cannot go back, and counts what is written."""
 
     def __init__(self, url: str, block: int) -> None:
-        self.fault: BaseException | None = None
-        self._url = url
-        self._sink: Any = None
-        self._block, (self._system, self._place) = block, resolved(url)
-        self._before: str | None = None
-        self._source, self.descriptor = os.pipe()
-        self._thread = Thread(target=self._send, daemon=True)
-        self._thread.start()
+        self._url, self._at = url, 0
+        self._before = version_at(url)
+        self._sink = asked(url, "open", mode="wb", block_size=block, autocommit=False)
 
-    def finish(self) -> None:
-        """All is written: wait until it is sent."""
-        os.close(self.descriptor)
-        self._thread.join()
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        with told(self._url):
+            self._sink.write(data)
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
 
     def commit(self) -> None:
-        """Let it appear; the error of the thread, if it met with one."""
-        try:
-            if self.fault is not None:
-                raise self.fault
-            with told(self._url):
-                self._sink.close()
-                self._sink.commit()
-        except BaseException:
-            self.discard()
-            raise
+        """Let it appear."""
+        with told(self._url):
+            self._sink.close()
+            self._sink.commit()
 
     def discard(self) -> None:
         """Forget what was sent."""
-        if self._sink is None:
-            return
         with suppress(Exception):
             self._sink.discard()
         with suppress(Exception):
             self._sink.closed = True  # or its end would send the rest
         if not isinstance(self._sink, AbstractBufferedFile):  # those do discard
             with suppress(Exception):
-                if version_at(self._system, self._place) not in (self._before, None):
-                    self._system.rm_file(self._place)
-
-    def _send(self) -> None:
-        try:
-            with told(self._url):
-                system, place = self._system, self._place
-                self._before = version_at(system, place)
-                self._sink = sink = system.open(
-                    place, "wb", block_size=self._block, autocommit=False
-                )
-                while piece := os.read(self._source, _PIPE):
-                    sink.write(piece)
-        except BaseException as fault:
-            self.fault = fault
-        finally:
-            os.close(self._source)
+                if version_at(self._url) not in (self._before, None):
+                    asked(self._url, "rm_file")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
@@ -21,15 +20,16 @@ from .checksums import Digest
 from .pieces import Scratch, pieces
 from .stored import Extent
 
-__all__ = ["New", "Progress", "Writer", "announced", "check_room", "write_all", "written"]
+__all__ = ["New", "Progress", "Target", "Writer", "announced", "check_room", "write_all", "written"]
 
 Progress = Callable[[int], object]
+Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
 
 _AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
 _READ = 1 << 20  # bytes that are read back at a time: they are in the cache then
-_ZEROS = 1 << 20  # bytes between tensors that are written to a pipe at a time
+_ZEROS = 1 << 20  # bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
 
@@ -69,21 +69,22 @@ def announced(path: str, tensor: New) -> Iterator[Bytes]:
         raise FileFormatError(path, tensor.name, reason)
 
 
-def check_room(descriptor: int, size: int) -> None:
+def check_room(target: Target, size: int) -> None:
     """OSError if the disk has no room for a file: before the work, not after it.
 
     Nothing is reserved: in memory (tmpfs) that takes half as long as writing the file, and
     nothing could be read or converted meanwhile.
     """
-    free = system.free_space(descriptor)
+    free = system.free_space(target) if isinstance(target, int) else None
     if free is not None and free < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def write_all(descriptor: int, data: memoryview) -> None:
+def write_all(target: Target, data: memoryview) -> None:
     """Write all of it, in as many calls as that takes."""
     while data:
-        data = data[os.write(descriptor, data) :]
+        done = os.write(target, data) if isinstance(target, int) else target.write(data)
+        data = data[done:]
 
 
 class Writer:
@@ -97,9 +98,8 @@ class Writer:
     waits for the other; through a memory map 340 ms, with two threads 300: page faults.
     """
 
-    def __init__(self, descriptor: int, total: int = _THREADED) -> None:
-        self.descriptor, self._at = descriptor, 0
-        self._pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    def __init__(self, target: Target, total: int = _THREADED) -> None:
+        self.target, self._at = target, 0
         self._queue: SimpleQueue[tuple[Callable[[], object], bool] | None] = SimpleQueue()
         self._free = Semaphore(_AHEAD)
         self._fault: BaseException | None = None
@@ -171,31 +171,33 @@ class Writer:
     def _write(self, at: int, piece: Bytes) -> None:
         if at != self._at:
             self._seek(at)
-        write_all(self.descriptor, piece.data)
+        write_all(self.target, piece.data)
         self._at = at + piece.size
 
     def _seek(self, at: int) -> None:
-        """Go to a byte; a pipe only goes on, with zeros."""
-        if not self._pipe:
-            os.lseek(self.descriptor, at, os.SEEK_SET)
-        elif at < self._at:
+        """Go to a byte; what is sent only goes on, with zeros."""
+        if isinstance(self.target, int):
+            os.lseek(self.target, at, os.SEEK_SET)
+            return
+        if at < self._at:
             raise io.UnsupportedOperation("a file that is elsewhere is written in order")
-        while self._pipe and self._at < at:
+        while self._at < at:
             zeros = bytes(min(at - self._at, _ZEROS))
-            write_all(self.descriptor, memoryview(zeros))
+            write_all(self.target, memoryview(zeros))
             self._at += len(zeros)
 
     def _extend(self, size: int) -> None:
-        if self._pipe:
-            self._seek(size)
+        if isinstance(self.target, int):
+            os.ftruncate(self.target, size)
         else:
-            os.ftruncate(self.descriptor, size)
+            self._seek(size)
 
     def _read_back(self, at: int, count: int, digest: Digest) -> None:
+        assert isinstance(self.target, int)
         memory = bytearray(min(_READ, count))
         while count:
             piece = memoryview(memory)[:count]
-            done = system.read_at(self.descriptor, piece, at)
+            done = system.read_at(self.target, piece, at)
             if not done:
                 raise OSError(errno.EIO, "what was copied to the file is not in it")
             digest.update(piece[:done])
@@ -210,9 +212,7 @@ def written(
     With a digest the file must be open to be read, too.
     """
     done = 0
-    for count in (
-        () if tensor.extent is None else _copied(tensor.extent, tensor.name, writer.descriptor, at)
-    ):
+    for count in _copied(tensor, writer.target, at):
         if digest is not None:
             writer.read_back(at + done, count, digest)
         done += count
@@ -227,17 +227,19 @@ def written(
         yield piece.size
 
 
-def _copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int]:
+def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
     """Copy bytes from file to file within the kernel; yields how many at a time.
 
     They go to byte `at` of the target. Yields nothing where the system cannot do that.
     """
-    done = 0
+    done, extent = 0, tensor.extent
+    if extent is None or not isinstance(target, int):
+        return
     while done < extent.nbytes:
         try:
             count = system.copy_file_range(
                 extent.file.descriptor,
-                descriptor,
+                target,
                 min(_COPIED, extent.nbytes - done),
                 extent.begin + done,
                 at + done,
@@ -247,8 +249,8 @@ def _copied(extent: Extent, name: str, descriptor: int, at: int) -> Iterator[int
                 return
             raise
         if count == 0:  # which raises the error of a file that ends too soon
-            extent.file.read(memoryview(bytearray(1)), extent.begin + done, name)
+            extent.file.read(memoryview(bytearray(1)), extent.begin + done, tensor.name)
             return
-        extent.file.check(name)
+        extent.file.check(tensor.name)
         done += count
         yield count

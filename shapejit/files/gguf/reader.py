@@ -20,7 +20,7 @@ from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened
-from ..stored import File, Stored
+from ..stored import File, FileType, Stored
 
 __all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 
@@ -207,14 +207,15 @@ def _members(
 ) -> dict[str, Stored]:
     """The tensors, in the order of the header; each in bytes of its own."""
     file, found = cursor.file, {}
-    for name, _, kind, shape, offset in infos:
+    for name, type_name, kind, shape, offset in infos:
         nbytes = checkpoint.size_in_bits(file.path, name, shape, kind.bits) // 8
         if name in found:
             raise cursor.fault("two tensors have this name", name)
         if offset % alignment or start + offset + nbytes > max(file.size, start):
             reason = f"its {nbytes} bytes from byte {offset} of the data on are not in the file"
             raise cursor.fault(f"{reason}, or not aligned to {alignment}", name)
-        found[name] = Stored(file, name, start + offset, kind, Layout.row_major(shape, kind.bits))
+        layout = Layout.row_major(shape, kind.bits)
+        found[name] = Stored(file, name, start + offset, kind, layout, FileType(type_name))
     at, before = 0, ""
     for member in sorted(found.values(), key=lambda m: (m.begin, prod(m.layout.shape))):
         if member.begin < at:

@@ -1,4 +1,8 @@
-"""Tensors to a GGUF file, with the metadata of another one or with new ones."""
+"""Tensors to a GGUF file, with the metadata of another one or with new ones.
+
+`gguf.GGUFWriter` does not do that: it opens its files itself, by path, and takes each tensor as a
+whole ndarray. Here rows are streamed, to a file that is replaced as a whole or sent elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import replacing
-from ..writing import New, Progress, Writer, announced, check_room
+from ..writing import New, Progress, Writer, check_room, written
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
 __all__ = ["write"]
@@ -70,18 +74,11 @@ def write(
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))
             for new, offset in zip(given, offsets, strict=False):
-                _put(writer, name, new, len(first) + offset, progress)
+                for count in written(name, new, writer, len(first) + offset):
+                    if progress is not None:
+                        progress(count)
             writer.extend(total)  # with the padding of the last one
     return total
-
-
-def _put(writer: Writer, path: str, new: New, at: int, progress: Progress | None) -> None:
-    """Write a tensor from byte `at` on; the bytes between tensors are zeros."""
-    for piece in announced(path, new):
-        writer.put(at, piece)
-        at += piece.size
-        if progress is not None:
-            progress(piece.size)
 
 
 def _check_names(path: str, given: Sequence[New], types: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened, places
-from ..stored import File, Source, Stored
+from ..stored import File, Stored
 from .graphs import Held, held
 from .tensors import described, external_place, from_tensorproto
 from .weights import weight_nodes
@@ -36,10 +36,10 @@ class Checkpoint(checkpoint.Checkpoint):
     external: frozenset[str]
 
 
-class _Memory:
+class _Memory(File):
     """Elements that a model has in typed fields, in memory."""
 
-    sequential, version, call = False, "", 1
+    call = 1
 
     def __init__(self, path: str, memory: Bytes) -> None:
         self.path, self.size = path, memory.size
@@ -65,7 +65,7 @@ def read(path: Path) -> Checkpoint:
     name = file_name(path)
     file = opened(name)
     try:
-        model = ModelProto.FromString(bytes(skeleton(file)))
+        model = ModelProto.FromString(skeleton(file))
     except DecodeError:
         raise FileFormatError(name, None, "it is not an ONNX model") from None
     if not model.HasField("graph"):
@@ -123,5 +123,5 @@ def _stored(each: Held, file: File, files: dict[str, File]) -> Stored:
     return _at(_Memory(file.path, tensor.buffer[:nbytes]), each.name, 0, kind, shape)
 
 
-def _at(file: Source, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
+def _at(file: File, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:
     return Stored(file, name, begin, kind, Layout.row_major(shape, kind.bits))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
@@ -144,9 +144,11 @@ def _dims(kind: TypeProto) -> Dims | None:
 
 
 def _reshape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    row, given = dialect.version("Reshape", opset), _attributes(node)
-    by_input = "shape" not in row.attributes
-    target = _constant(node, values) if by_input else tuple(given.get("shape", ()))
+    row = dialect.version("Reshape", opset)
+    given, by_input = _attributes(node, row), "shape" not in row.attributes
+    target = _constant(node, values) if by_input else given.get("shape", ())
+    if not isinstance(target, tuple):
+        target = None
     source, zero = _source(node, values), given.get("allowzero", 0)
     readings = {
         spec: lambda sizes, request=request: resolve(sizes, request(target, zero, opset))
@@ -157,14 +159,14 @@ def _reshape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNo
 
 
 def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
-    source, given = _source(node, values), _attributes(node)
+    row, source = dialect.version("Shape", opset), _source(node, values)
+    given = _attributes(node, row)
     readings = {"onnx": lambda sizes: dialect.shape_of(sizes, opset=opset, **given).tolist()}
     # The elements of Shape are some of the dims: which, tell those of dims that count them.
     chosen = _outcomes(None if source is None else range(len(source)), readings).get("onnx")
     inferred = None
     if source is not None and isinstance(chosen, tuple):
         inferred = tuple(source[i] for i in chosen)
-    row = dialect.version("Shape", opset)
     return ShapeNode(name, str(row), source, None, 0, _outcomes(source, readings), inferred)
 
 
@@ -186,8 +188,18 @@ def _outcomes(
     return made
 
 
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {each.name: helper.get_attribute_value(each) for each in node.attribute}
+def _attributes(node: NodeProto, row: dialect.Version) -> dict[str, Any]:
+    """The attributes of a node that its operator has."""
+    return {each.name: _value(each) for each in node.attribute if each.name in row.attributes}
+
+
+def _value(attribute: AttributeProto) -> Any:
+    """An integer, or some; the name of its type for others, which are no shapes."""
+    if attribute.type == AttributeProto.INT:
+        return attribute.i
+    if attribute.type == AttributeProto.INTS:
+        return tuple(attribute.ints)
+    return AttributeProto.AttributeType.Name(attribute.type)
 
 
 def _source(node: NodeProto, values: _Values) -> Dims | None:

@@ -132,7 +132,7 @@ class _Fields:
 
 
 class _Window:
-    """The bytes of a file, which are asked for in order."""
+    """The bytes of a file, which are asked for nearly in order."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -140,36 +140,61 @@ class _Window:
         self._start = 0
 
     def take(self, at: int, count: int) -> bytearray:
-        if at + count > self._start + len(self._raw):
+        if not self._start <= at <= at + count <= self._start + len(self._raw):
             size = min(max(count, _WINDOW), self._file.size - at)
             self._raw, self._start = self._file.bytes(at, size), at
         return self._raw[at - self._start : at - self._start + count]
 
 
-def skeleton(file: File) -> bytearray:
+def _rewritten(
+    fields: _Fields, of_raw: Callable[[_Field], tuple[bytes | Place, int]], end: int
+) -> tuple[list[bytes | Place], int]:
+    """A model of `end` bytes with other raw data and their size, and the size of all."""
+
+    def message(name: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
+        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[name], begin
+        for field in fields.of(begin, end, depth):
+            more: list[bytes | Place]
+            if field.wire == _BYTES and name == _TENSOR and field.number == _RAW:
+                raw, nbytes = of_raw(field)
+                more = [raw]
+            elif field.wire == _BYTES and field.number in inner:
+                more, nbytes = message(inner[field.number], field.value, field.end, depth + 1)
+            else:
+                continue
+            head = bytes(fields.take(last, field.begin - last)) + _lengthy(field.number, nbytes)
+            made += [head, *more]
+            size += len(head) + nbytes
+            last = field.end
+        made.append(bytes(fields.take(last, end - last)))
+        return made, size + end - last
+
+    return message(ModelProto.DESCRIPTOR.full_name, 0, end, 0)
+
+
+def skeleton(file: File) -> bytes:
     """The message in a file with Places for raw data; FileFormatError where it is none."""
 
     def fault(reason: str) -> FileFormatError:
         return FileFormatError(file.path, None, f"it is not an ONNX model: {reason}")
 
-    fields = _Fields(_Window(file).take, fault)
+    def place(field: _Field) -> tuple[bytes, int]:
+        return Place(field.value, field.end - field.value).encoded, _PLACE.size
 
-    def copied(message: str, begin: int, end: int, depth: int) -> bytearray:
-        made, inner = bytearray(), _HOLDERS[message]
-        for field in fields.of(begin, end, depth):
-            if field.wire == _BYTES and message == _TENSOR and field.number == _RAW:
-                made += _lengthy(field.number, _PLACE.size)
-                made += Place(field.value, field.end - field.value).encoded
-            elif field.wire == _BYTES and field.number in inner:
-                body = copied(inner[field.number], field.value, field.end, depth + 1)
-                made += _lengthy(field.number, len(body)) + body
-            else:
-                made += fields.take(field.begin, field.end - field.begin)
-            if len(made) > MAX_MESSAGE:
-                raise fault(f"beside raw data it has more than {MAX_MESSAGE} bytes")
-        return made
+    made, size = _rewritten(_Fields(_Window(file).take, fault), place, file.size)
+    if size > MAX_MESSAGE:
+        raise fault(f"beside raw data it has more than {MAX_MESSAGE} bytes")
+    return b"".join(part for part in made if isinstance(part, bytes))
 
-    return copied(ModelProto.DESCRIPTOR.full_name, 0, file.size, 0)
+
+def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
+    """A skeleton as what it stands for: its bytes between the raw data, and all bytes together."""
+
+    def place(field: _Field) -> tuple[Place, int]:
+        found = Place.of(raw[field.value : field.end])
+        return found, found.nbytes
+
+    return _rewritten(_Fields(lambda at, n: raw[at : at + n], AssertionError), place, len(raw))
 
 
 def _lengthy(number: int, size: int) -> bytes:
@@ -188,28 +213,3 @@ def _encoded(number: int) -> bytes:
         made.append(number & 127 | 128)
         number >>= 7
     return bytes([*made, number])
-
-
-def expanded(raw: bytes) -> tuple[list[bytes | Place], int]:
-    """A skeleton as what it stands for: its bytes between the raw data, and all bytes together."""
-    fields = _Fields(lambda at, count: raw[at : at + count], AssertionError)
-
-    def pieces(message: str, begin: int, end: int, depth: int) -> tuple[list[bytes | Place], int]:
-        made, size, inner, last = list[bytes | Place](), 0, _HOLDERS[message], begin
-        for field in fields.of(begin, end, depth):
-            more: list[bytes | Place]
-            if field.wire == _BYTES and message == _TENSOR and field.number == _RAW:
-                place = Place.of(raw[field.value : field.end])
-                more, nbytes = [place], place.nbytes
-            elif field.wire == _BYTES and field.number in inner:
-                more, nbytes = pieces(inner[field.number], field.value, field.end, depth + 1)
-            else:
-                continue
-            head = raw[last : field.begin] + _lengthy(field.number, nbytes)
-            made += [head, *more]
-            size += len(head) + nbytes
-            last = field.end
-        made.append(raw[last:end])
-        return made, size + end - last
-
-    return pieces(ModelProto.DESCRIPTOR.full_name, 0, len(raw), 0)

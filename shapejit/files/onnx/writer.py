@@ -18,7 +18,7 @@ from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import places, replacing
 from ..stored import CONTIGUOUS, File
-from ..writing import New, Progress, announced, check_room, write_all
+from ..writing import New, Progress, Writer, announced, check_room, write_all, written
 from .graphs import Held, graphs, held, protos
 from .inference import inferred
 from .reader import Checkpoint, read
@@ -172,11 +172,15 @@ def _location(path: str) -> str:
     return f"{base}.{secrets.token_hex(4)}.data"
 
 
+def _aligned(at: int) -> int:
+    return -(-at // _ALIGNMENT) * _ALIGNMENT
+
+
 def _refer_outside(known: Mapping[str, Held], outside: Sequence[New], location: str) -> int:
     """Say of tensors where they are in the file of external data; its size."""
     at = 0
     for new in outside:
-        begin = -(-at // _ALIGNMENT) * _ALIGNMENT
+        begin = _aligned(at)
         proto, at = known[new.name].proto, begin + new.nbytes
         proto.ClearField("raw_data")
         proto.data_location = TensorProto.EXTERNAL
@@ -193,14 +197,16 @@ def _outside(
     place = places(path)
     data_path = place.join(place.parent(path), location)
     try:
-        with replacing(data_path, total) as descriptor:
-            check_room(descriptor, total)
-            at = 0
-            for new in outside:
-                write_all(descriptor, memoryview(bytes(-at % _ALIGNMENT)))
-                for piece in _new_bytes(path, new, progress):
-                    write_all(descriptor, piece)
-                at += -at % _ALIGNMENT + new.nbytes
+        with replacing(data_path, total) as target:
+            check_room(target, total)
+            with Writer(target, total) as writer:
+                at = 0
+                for new in outside:
+                    at = _aligned(at)
+                    for count in written(path, new, writer, at):
+                        if progress is not None:
+                            progress(count)
+                    at += new.nbytes
         yield
     except BaseException:
         with suppress(OSError):
@@ -215,18 +221,14 @@ def _bytes(
     if not isinstance(part, Place):
         yield memoryview(part)
     elif part.begin < 0:
-        yield from _new_bytes(path, given[-1 - part.begin], progress)
+        for piece in announced(path, given[-1 - part.begin]):
+            yield piece.data
+            if progress is not None:
+                progress(piece.size)
     else:
         for at in range(0, part.nbytes, CONTIGUOUS):
             count = min(CONTIGUOUS, part.nbytes - at)
             yield memoryview(file.bytes(part.begin + at, count))
-
-
-def _new_bytes(path: str, new: New, progress: Progress | None) -> Iterator[memoryview]:
-    for piece in announced(path, new):
-        yield piece.data
-        if progress is not None:
-            progress(piece.size)
 
 
 def _locations(path: str) -> set[str]:

@@ -1,20 +1,91 @@
-"""The header as a whole: its length, its encoding, and the cover of the data by its entries."""
+"""The header: its length, JSON that says of each tensor its dtype, shape and bytes, their cover.
+
+json parses it. The objects of JSON take up to thirty times the bytes of their text, and a header
+may have 100 MB and come from anyone: if it is large, a pattern checks its outline before.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import prod
+from reprlib import Repr
+from typing import Any, NamedTuple
 
-from ...dtypes.table import DType
-from ...errors import FileFormatError, quoted
-from ..checkpoint import is_text
-from .entry import METADATA, Entry, nbytes, quoted_value
+from ...dtypes.table import DType, dtype
+from ...errors import DTypeError, FileFormatError, elements, quoted, shape_text
+from ...shapes.arithmetic import MAX_SIZE
+from ..checkpoint import is_text, size_in_bits
 
-__all__ = ["LENGTH", "check_cover", "data_start", "encode"]
+__all__ = [
+    "LENGTH",
+    "Entry",
+    "check_cover",
+    "data_start",
+    "decode",
+    "encode",
+    "json_object",
+    "parsed",
+]
 
 LENGTH = 8  # bytes of the header's length, and the alignment of the data
 
+_METADATA = "__metadata__"
+_FIELDS = {"dtype", "shape", "data_offsets"}
 _MAX_HEADER = 100_000_000  # bytes; the reference's limit
+_SMALL = 1 << 16  # bytes of a header that is parsed whatever it holds
+
+
+def _pattern(text: str) -> re.Pattern[bytes]:
+    """A pattern over JSON in which each blank stands for optional white space."""
+    for name, meaning in (
+        ("METADATA", rf'"{_METADATA}" : (?:null|\{{ (?:STRING : STRING ,? )*+\}})'),
+        ("ENTRY", r'\{(?: "(?:dtype" : STRING|(?:shape|data_offsets)" : SIZES) ,?){3} \}'),
+        ("SIZES", r"\[ (?:INT(?: , INT){0,99})? \]"),
+        ("INT", r"[0-9]{1,18}+"),
+        ("STRING", r'"(?:[^"\\]++|\\.)*+"'),
+        (" ", r"[ \t\n\r]*+"),
+    ):
+        text = text.replace(name, meaning)
+    return re.compile(text.encode(), re.DOTALL)
+
+
+# What is between strings and numbers, punctuated as json will tell.
+_OUTLINE = _pattern(r"\{ (?:(?:METADATA|STRING : ENTRY) ,? )*+\} ")
+
+_short = Repr()
+_short.maxstring = _short.maxother = 60
+_quoted_value = _short.repr  # of any JSON value, shortened
+
+
+class Entry(NamedTuple):
+    """One tensor of the header; offsets in bytes from the end of the header."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class _NotASize(NamedTuple):
+    """A JSON number that cannot be a size: negative, fractional, beyond int64, NaN."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _integer(token: str) -> int | _NotASize:
+    # The digits are counted first: int() of a long token takes quadratic time or raises.
+    if len(token) > 19 or token.startswith("-") or int(token) > MAX_SIZE:
+        return _NotASize(token)
+    return int(token)
+
+
+_NUMBERS = {"parse_int": _integer, "parse_float": _NotASize, "parse_constant": _NotASize}
 
 
 def data_start(path: str, length: bytearray, size: int) -> int:
@@ -26,6 +97,146 @@ def data_start(path: str, length: bytearray, size: int) -> int:
     if announced > size - LENGTH:
         raise FileFormatError(path, None, f"{reason}, but only {size - LENGTH} follow")
     return LENGTH + announced
+
+
+def decode(path: str, raw: bytearray) -> tuple[dict[str, str] | None, dict[str, Entry]]:
+    """The metadata and the entries, each checked by itself."""
+    if not raw.startswith(b"{"):
+        raise FileFormatError(path, None, "its header does not begin with '{'")
+    numbers: dict[str, Any] = _NUMBERS
+    if len(raw) > _SMALL:
+        if _OUTLINE.fullmatch(raw) is None:
+            reason = f"its header of {len(raw)} bytes does not list tensors"
+            raise FileFormatError(path, None, f"{reason}, or is nested too deeply")
+        numbers = {}  # all are sizes
+    shapes = dict[tuple[int, ...], tuple[int, ...]]()
+
+    def compact(pairs: list[tuple[str, Any]]) -> Entry | tuple[tuple[str, Any], ...]:
+        """A valid entry as soon as it is parsed; what is not one stays as it is, to be told."""
+        fields = dict(pairs)
+        if len(pairs) == len(fields) and fields.keys() == _FIELDS:
+            with suppress(FileFormatError):
+                entry = _entry(path, "", fields)
+                return entry._replace(shape=shapes.setdefault(entry.shape, entry.shape))
+        return tuple(pairs)
+
+    pairs = parsed(path, raw, "its header", object_pairs_hook=compact, **numbers)
+    if type(pairs) is not tuple:
+        raise FileFormatError(path, None, "its header is the entry of one tensor, without a name")
+    entries, metadata = dict[str, Entry](), list[dict[str, str] | None]()
+    for name, value in pairs:
+        _check_text(path, name)
+        if name in entries or (name == _METADATA and metadata):
+            raise _twice(path, None, name, "its header")
+        if name == _METADATA:
+            metadata.append(_metadata_value(path, value))
+        elif isinstance(value, Entry):
+            entries[name] = value
+        else:
+            entries[name] = _entry(path, name, json_object(path, name, value, "its entry"))
+    return metadata[0] if metadata else None, entries
+
+
+def parsed(path: str, raw: bytearray, what: str, **hooks: Any) -> Any:
+    """A JSON value; FileFormatError where `what` is none."""
+    try:
+        return json.loads(raw.decode(), **hooks)
+    except UnicodeDecodeError as fault:
+        raise FileFormatError(path, None, f"{what} is not UTF-8 (byte {fault.start})") from None
+    except ValueError as fault:
+        raise FileFormatError(path, None, f"{what} is not JSON: {fault}") from None
+    except RecursionError:
+        raise FileFormatError(path, None, f"{what} is not JSON: nested too deeply") from None
+
+
+def json_object(path: str, tensor: str | None, value: Any, what: str) -> dict[str, Any]:
+    """A JSON object, parsed as a tuple of pairs, whose keys differ."""
+    if type(value) is not tuple:
+        reason = f"{what} is not a JSON object but {_quoted_value(value)}"
+        raise FileFormatError(path, tensor, reason)
+    found = dict[str, Any]()
+    for key, item in value:
+        if key in found:
+            raise _twice(path, tensor, key, what)
+        found[key] = item
+    return found
+
+
+def _twice(path: str, tensor: str | None, key: str, what: str) -> FileFormatError:
+    return FileFormatError(path, tensor, f"{quoted(key)} stands twice in {what}")
+
+
+def _check_text(path: str, word: str) -> None:
+    """FileFormatError for the lone surrogates that JSON's \\u allows."""
+    if not is_text(word):
+        reason = f"its header holds {quoted(word)}, which is not Unicode text"
+        raise FileFormatError(path, None, reason)
+
+
+def _metadata_value(path: str, value: Any) -> dict[str, str] | None:
+    """Metadata as a parsed JSON value; null means that there are none."""
+    if value is None:
+        return None
+    found = json_object(path, None, value, _METADATA)
+    for key, item in found.items():
+        if not isinstance(item, str):
+            reason = f"{quoted(key)} in {_METADATA} must be text, not {_quoted_value(item)}"
+            raise FileFormatError(path, None, reason)
+        _check_text(path, key)
+        _check_text(path, item)
+    return found
+
+
+def _entry(path: str, name: str, fields: Mapping[str, Any]) -> Entry:
+    """One tensor's entry, from the parsed JSON values."""
+    if fields.keys() != _FIELDS:
+        missing = sorted(_FIELDS - fields.keys())
+        odd = "lacks" if missing else "has"
+        field = quoted(missing[0] if missing else min(fields.keys() - _FIELDS))
+        reason = f"its entry {odd} {field}; it holds dtype, shape and data_offsets"
+        raise FileFormatError(path, name, reason)
+    shape = _sizes(path, name, fields["shape"], "shape")
+    try:
+        kind = dtype(fields["dtype"], vocabulary="safetensors")
+    except DTypeError:
+        reason = f"its dtype {_quoted_value(fields['dtype'])} is unknown"
+        raise FileFormatError(path, name, reason) from None
+    need = _nbytes(path, name, kind, shape)
+    offsets = _sizes(path, name, fields["data_offsets"], "data_offsets")
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        reason = f"its data_offsets {_quoted_value(list(offsets))} are not a pair [begin, end]"
+        raise FileFormatError(path, name, reason)
+    begin, end = offsets
+    if end - begin != need:
+        raise FileFormatError(
+            path,
+            name,
+            f"{elements(prod(shape))} of {kind} in shape {shape_text(shape)} are {need} bytes, "
+            f"but its data_offsets [{begin}, {end}] hold {end - begin}",
+        )
+    return Entry(kind, shape, begin, end)
+
+
+def _sizes(path: str, name: str, value: Any, what: str) -> tuple[int, ...]:
+    """A JSON array of sizes: ints of int64 that are not negative."""
+    if not isinstance(value, list):
+        reason = f"its {what} is not a JSON array but {_quoted_value(value)}"
+        raise FileFormatError(path, name, reason)
+    for i, item in enumerate(value):
+        if type(item) is not int:
+            reason = f"its {what} holds {_quoted_value(item)} at {i}, which is not a size"
+            raise FileFormatError(path, name, reason)
+    return tuple(value)
+
+
+def _nbytes(path: str, name: str, kind: DType, shape: Sequence[int]) -> int:
+    """Bytes of the packed elements: whole ones, within what int64 counts in bits."""
+    bits = size_in_bits(path, name, shape, kind.bits)
+    if bits % 8:
+        count = elements(prod(shape))
+        reason = f"{count} of {kind} are {bits} bits: safetensors holds whole bytes only"
+        raise FileFormatError(path, name, reason)
+    return bits // 8
 
 
 def check_cover(path: str, entries: dict[str, Entry], size: int) -> None:
@@ -56,34 +267,26 @@ def encode(
 
     It is padded with spaces to whole eight bytes.
     """
-    members, names = [], set()
+    members = dict[str, Any]()
     if metadata is not None:
         for word in (*metadata.keys(), *metadata.values()):
             if not is_text(word):
-                reason = f"metadata must be text, not {quoted_value(word)}"
+                reason = f"metadata must be text, not {_quoted_value(word)}"
                 raise FileFormatError(path, None, reason)
-        members.append(f'"{METADATA}":{_json(dict(metadata))}')
+        members[_METADATA] = dict(metadata)
     at = 0
     for name, kind, shape in tensors:
-        if name == METADATA or name in names or not is_text(name):
-            fault = "stands twice" if name in names else "cannot be a name in safetensors"
-            raise FileFormatError(path, name, fault)
+        if name == _METADATA or not is_text(name):
+            raise FileFormatError(path, name, "cannot be a name in safetensors")
+        if name in members:
+            raise FileFormatError(path, name, "stands twice")
         if kind.safetensors is None:
             raise FileFormatError(path, name, f"safetensors has no dtype for {kind}")
-        end = at + nbytes(path, name, kind, shape)
-        sizes = ",".join(map(str, shape))
-        members.append(
-            f'{_json(name)}:{{"dtype":"{kind.safetensors}","shape":[{sizes}],'
-            f'"data_offsets":[{at},{end}]}}'
-        )
-        names.add(name)
-        at = end
-    raw = ("{" + ",".join(members) + "}").encode()
+        offsets = [at, at := at + _nbytes(path, name, kind, shape)]
+        members[name] = {"dtype": kind.safetensors, "shape": shape, "data_offsets": offsets}
+    raw = json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % LENGTH)
     if len(raw) > _MAX_HEADER:
         reason = f"its header would have {len(raw)} bytes; the format allows {_MAX_HEADER}"
         raise FileFormatError(path, None, reason)
     return len(raw).to_bytes(LENGTH, "little") + raw
-
-
-_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import FileFormatError
@@ -10,34 +10,11 @@ from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened
-from ..stored import File, Stored
-from . import header, members
-from .entry import Entry
+from ..stored import Stored
+from . import header
+from .header import Entry
 
 __all__ = ["Checkpoint", "read"]
-
-
-class _Members(Mapping[str, Stored]):
-    """The tensors of the entries, each made when it is asked for."""
-
-    def __init__(self, file: File, start: int, entries: Mapping[str, Entry]) -> None:
-        self._file = file
-        self._start = start
-        self._entries = entries
-
-    def __getitem__(self, name: str) -> Stored:
-        kind, shape, begin, _ = self._entries[name]
-        layout = Layout.row_major(shape, kind.bits)
-        return Stored(self._file, name, self._start + begin, kind, layout)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -66,12 +43,17 @@ def read(path: Path) -> Checkpoint:
         reason = f"it ends after {file.size} bytes, within the header's length"
         raise FileFormatError(name, None, reason)
     start = header.data_start(name, file.bytes(0, header.LENGTH), file.size)
-    metadata, entries = members.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
+    metadata, entries = header.decode(name, file.bytes(header.LENGTH, start - header.LENGTH))
     header.check_cover(name, entries, file.size - start)
+
+    def stored(name: str, entry: Entry) -> Stored:
+        layout = Layout.row_major(entry.shape, entry.dtype.bits)
+        return Stored(file, name, start + entry.begin, entry.dtype, layout)
+
     return Checkpoint(
         path=name,
         format="safetensors",
-        members=_Members(file, start, entries),
+        members=checkpoint.LazyMapping(entries, stored),
         metadata=metadata,
         nbytes=file.size - start,
         start=start,
