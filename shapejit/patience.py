@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 
 from .errors import FormatError
 from .runtime import kernels
@@ -23,9 +24,12 @@ PATIENCE = 0.5  # seconds of NumPy's for work of one kind: a compilation takes 0
 Kind = tuple[object, ...]  # its repr is the same in every process
 
 _ready: set[Kind] = set()
+_kept = _ready  # meanwhile
 _missing: set[Kind] = set()  # not on disk, when this process looked
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _impatient = 0
+_numpys = 0  # of those who ask that NumPy does all work
+_lock = Lock()
 
 
 def by_kernels(kind: Kind, seconds: float) -> bool:
@@ -36,6 +40,8 @@ def by_kernels(kind: Kind, seconds: float) -> bool:
     """
     if kind in _ready:
         return True
+    if _numpys:
+        return False
     if not _impatient and not _on_disk(kind):
         taken = _taken[kind] = _taken.get(kind, 0.0) + seconds
         if taken < patience():
@@ -68,6 +74,23 @@ def none() -> Iterator[None]:
         yield
     finally:
         _impatient -= 1
+
+
+@contextmanager
+def by_numpy() -> Iterator[None]:
+    """NumPy does all work meanwhile, also where kernels are compiled: to compare results."""
+    global _ready, _numpys, _kept
+    with _lock:
+        if not _numpys:
+            _ready, _kept = set(), _ready
+        _numpys += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _numpys -= 1
+            if not _numpys:
+                _ready = _kept
 
 
 def forced() -> bool:

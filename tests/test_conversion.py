@@ -387,7 +387,7 @@ def test_a_source_that_is_changed_while_it_is_read_is_an_error(change, where, ru
                 os.utime(source, (1e9, 1e9))
 
     given = source if where == "file" else tmp_path
-    options = {"executor": "threads:1", "item_size": 1 << 20} if where == "workers" else {}
+    options = {"executor": "threads:1"} if where == "workers" else {}
     target = tmp_path.with_name(f"{tmp_path.name}-out") if where != "file" else tmp_path / "o.npz"
     with pytest.raises(sj.FileFormatError, match=r"tensor '[a-d]': it was changed while it was r"):
         sj.files.convert(given, target, rules, progress=progress, proof=False, **options)

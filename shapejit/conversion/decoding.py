@@ -130,7 +130,7 @@ class _Known:
         rules, saturate = 1 + max(part.rules for part in parts), self._tensors.saturate
         if self._target in DECODED:
             kind = dtype(self._target)
-            source = Decoded(kind, weight.group.shape, weight, self._tensors.latest)
+            source = Decoded(kind, weight.group.shape, weight)
             return [Change.of(name, source, saturate, rules)]
         row = _ROWS[self._target]
         return [
@@ -140,7 +140,7 @@ class _Known:
 
     def _converted(self, weight: Weight) -> dict[str, PartOf]:
         """The parts in the other scheme: one weight of those of equal shapes is converted now."""
-        whole = Converted(weight, self._target, self._tensors.latest)
+        whole = Converted(weight, self._target)
         shapes = (
             weight.scheme,
             *sorted(weight.group.known.items()),

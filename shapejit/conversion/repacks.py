@@ -66,11 +66,6 @@ class Repacked(Made):
             return None
         return group * after // count, group * before // count
 
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What the other tensor shares."""
-        return self.base.source.shared
-
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed bytes."""
         for begin, end in bands_of(self.shape, self.dtype.bits, self.unit):

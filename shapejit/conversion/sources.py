@@ -18,7 +18,7 @@ from ..files.stored import Extent
 from ..operations import joining
 from ..shapes.layout import Layout
 
-__all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]
+__all__ = ["LATEST", "Copied", "Joined", "Made", "Source", "bands_of"]
 
 
 class Source(Protocol):
@@ -36,10 +36,6 @@ class Source(Protocol):
     def extent(self) -> Extent | None:
         """Where a file has them side by side, if one does."""
 
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What is computed as a whole for it, and kept for others that need it (`Latest`)."""
-
     def with_layout(self, layout: Layout) -> Source:
         """Another view."""
 
@@ -53,7 +49,7 @@ class Source(Protocol):
         """All elements in memory, in row-major order."""
 
 
-class Latest(local):
+class _Latest(local):
     """What a thread computed last, for those who need it once more: parts of it, one by one."""
 
     def __init__(self) -> None:
@@ -73,6 +69,9 @@ class Latest(local):
         self._maker = self._value = None
 
 
+LATEST = _Latest()
+
+
 @dataclass(frozen=True, eq=False)
 class Made(ABC):
     """A tensor that is computed, row-major, of `shape`."""
@@ -80,11 +79,6 @@ class Made(ABC):
     extent: ClassVar[None] = None
     dtype: DType
     shape: tuple[int, ...]
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """Nothing: it is computed for each who needs it."""
-        return ()
 
     @property
     def layout(self) -> Layout:
@@ -137,11 +131,6 @@ class _View:
     def dtype(self) -> DType:
         """What the elements are."""
         return self.base.dtype
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What the tensor shares."""
-        return self.base.shared
 
     def with_layout(self, layout: Layout) -> Source:
         """Another view of the same tensor."""
@@ -204,11 +193,6 @@ class Copied(Made):
     view: Source
 
     @property
-    def shared(self) -> tuple[object, ...]:
-        """What the view shares."""
-        return self.view.shared
-
-    @property
     def unit(self) -> int:
         """One: each row is copied by itself."""
         return 1
@@ -260,11 +244,6 @@ class Joined(Made):
 
     parts: Sequence[_Piecewise]
     axis: int
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What its parts share."""
-        return tuple(each for part in self.parts for each in part.source.shared)
 
     @property
     def unit(self) -> int:

@@ -14,7 +14,7 @@ from ..files.pieces import Scratch, pieces
 from ..quantization.bands import bands
 from ..quantization.carrying import carried
 from ..quantization.table import schemes
-from .sources import Latest, Made
+from .sources import LATEST, Made
 from .weights import Weight
 
 __all__ = ["BAND", "Converted", "Decoded", "PartOf"]
@@ -27,12 +27,6 @@ class Decoded(Made):
     """A quantised weight as plain numbers."""
 
     weight: Weight
-    latest: Latest
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """The weight."""
-        return (self,)
 
     @cached_property
     def unit(self) -> int:
@@ -70,7 +64,7 @@ class Decoded(Made):
 
     def tensor(self, scratch: Scratch | None = None) -> Tensor:
         """The whole weight, which is kept until another one is decoded."""
-        made: Tensor = self.latest.of(self)
+        made: Tensor = LATEST.of(self)
         return made
 
     def computed(self) -> Tensor:
@@ -97,11 +91,10 @@ class Converted:
 
     weight: Weight
     scheme: str
-    latest: Latest
 
     def parts(self) -> Mapping[str, Tensor]:
         """Its parts, which are kept until another weight is converted."""
-        made: Mapping[str, Tensor] = self.latest.of(self)
+        made: Mapping[str, Tensor] = LATEST.of(self)
         return made
 
     def computed(self) -> Mapping[str, Tensor]:
@@ -131,11 +124,6 @@ class PartOf(Made):
     whole: Converted
     key: str
     settings: Mapping[str, Any]
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """All parts are computed together."""
-        return (self.whole,)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements."""

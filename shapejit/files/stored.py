@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 from weakref import WeakSet, finalize
 
 import numpy as np
@@ -166,7 +166,6 @@ class Extent(NamedTuple):
 class Stored:
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file."""
 
-    shared: ClassVar[tuple[object, ...]] = ()
     file: Source
     name: str
     begin: int
