@@ -860,47 +860,75 @@ def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
 
 
 RANDOMLY = """
-import os, random, signal, sys, time
+import os, random, shutil, signal, sys, time
 from pathlib import Path
 import shapejit as sj
 home, rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-def convert(target, kind, resume=False):
-    options = {"max_shard_size": 20_000, "resume": resume}
-    sj.files.convert(home / "in", home / target, [("to", kind)], **options)
+source = home / "in"
+
+def convert(target, kind, rules=None, **options):
+    given = home / target if target == "same" else source
+    rules = [("to", kind)] if rules is None else rules
+    sj.files.convert(given, home / target, rules, max_shard_size=20_000, **options)
+
+def in_parts(target, kind, resume=False):
+    for part in (2, 1, 3):
+        convert(target, kind, part=(part, 3), resume=resume)
+    convert(target, kind, commit=3)
+
 def contents(target):
     files = [home / target] if (home / target).is_file() else sorted((home / target).rglob("*"))
-    return {str(p.relative_to(home)): p.read_bytes() for p in files if p.is_file()}
+    names = {p: p.name if p == home / target else str(p.relative_to(home / target)) for p in files}
+    return {name: p.read_bytes() for p, name in names.items() if p.is_file()}
+
+def prepare(mode, target):
+    if mode == "new" and (home / target).exists():
+        shutil.rmtree(home / target)
+    if mode == "same":
+        shutil.rmtree(home / target, ignore_errors=True)
+        shutil.copytree(source, home / target)
+
+modes = {"new": "new", "existing": "out", "part": "out", "same": "same", "file": "out.npz"}
 new, times = {}, {}
-for target in ("out", "out.npz"):
+for mode, target in modes.items():
     for kind in ("f32", "bf16"):
+        prepare(mode, target)
         start = time.perf_counter()
-        convert(target, kind)
-        times[target] = time.perf_counter() - start
+        (in_parts if mode == "part" else convert)(target, kind)
+        times[mode] = time.perf_counter() - start
         new[target, kind] = contents(target)
-was = dict.fromkeys(times, "bf16")
+everything = sorted(os.listdir(home))
 killed = resumed = 0
 for _ in range(rounds):
-    target, kind = seed.choice(["out", "out", "out.npz"]), seed.choice(["f32", "bf16"])
+    mode, kind = seed.choice([*modes]), seed.choice(["f32", "bf16"])
+    target = modes[mode]
+    prepare(mode, target)
+    before, run = contents(target), in_parts if mode == "part" else convert
     child = os.fork()
     if child == 0:
-        convert(target, kind)
+        run(target, kind)
         os._exit(0)
-    time.sleep(seed.random() * times[target] * 1.2)
+    time.sleep(seed.random() * times[mode] * 1.2)
     os.kill(child, signal.SIGKILL)
     killed += os.waitpid(child, 0)[1] != 0
-    assert contents(target) in (new[target, was[target]], new[target, kind])
+    assert contents(target) in (before, new[target, kind]), (mode, kind)
     resumed += bool([*home.glob(".*/*.safetensors")])
-    convert(target, kind, seed.random() < 0.7)
-    was[target] = kind
-    assert contents(target) == new[target, kind]
-    assert sorted(os.listdir(home)) == ["in", "out", "out.npz"]
+    if mode == "same" and contents(target) != before:
+        convert(target, kind, [])
+    else:
+        run(target, kind, resume=mode != "file" and seed.random() < 0.7)
+    assert contents(target) == new[target, kind], (mode, kind)
+    assert sorted(os.listdir(home)) == everything, (mode, kind)
 print(killed, resumed)
 """
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(rounds, tmp_path):
-    """The destination is the old one or the new one, and the next run finishes it."""
+    """The destination is the old one or the new one, and the next run finishes it.
+
+    New and existing folders, one that is its own source, one by parts, and a file.
+    """
     quantised(tmp_path / "in", 6)
     command = [sys.executable, "-c", RANDOMLY, tmp_path, str(rounds), "1"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
