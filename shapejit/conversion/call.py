@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError
 from ..files.paths import Path, absolute, file_name
-from ..files.urls import is_url
 from ..files.writing import Progress
 from .described import described
 from .jobs import Job
@@ -95,9 +94,9 @@ def convert(
     if folder is None and (part or commit or executor is not None):
         reason = "parts and executors are for folders of shards, on both sides"
         raise FileFormatError(dst, None, reason)
-    if verify and (folder is None or is_url(folder.path)):
-        reason = "only a folder on this machine is verified before it is published"
-        raise FileFormatError(dst, None, f"{reason}: `shapejit verify` compares others")
+    if verify and folder is None:
+        reason = "only folders are verified before they appear: `shapejit verify` compares files"
+        raise FileFormatError(dst, None, reason)
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
     report = found.report(folder, settings)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..errors import shape_text
 from ..files.stored import Stored
-from .changes import Change
+from .joins import Joined
 from .repacks import Repacked
-from .sources import Joined, Source
+from .sources import Source
 from .tensors import Tensors
 from .weight_sources import Decoded, PartOf
 
@@ -53,8 +53,7 @@ def _parts(source: Source) -> Iterator[tuple[str, str]]:
     found: list[Stored] = []
     if isinstance(source, Joined):
         for part in source.parts:
-            if isinstance(part, Change):
-                yield from _parts(part.source)
+            yield from _parts(part.source)
     elif isinstance(source, Decoded | PartOf):
         weight = source.weight if isinstance(source, Decoded) else source.whole.weight
         found = [*weight.stored.values()]

@@ -18,7 +18,8 @@ from ..files.ahead import Threads
 from ..files.writing import Progress
 from ..runtime.workers import limit, threads
 from .folders import Folder
-from .jobs import Job, write_shard
+from .jobs import Job, write_planned
+from .runs import write_shard
 from .shards import Shard
 
 __all__ = ["EXECUTORS", "write_shards"]
@@ -51,9 +52,9 @@ def write_shards(
     with _opened(executor) as pool:
         here = isinstance(pool, Threads)
         calls = {
-            partial(shard.write, folder, job.most, tell)
+            partial(write_shard, shard, folder, job.most, tell)
             if here
-            else partial(write_shard, job, plan.shards.index(shard), plan.hash): shard
+            else partial(write_planned, job, plan.shards.index(shard), plan.hash): shard
             for shard in shards
         }
         futures = {pool.submit(call): shard for call, shard in calls.items()}

@@ -12,11 +12,11 @@ from ..files.pieces import MOST
 from .folders import Folder
 from .planning import Conversion, plan
 from .rules import rule
-from .runs import destination
+from .runs import destination, write_shard
 from .shards import MAX_SHARD
 from .specifications import dialect
 
-__all__ = ["Job", "write_shard"]
+__all__ = ["Job", "write_planned"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Job:
         return found
 
 
-def write_shard(job: Job, number: int, wanted: str) -> None:
+def write_planned(job: Job, number: int, wanted: str) -> None:
     """Write a shard of a folder, in any process that sees the source and the destination.
 
     FileFormatError where the plan made here has not the hash `wanted`; what is no error of
@@ -61,7 +61,7 @@ def write_shard(job: Job, number: int, wanted: str) -> None:
     if folder.hash != wanted:
         reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
         raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
-    folder.shards[number].write(destination(folder).folder, job.most, None)
+    write_shard(folder.shards[number], destination(folder).folder, job.most, None)
 
 
 @lru_cache(maxsize=1)

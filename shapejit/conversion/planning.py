@@ -11,22 +11,19 @@ from typing import Any
 from ..errors import FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
-from ..files.configuration import configuration
 from ..files.paths import Path, file_name
 from ..files.pieces import MOST
 from ..files.places import places
-from ..files.stored import release
 from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
-from .comparing import Weights, differences
 from .configs import config_of, folder_of, rewritten, told
 from .described import Described
 from .folders import Folder, folder
 from .remaining import check, check_parts, uses
 from .rules import RULES
-from .runs import Settings, WriteShards, write_folder
-from .shards import MAX_SHARD, Shard
+from .runs import Settings, WriteShards, write_folder, write_here
+from .shards import MAX_SHARD
 from .sources import LATEST
 from .specifications import Dialect
 from .tensors import Rule, Tensors
@@ -143,31 +140,15 @@ class Conversion:
         write_shards: WriteShards | None = None,
     ) -> Report:
         """The same, as a `folder` of shards or as a file; `write_shards` has others write them."""
-        start, write = time.perf_counter(), write_shards or self._write_shards
+        start, write = time.perf_counter(), write_shards or partial(write_here, self.most)
         try:
             if folder is None:
                 self._write_file(path, progress)
             else:
-                verify = partial(self._verify, folder) if settings.verify else None
-                write_folder(folder, settings, progress, write, verify)
+                write_folder(folder, settings, progress, write, self.most)
         finally:
             LATEST.clear()
         return replace(self.report(folder, settings), seconds=time.perf_counter() - start)
-
-    def _write_shards(
-        self, folder: str, shards: Sequence[Shard], progress: Progress | None
-    ) -> None:
-        for shard in shards:
-            shard.write(folder, self.most, progress)
-
-    def _verify(self, folder: Folder, written: str) -> None:
-        """FormatError where a folder that was written is not what is planned."""
-        name = folder.index if len(folder.shards) > 1 else folder.shards[0].name
-        found = file_formats.read(places(written).join(written, name))
-        made = Weights(found.typed, configuration(found))
-        for difference in differences(Weights(self.results, self.config), made, done=_release):
-            reason = f"what was written is not what was planned: {difference}"
-            raise FormatError(f"{reason}: nothing was published")
 
     def check(self, path: Path, strict: bool = False) -> None:
         """FormatError for what a destination at `path` could not tell any more.
@@ -207,10 +188,6 @@ class Conversion:
         types = file_types(self.tensors) if "types" in row.more else None
         given = announced(self.changes, self.most)
         file_formats.write(path, given, metadata, progress, source=kept, types=types)
-
-
-def _release(_: str) -> None:
-    release()
 
 
 def _is_folder(path: Path) -> bool:

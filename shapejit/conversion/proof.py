@@ -11,8 +11,9 @@ from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import release
 from .changes import Change
+from .joins import Joined
 from .repacks import Repacked
-from .sources import LATEST, Joined
+from .sources import LATEST
 from .weight_sources import Decoded, PartOf
 
 __all__ = ["prove"]
@@ -60,7 +61,7 @@ def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
         if change.ops:
             yield Change.of(change.name, change.source, change.saturate)
         if isinstance(change.source, Joined):
-            yield from _leaves(part for part in change.source.parts if isinstance(part, Change))
+            yield from _leaves(change.source.parts)
         if isinstance(change.source, Repacked):
             yield from _leaves([change.source.base])
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import FileFormatError, FormatError
+from ..files.pieces import Scratch
+from ..files.places import opened, places
+from ..files.safetensors.writer import write_placed
 from ..files.urls import is_url
 from ..files.writing import Progress
+from .changes import announced
 from .destinations import Destination, copy, put
 from .folders import Folder
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
 from .shards import MAX_SHARD, Shard
 
-__all__ = ["Settings", "WriteShards", "destination", "write_folder"]
+__all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_here", "write_shard"]
 
 WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a folder
 
@@ -26,7 +31,7 @@ class Settings:
     `resume` continues an interrupted conversion with the same plan from its finished shards,
     and keeps those of this one if it is stopped by an error. `part` i of n writes every n-th
     shard from the i-th on, `commit` n checks what n parts have written and publishes the
-    folder. With `verify` what was written is compared before that with what is planned.
+    folder. With `verify` all bytes are made once more, and compared with those written.
     Raises FormatError for numbers of parts that cannot be.
     """
 
@@ -70,12 +75,12 @@ def write_folder(
     settings: Settings,
     progress: Progress | None,
     write: WriteShards,
-    verify: Callable[[str], None] | None,
+    most: int,
 ) -> None:
     """Write a folder, or a part of it, or publish what parts have written.
 
-    `verify` is called with the folder that is to be published. Killed at any moment, the
-    destination is the old folder or the new one.
+    `most` are the bytes of a tensor that should be in memory at a time. Killed at any moment,
+    the destination is the old folder or the new one.
     """
     where, own, alone = destination(folder), settings.own(folder), settings.part is None
     if not own:  # of a part
@@ -93,15 +98,45 @@ def write_folder(
         if progress is not None and done:
             progress(done)
         write(where.folder, left, progress)
+        for shard in own if settings.verify else ():
+            _verify(shard, where, most)
         if alone:
             where.tidy()
             for name, found in folder.copied.items():
                 copy(found, where.folder, name)
             for name, text in folder.texts.items():
                 put(where.folder, name, text)
-            if verify is not None:
-                verify(where.folder)
             where.publish()
+
+
+def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
+    """Write a shard to a folder; it has its name when all of it is on disk, or has been sent.
+
+    `most` are the bytes of a tensor that should be in memory at a time.
+    """
+    path = places(folder).join(folder, shard.name)
+    if os.path.islink(path):  # or the file that it points to would be replaced
+        os.unlink(path)
+    write_placed(path, shard.placed, announced(shard.changes, most), progress)
+
+
+def write_here(most: int, folder: str, shards: Sequence[Shard], progress: Progress | None) -> None:
+    """Write shards one after the other."""
+    for shard in shards:
+        write_shard(shard, folder, most, progress)
+
+
+def _verify(shard: Shard, where: Destination, most: int) -> None:
+    """FileFormatError where a shard has other bytes than those that are planned, made once more."""
+    file = opened(places(where.folder).join(where.folder, shard.name))
+    memory = Scratch(most), Scratch(most)
+    for change in shard.changes:
+        at = shard.placed.starts[change.name]
+        for piece in change.pieces(*memory):
+            if file.bytes(at, piece.size) != piece.data:
+                reason = f"its bytes in {shard.name} are not those that were planned"
+                raise FileFormatError(where.path, change.name, f"{reason}: nothing was published")
+            at += piece.size
 
 
 def _refuse_missing(folder: Folder, left: Sequence[Shard], count: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,9 +9,8 @@ from dataclasses import dataclass
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.places import places
-from ..files.safetensors.writer import Placed, placed, write_placed
-from ..files.writing import Progress
-from .changes import Change, announced
+from ..files.safetensors.writer import Placed, placed
+from .changes import Change
 
 __all__ = ["MAX_SHARD", "Shard", "nbytes_of", "shards"]
 
@@ -33,16 +31,6 @@ class Shard:
     def nbytes(self) -> int:
         """Bytes of its tensors."""
         return sum(change.nbytes for change in self.changes)
-
-    def write(self, folder: str, most: int, progress: Progress | None) -> None:
-        """Write it to a folder; it has its name when all of it is on disk, or has been sent.
-
-        `most` are the bytes of a tensor that should be in memory at a time.
-        """
-        path = places(folder).join(folder, self.name)
-        if os.path.islink(path):  # or the file that it points to would be replaced
-            os.unlink(path)
-        write_placed(path, self.placed, announced(self.changes, most), progress)
 
     def is_written(self, folder: str) -> bool:
         """Whether a folder has it: a file of this name, size and header."""
