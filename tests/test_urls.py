@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -692,6 +693,45 @@ def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
     sj.files.convert(*where, RULES, **SETTINGS, executor="processes:1")
     s3.invalidate_cache()  # other processes have written
     assert got(s3, "bucket/workers") == wanted
+
+
+SENDING = """
+import sys
+import shapejit as sj
+print("ready", flush=True)
+sj.files.convert(sys.argv[1], "s3://bucket/killed", [("to", "bf16")], max_shard_size="200KB",
+                 resume=True, proof=False)
+"""
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_while_it_sends(rounds, s3, tmp_path):
+    """Nobody finds a checkpoint before it is whole; the next run finishes it, or has nothing to."""
+    big_folder(tmp_path / "in")
+    sj.files.convert(tmp_path / "in", tmp_path / "out", [("to", "bf16")], max_shard_size="200KB")
+    wanted, killed = contents(tmp_path / "out"), 0
+    command = [sys.executable, "-c", SENDING, tmp_path / "in"]
+    for _ in range(rounds):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(RNG.uniform(0, 1.2))
+            process.kill()
+        killed += process.returncode != 0
+        s3.invalidate_cache()
+        found = got(s3, "bucket/killed") if s3.exists("bucket/killed") else {}
+        index = Path("model.safetensors.index.json")
+        if index in found:
+            assert wanted.items() <= found.items()
+        else:
+            with pytest.raises((sj.FileFormatError, FileNotFoundError), match="bucket/killed"):
+                sj.load_file("s3://bucket/killed")
+        if found != wanted:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            s3.invalidate_cache()
+            found = got(s3, "bucket/killed")
+            assert found == wanted
+        s3.rm("bucket/killed", recursive=True)
+    assert killed
 
 
 def test_a_part_is_written_again_where_its_file_is_another(memory, tmp_path):

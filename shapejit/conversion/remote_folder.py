@@ -44,7 +44,8 @@ class RemoteFolder:
         self._place.fresh(self.path)
         before = {*self._place.listed(self.path)}
         plans = {name for name in before if name.startswith(_PLAN)}
-        if (SINGLE in before and not plans) or any(name.endswith(SUFFIX) for name in before):
+        whole = (SINGLE in before and not plans) or any(name.endswith(SUFFIX) for name in before)
+        if whole and not (keep and self._name in before):  # whose last steps are missing
             reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
             raise FileFormatError(self.path, None, f"{reason}: remove it, or name another folder")
         if keep:
