@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from threading import Lock
 from time import perf_counter
 
 from .errors import FormatError
@@ -29,11 +30,14 @@ Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
 
 _ready: set[Kind] = set()
+_kept = _ready  # while NumPy does all work
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
 # What there was to see when a kind was looked for: kernels, and whether it had taken long.
 _seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
+_numpys = 0  # of those who ask that NumPy does all work
+_lock = Lock()
 
 register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
 
@@ -45,6 +49,8 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
     """
     if kind in _ready:
         return True
+    if _numpys:
+        return False
     forced, taken = _forced > 0 or not patience(), _taken.get(kind, 0.0)
     if not forced:
         if taken < LOOKED_FOR:
@@ -109,6 +115,23 @@ def force_kernels() -> Iterator[None]:
         yield
     finally:
         _forced -= 1
+
+
+@contextmanager
+def force_numpy() -> Iterator[None]:
+    """NumPy does all work meanwhile, also where kernels are compiled: to compare results."""
+    global _ready, _numpys, _kept
+    with _lock:
+        if not _numpys:
+            _ready, _kept = set(), _ready
+        _numpys += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _numpys -= 1
+            if not _numpys:
+                _ready = _kept
 
 
 def forced() -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.conversion import repacks
+from shapejit.conversion import sources
 from shapejit.files import pieces, safetensors, stored
 from shapejit.files.safetensors import New
 
@@ -387,7 +387,7 @@ def test_a_source_that_is_changed_while_it_is_read_is_an_error(change, where, ru
                 os.utime(source, (1e9, 1e9))
 
     given = source if where == "file" else tmp_path
-    options = {"executor": "threads:1", "item_size": 1 << 20} if where == "workers" else {}
+    options = {"executor": "threads:1"} if where == "workers" else {}
     target = tmp_path.with_name(f"{tmp_path.name}-out") if where != "file" else tmp_path / "o.npz"
     with pytest.raises(sj.FileFormatError, match=r"tensor '[a-d]': it was changed while it was r"):
         sj.files.convert(given, target, rules, progress=progress, proof=False, **options)
@@ -467,7 +467,7 @@ def test_codes_packed_along_the_other_dim_are_repacked_some_rows_at_a_time(
         bands.append([(at, at + unit) for at in range(0, shape[0], unit)])
         return bands[-1]
 
-    monkeypatch.setattr(repacks, "bands_of", narrow)
+    monkeypatch.setattr(sources, "bands_of", narrow)
     sj.files.convert(source, target, [("repack", f"w={before}->{after}")])
     shape = (384, 512) if before == "compressed-tensors" else (512, 384)
     whole = sj.repack(codes, shape=shape, dtype="uint4", source=before, target=after)

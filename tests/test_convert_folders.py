@@ -19,7 +19,7 @@ from safetensors import safe_open
 import shapejit as sj
 from shapejit import conversion
 from shapejit.__main__ import main
-from shapejit.conversion import replacing, weight_sources
+from shapejit.conversion import weight_sources
 from shapejit.files import file_formats, safetensors
 from shapejit.runtime import system
 
@@ -371,65 +371,67 @@ def test_a_disk_without_room_is_seen_before_anything_is_written(tmp_path, monkey
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_an_interrupted_folder_is_continued_from_its_finished_files(tmp_path, monkeypatch):
+def test_an_interrupted_folder_is_continued_from_its_finished_shards(tmp_path):
     source, wanted = quantised(tmp_path / "in")
-    written, opened = [], replacing.LocalFolder.open
-
-    def stop_at(count):
-        def counted(folder, name, size):
-            if len(written) == count:
-                raise KeyboardInterrupt
-            written.append(name)
-            return opened(folder, name, size)
-
-        written.clear()
-        monkeypatch.setattr(replacing.LocalFolder, "open", counted)
-
-    def convert(rules=(("to", "f32"),)):
-        sj.files.convert(source, tmp_path / "out", rules, max_shard_size=20_000, resume=True)
-
+    nbytes = next(iter(wanted.values())).nbytes
     names = [f"model-0000{k}-of-00003.safetensors" for k in (1, 2, 3)]
-    for count, done in ((2, names[:2]), (0, [])):
-        stop_at(count)
-        with pytest.raises(KeyboardInterrupt):
-            convert()
-        assert written == done
-    (hidden,) = (p for p in tmp_path.iterdir() if p != source)
+
+    def convert(stop=None, rules=(("to", "f32"),)):
+        """The numbers of bytes of which it tells, until more than `stop` are written."""
+        told = []
+
+        def progress(count):
+            told.append(count)
+            if stop is not None and sum(told) > stop:
+                raise KeyboardInterrupt
+
+        options = {"max_shard_size": 20_000, "resume": True, "progress": progress}
+        if stop is None:
+            sj.files.convert(source, tmp_path / "out", rules, **options)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                sj.files.convert(source, tmp_path / "out", rules, **options)
+        return told
+
+    def found():
+        (hidden,) = (p for p in tmp_path.iterdir() if p.name.startswith("."))
+        return hidden, {p.name: p.stat().st_mtime_ns for p in hidden.glob("*.safetensors")}
+
+    convert(stop=2 * nbytes)
+    hidden, first = found()
+    assert sorted(first) == names[:2]
+    convert(stop=2 * nbytes)
+    assert found() == (hidden, first)
     damaged = hidden / names[0]
-    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
-    stop_at(9)
-    convert()
-    assert written == [names[0], names[2]]  # the one that was damaged, and the one not there
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    assert convert()[0] == nbytes  # those of the second
     check_decoded(tmp_path / "out", wanted)
+    assert (tmp_path / "out" / names[1]).stat().st_mtime_ns == first[names[1]]
+    assert (tmp_path / "out" / names[0]).stat().st_mtime_ns != first[names[0]]
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
     assert not [p for p in (tmp_path / "out").iterdir() if p.name.startswith(".")]
     # Another conversion does not begin with the files of this one.
-    stop_at(1)
-    with pytest.raises(KeyboardInterrupt):
-        convert()
-    stop_at(9)
+    convert(stop=nbytes)
     old = contents(tmp_path)
+    turned = [("to", "f32"), ("slice", ".*=::-1")]
     with pytest.raises(sj.FileFormatError, match="had another list of rules: it cannot be resumed"):
-        convert([("to", "f32"), ("slice", ".*=::-1")])
+        convert(rules=turned)
     os.utime(source / "model-00002-of-00003.safetensors")
     with pytest.raises(sj.FileFormatError, match="had another source: it cannot be resumed"):
         convert()
-    assert (contents(tmp_path), written) == (old, [])
-    sj.files.convert(source, tmp_path / "out", [("to", "f32"), ("slice", ".*=::-1")])
+    assert contents(tmp_path) == old
+    sj.files.convert(source, tmp_path / "out", turned)
     check_decoded(tmp_path / "out", {name: x[::-1] for name, x in wanted.items()})
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
 
 KILLED = """
-import glob, json, os, signal, sys
+import glob, os, signal, sys
 import shapejit as sj
 fsync = os.fsync
 def kill(descriptor):
-    folder = os.path.join(os.path.dirname(sys.argv[2]), ".*")
-    for receipt in glob.glob(os.path.join(folder, ".shapejit-receipt*.json")):
-        with open(receipt) as file:
-            if json.load(file)["items"]:
-                os.kill(os.getpid(), signal.SIGKILL)
+    if len(glob.glob(os.path.join(os.path.dirname(sys.argv[2]), ".*", "*.safetensors"))) > 4:
+        os.kill(os.getpid(), signal.SIGKILL)
     fsync(descriptor)
 os.fsync = kill
 sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_000)
@@ -437,18 +439,18 @@ sj.files.convert(sys.argv[1], sys.argv[2], [("to", "f32")], max_shard_size=20_00
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_what_a_killed_conversion_left_is_removed_or_resumed_by_the_next(
-    resume, tmp_path, monkeypatch
-):
+def test_what_a_killed_conversion_left_is_removed_or_resumed_by_the_next(resume, tmp_path):
     source, wanted = quantised(tmp_path / "in", 9)
-    old, opened, written = contents(source), replacing.LocalFolder.open, []
+    old = contents(source)
     code = subprocess.run([sys.executable, "-c", KILLED, source, source], check=False).returncode
     assert code == -signal.SIGKILL
     assert contents(source) == old
-    assert len(os.listdir(tmp_path)) == 2
-    monkeypatch.setattr(replacing.LocalFolder, "open", lambda *a: written.append(a) or opened(*a))
+    (hidden,) = tmp_path.glob(".*")
+    before = {p.name: p.stat().st_mtime_ns for p in hidden.glob("*.safetensors")}
+    assert len(before) == 5
     sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000, resume=resume)
-    assert len(written) < 9 if resume else len(written) == 9
+    kept = [name for name, at in before.items() if (source / name).stat().st_mtime_ns == at]
+    assert len(kept) == (5 if resume else 0)
     check_decoded(source, wanted)
     assert os.listdir(tmp_path) == ["in"]
 
@@ -517,7 +519,10 @@ def test_a_link_in_the_place_of_the_hidden_folder(tmp_path):
     source, _ = quantised(tmp_path / "in")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("mine")
-    (tmp_path / ".out.shapejit").symlink_to("precious")
+    sj.files.convert(source, tmp_path / "out", part=(1, 1))
+    (hidden,) = tmp_path.glob(".out.shapejit-*")
+    shutil.rmtree(hidden)
+    hidden.symlink_to("precious")
     with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
         sj.files.convert(source, tmp_path / "out")
     assert (tmp_path / "precious" / "file").read_text() == "mine"
@@ -855,47 +860,75 @@ def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
 
 
 RANDOMLY = """
-import os, random, signal, sys, time
+import os, random, shutil, signal, sys, time
 from pathlib import Path
 import shapejit as sj
 home, rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
-def convert(target, kind, resume=False):
-    options = {"max_shard_size": 20_000, "resume": resume}
-    sj.files.convert(home / "in", home / target, [("to", kind)], **options)
+source = home / "in"
+
+def convert(target, kind, rules=None, **options):
+    given = home / target if target == "same" else source
+    rules = [("to", kind)] if rules is None else rules
+    sj.files.convert(given, home / target, rules, max_shard_size=20_000, **options)
+
+def in_parts(target, kind, resume=False):
+    for part in (2, 1, 3):
+        convert(target, kind, part=(part, 3), resume=resume)
+    convert(target, kind, commit=3)
+
 def contents(target):
     files = [home / target] if (home / target).is_file() else sorted((home / target).rglob("*"))
-    return {str(p.relative_to(home)): p.read_bytes() for p in files if p.is_file()}
+    names = {p: p.name if p == home / target else str(p.relative_to(home / target)) for p in files}
+    return {name: p.read_bytes() for p, name in names.items() if p.is_file()}
+
+def prepare(mode, target):
+    if mode == "new" and (home / target).exists():
+        shutil.rmtree(home / target)
+    if mode == "same":
+        shutil.rmtree(home / target, ignore_errors=True)
+        shutil.copytree(source, home / target)
+
+modes = {"new": "new", "existing": "out", "part": "out", "same": "same", "file": "out.npz"}
 new, times = {}, {}
-for target in ("out", "out.npz"):
+for mode, target in modes.items():
     for kind in ("f32", "bf16"):
+        prepare(mode, target)
         start = time.perf_counter()
-        convert(target, kind)
-        times[target] = time.perf_counter() - start
+        (in_parts if mode == "part" else convert)(target, kind)
+        times[mode] = time.perf_counter() - start
         new[target, kind] = contents(target)
-was = dict.fromkeys(times, "bf16")
+everything = sorted(os.listdir(home))
 killed = resumed = 0
 for _ in range(rounds):
-    target, kind = seed.choice(["out", "out", "out.npz"]), seed.choice(["f32", "bf16"])
+    mode, kind = seed.choice([*modes]), seed.choice(["f32", "bf16"])
+    target = modes[mode]
+    prepare(mode, target)
+    before, run = contents(target), in_parts if mode == "part" else convert
     child = os.fork()
     if child == 0:
-        convert(target, kind)
+        run(target, kind)
         os._exit(0)
-    time.sleep(seed.random() * times[target] * 1.2)
+    time.sleep(seed.random() * times[mode] * 1.2)
     os.kill(child, signal.SIGKILL)
     killed += os.waitpid(child, 0)[1] != 0
-    assert contents(target) in (new[target, was[target]], new[target, kind])
-    resumed += bool([*home.glob(".*/.shapejit-receipt*.json")])
-    convert(target, kind, seed.random() < 0.7)
-    was[target] = kind
-    assert contents(target) == new[target, kind]
-    assert sorted(os.listdir(home)) == ["in", "out", "out.npz"]
+    assert contents(target) in (before, new[target, kind]), (mode, kind)
+    resumed += bool([*home.glob(".*/*.safetensors")])
+    if mode == "same" and contents(target) != before:
+        convert(target, kind, [])
+    else:
+        run(target, kind, resume=mode != "file" and seed.random() < 0.7)
+    assert contents(target) == new[target, kind], (mode, kind)
+    assert sorted(os.listdir(home)) == everything, (mode, kind)
 print(killed, resumed)
 """
 
 
-@pytest.mark.parametrize("rounds", [12, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_at_random_moments(rounds, tmp_path):
-    """The destination is the old one or the new one, and the next run finishes it."""
+    """The destination is the old one or the new one, and the next run finishes it.
+
+    New and existing folders, one that is its own source, one by parts, and a file.
+    """
     quantised(tmp_path / "in", 6)
     command = [sys.executable, "-c", RANDOMLY, tmp_path, str(rounds), "1"]
     found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -527,7 +528,8 @@ def test_what_a_stopped_run_sent_is_removed_or_kept(memory, tmp_path):
             sj.files.convert("memory://source", "memory://stopped", RULES, **SETTINGS,
                              resume=resume, progress=stop)  # fmt: skip
         left = {name.rpartition("/")[2] for name in memory.find("/stopped")}
-        kept = {"model-00001-of-00003.safetensors", ".shapejit-receipt-1-of-1.json"}
+        kept = {"model-00001-of-00003.safetensors", *(n for n in left if n.startswith(".shapejit"))}
+        assert len(kept) == 1 + resume
         assert left == ({"README.md", *kept} if resume else {"README.md"})
     begun = memory.modified("/stopped/model-00001-of-00003.safetensors")
     sj.files.convert("memory://source", "memory://stopped", RULES, **SETTINGS, resume=True)
@@ -667,7 +669,7 @@ def test_what_s3_refuses_is_told(s3, monkeypatch):
 
 
 def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
-    """Files are the items: each is one object. Receipts are small objects beside them."""
+    """Each file is one object. The plan is a small object beside them until the commit."""
     big_folder(tmp_path / "in")
     sj.files.convert(tmp_path / "in", tmp_path / "out", RULES, **SETTINGS)
     wanted = contents(tmp_path / "out")
@@ -685,26 +687,89 @@ def test_parts_and_workers_write_to_a_url(s3, memory, tmp_path):
     assert got(s3, "bucket/workers") == wanted
 
 
-def test_a_part_is_written_again_where_its_bytes_are_others(memory, tmp_path):
+SENDING = """
+import sys
+import shapejit as sj
+print("ready", flush=True)
+sj.files.convert(sys.argv[1], "s3://bucket/killed", [("to", "bf16")], max_shard_size="200KB",
+                 resume=True, proof=False)
+"""
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_while_it_sends(rounds, s3, tmp_path):
+    """Nobody finds a checkpoint before it is whole; the next run finishes it, or has nothing to."""
+    big_folder(tmp_path / "in")
+    sj.files.convert(tmp_path / "in", tmp_path / "out", [("to", "bf16")], max_shard_size="200KB")
+    wanted, killed = contents(tmp_path / "out"), 0
+    command = [sys.executable, "-c", SENDING, tmp_path / "in"]
+    for _ in range(rounds):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(RNG.uniform(0, 1.2))
+            process.kill()
+        killed += process.returncode != 0
+        s3.invalidate_cache()
+        found = got(s3, "bucket/killed") if s3.exists("bucket/killed") else {}
+        index = Path("model.safetensors.index.json")
+        if index in found:
+            assert wanted.items() <= found.items()
+        else:
+            with pytest.raises((sj.FileFormatError, FileNotFoundError), match="bucket/killed"):
+                sj.load_file("s3://bucket/killed")
+        if found != wanted:
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            s3.invalidate_cache()
+            found = got(s3, "bucket/killed")
+            assert found == wanted
+        s3.rm("bucket/killed", recursive=True)
+    assert killed
+
+
+def test_a_part_is_written_again_where_its_file_is_another(memory, tmp_path):
     put(memory, big_folder(tmp_path / "in"), "/in")
 
-    def convert(**share):
-        sj.files.convert("memory://in", "memory://out", RULES, **SETTINGS, **share, proof=False)
+    def convert(rules=RULES, **share):
+        sj.files.convert("memory://in", "memory://out", rules, **SETTINGS, **share, proof=False)
 
-    convert(part=(2, 2))
-    with pytest.raises(sj.FileFormatError, match="no whole receipt of part 1"):
+    with pytest.raises(sj.FileFormatError, match="no part of this conversion was written"):
         convert(commit=2)
+    convert(part=(2, 2))
+    with pytest.raises(sj.FileFormatError, match="is missing, or is not as planned: run --part 1"):
+        convert(commit=2)
+    with pytest.raises(sj.FileFormatError, match="had another list of rules: if that is to be do"):
+        convert(RULES[:-1], part=(1, 2))
     convert(part=(1, 2))
     name = "/out/model-00002-of-00003.safetensors"
     good = memory.cat_file(name)
-    memory.pipe_file(name, good[:-1] + b"\0")
-    with pytest.raises(sj.FileFormatError, match="are not those of the receipt: run --part"):
+    memory.pipe_file(name, good[:-1])
+    with pytest.raises(sj.FileFormatError, match=r"2-of-00003\.safetensors is missing, or is"):
         convert(commit=2)
     for k in (1, 2):
         convert(part=(k, 2), resume=True)
     convert(commit=2)
     assert memory.cat_file(name) == good
-    assert not [found for found in memory.find("/out") if "receipt" in found]
+    assert not [found for found in memory.find("/out") if ".shapejit" in found]
+
+
+def test_another_conversion_is_begun_anew(memory, tmp_path):
+    """What one that was interrupted has sent is never taken for that of another one."""
+    put(memory, big_folder(tmp_path / "in"), "/in")
+    turned = [*RULES, ("slice", r"layers\..*norm=::-1")]
+    sj.files.convert(tmp_path / "in", tmp_path / "out", turned, **SETTINGS)
+
+    def stop(_):
+        raise InterruptedError("stop")
+
+    sj.files.convert("memory://in", "memory://out", RULES, **SETTINGS, part=(1, 1))
+    with pytest.raises(sj.FileFormatError, match="had another list of rules: it cannot be resumed"):
+        sj.files.convert("memory://in", "memory://out", turned, **SETTINGS, resume=True)
+    with pytest.raises(InterruptedError, match="stop"):
+        sj.files.convert("memory://in", "memory://out", turned, **SETTINGS, progress=stop)
+    assert got(memory, "/out") == {}
+    sj.files.convert("memory://in", "memory://out", RULES, **SETTINGS, part=(1, 1))
+    sj.files.convert("memory://in", "memory://out", turned, **SETTINGS)
+    assert got(memory, "/out") == contents(tmp_path / "out")
 
 
 def test_the_commands_of_the_readme_take_urls_of_s3(s3, tmp_path, capsys):

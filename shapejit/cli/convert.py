@@ -9,20 +9,20 @@ from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
-from .. import conversion
+from .. import conversion, files
 from ..conversion import Report
 from ..errors import redacted_url, shown
 from . import progress
 from .command import DONE, Command
-from .output import Columns, collapsed, print_json, print_table
+from .output import Columns, collapsed, grouped, print_json, print_table, times
 
 _COLUMNS: Columns = {
-    "name": lambda row: shown(row.name) + (f" x {row.count}" if row.count > 1 else ""),
-    "scheme": "{0.scheme}",
-    "before": "{0.before}",
-    "after": "{0.after}",
-    "way": "{0.way}",
-    "bytes": "{0.nbytes}",
+    "name": lambda row: shown(row["name"]) + times(row["count"]),
+    "scheme": "{0[scheme]}",
+    "before": "{0[before]}",
+    "after": "{0[after]}",
+    "way": "{0[way]}",
+    "bytes": "{0[nbytes]}",
 }
 
 SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
@@ -39,7 +39,8 @@ def add_spec_options(parser: ArgumentParser) -> None:
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as JSON has it."""
-    return {**vars(report), "gb_per_s": report.gb_per_s}
+    told = {name: value for name, value in vars(report).items() if name != "rows"}
+    return {**told, "gb_per_s": report.gb_per_s}
 
 
 def report_text(report: Report) -> str:
@@ -55,7 +56,10 @@ def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Rules apply in the order given, each to every tensor whose whole name REGEX matches. "
         "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
-        "integers, none mean a scalar."
+        "integers, none mean a scalar. Shards are the unit of work: a shard that was not finished "
+        "is written anew (--max-shard-size makes them smaller; a single file of any format is "
+        "one), and one host writes it. Nothing is hashed: what a disk corrupts later, `shapejit "
+        "verify` finds."
     )
     parser.usage = "%(prog)s [RULES] [OPTIONS] SRC DST"
     parser.add_argument(
@@ -83,14 +87,12 @@ def _options(parser: ArgumentParser) -> None:
         help="have at most so many bytes of a tensor in memory at a time, as 64MiB; "
         "rules that need more are refused")  # fmt: skip
     add("--part", metavar="I/N", type=_part,
-        help="write the I-th of N parts of a folder and leave a receipt: in any order, on any "
-        "hosts that see both folders")  # fmt: skip
+        help="write every N-th shard of a folder from the I-th on: in any order, on any hosts "
+        "that see both folders; a part without a shard has nothing to do")  # fmt: skip
     add("--commit", metavar="N", type=int,
-        help="check what N parts have written, and make the folder appear")  # fmt: skip
-    add("--executor", metavar="NAME", help="have the items of a folder done by threads[:N], "
-        "processes[:N], dask://HOST:PORT or dask://local[:N]")  # fmt: skip
-    add("--item-size", metavar="SIZE",
-        help="bytes of an item that parts and executors share out (64MiB)")  # fmt: skip
+        help="check that the shards of N parts are there, and make the folder appear")  # fmt: skip
+    add("--executor", metavar="NAME", help="have the shards of a folder written by threads[:N], "
+        "processes[:N] or dask://HOST:PORT")  # fmt: skip
     add("--strict", action="store_true",
         help="refuse what is warned of: keys of a config that are unknown, weights that "
         "contradict it")  # fmt: skip
@@ -101,8 +103,10 @@ def _options(parser: ArgumentParser) -> None:
         default=True,
         help="convert a sample of each kind first, and compare it with NumPy",
     )
+    add("--verify", action="store_true", help="make all bytes of a folder once more, and compare "
+        "them with those that were written, before it appears")  # fmt: skip
     add("--resume", action="store_true",
-        help="continue an interrupted folder from its finished files, and keep those of this "
+        help="continue an interrupted folder from its finished shards, and keep those of this "
         "run if it is stopped by Ctrl-C or an error")  # fmt: skip
     add(
         "--saturate",
@@ -110,11 +114,6 @@ def _options(parser: ArgumentParser) -> None:
         default=True,
         help="what a cast to float8 makes of numbers beyond its range: the largest, or inf or NaN",
     )
-
-
-def _warn(warnings: Iterable[str]) -> None:
-    for text in collapsed(warnings):
-        print(f"warning: {text}", file=sys.stderr)
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -139,36 +138,33 @@ def _rules(given: Iterable[tuple[str, str]]) -> Iterator[conversion.Rule]:
             yield from conversion.read_rules(text)
 
 
+_SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run", "part", "commit",
+         "max_shard_size", "chunk", *SPEC_OPTIONS)  # fmt: skip
+
+
 def _run(args: Namespace) -> int:
-    given = {name: value for name, value in vars(args).items() if name in SPEC_OPTIONS}
-    rules = tuple((r.option, r.text) for r in _rules(args.rules))
-    chunk = None if args.chunk is None else conversion.nbytes_of(args.chunk)
-    job = conversion.Job(
-        args.source, args.destination, rules, saturate=args.saturate, chunk=chunk,
-        strict=args.strict, **given,
-    )  # fmt: skip
-    item = None if args.item_size is None else conversion.nbytes_of(args.item_size)
-    most = conversion.nbytes_of(args.max_shard_size)
-    settings = conversion.Settings(most, args.resume, args.part, args.commit, item)
-    plan = job.plan()
-    _warn(plan.warnings)
-    if args.dry_run:
-        _print_groups(plan, args.json)
-        return DONE
-    if args.proof and args.commit is None:
-        conversion.prove(plan.changes, plan.most)
+    given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
+        total = [0]
 
         @cache
         def bar() -> Any:
             # Made at the first byte, so that an error before it stands alone.
             options = {"unit": "B", "unit_scale": True, "desc": "convert"}
-            total = plan.nbytes // (args.part or (1, 1))[1]
-            return stack.enter_context(progress.bar(args, total=total, **options))
+            return stack.enter_context(progress.bar(args, total=total[0], **options))
 
-        tell = None if args.quiet else lambda nbytes: bar().update(nbytes)
-        report = conversion.written(job, plan, settings, args.executor, tell)
-    if args.json:
+        def planned(report: Report) -> None:
+            total[0] = report.bytes_written
+            for text in collapsed(report.warnings):
+                print(f"warning: {text}", file=sys.stderr)
+
+        given["planned"] = planned
+        if not args.quiet:
+            given["progress"] = lambda nbytes: bar().update(nbytes)
+        report = files.convert(args.source, args.destination, [*_rules(args.rules)], **given)
+    if args.dry_run:
+        _print_groups(report, args.json)
+    elif args.json:
         paths = {"source": redacted_url(args.source), "destination": redacted_url(args.destination)}
         print_json({**paths, **report_json(report)})
     elif not args.quiet:
@@ -176,13 +172,13 @@ def _run(args: Namespace) -> int:
     return DONE
 
 
-def _print_groups(plan: conversion.Conversion, as_json: bool) -> None:
-    groups = conversion.described(plan.tensors)
+def _print_groups(report: Report, as_json: bool) -> None:
+    groups = grouped(map(vars, report.rows), ("scheme", "before", "after", "way"))
     if as_json:
-        print_json({"groups": [vars(group) for group in groups], "warnings": plan.warnings})
+        print_json({"groups": groups, "warnings": report.warnings})
         return
     print_table(_COLUMNS, groups)
-    print(f"{sum(g.count for g in groups)} tensors, {sum(g.nbytes for g in groups)} bytes")
+    print(f"{report.tensors} tensors, {report.bytes_written} bytes")
 
 
 COMMAND = Command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import redacted_url, shown
@@ -16,7 +16,7 @@ from ..quantization.detection import Detected
 from ..quantization.table import schemes
 from .command import DONE, Command
 from .inspect_nodes import NODES, print_nodes
-from .output import NUMBER, Columns, collapsed, print_json, print_table, shape, times
+from .output import Columns, collapsed, grouped, print_json, print_table, shape, times
 
 _COLUMNS: Columns = {
     "name": lambda row: shown(row["name"]) + times(row["count"]),
@@ -30,7 +30,6 @@ _COLUMNS: Columns = {
 }
 
 _OPTIONAL = ("type", "scheme")
-_KINDS = ("dtype", *_OPTIONAL)
 _SHOWN = 8  # values of an array in the metadata
 
 
@@ -60,26 +59,6 @@ def _row(found: Checkpoint, member: Stored) -> dict[str, Any]:
     return row
 
 
-def _groups(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that differ in the numbers of their names alone, as one with `count` and all bytes."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        kinds = [row.get(word) for word in _KINDS]
-        key = NUMBER.sub("#", row["name"]), row["shape"], *kinds
-        found.setdefault(key, []).append(row)
-    return [
-        {
-            **{word: value for word, value in rows[0].items() if word in _KINDS},
-            "name": name if len(rows) > 1 else rows[0]["name"],
-            "count": len(rows),
-            "shape": sizes,
-            "nbytes": sum(row["nbytes"] for row in rows),
-            "offsets": rows[0].get("offsets", "--") if len(rows) == 1 else "--",
-        }
-        for (name, sizes, *_), rows in found.items()
-    ]
-
-
 def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, Any]]:
     """The quantised weights as JSON has them; the rows of their tensors get the scheme."""
     own = {name: each.scheme for each in found for name in each.parts.names.values()}
@@ -97,12 +76,10 @@ def _run(args: Namespace) -> int:
     rows = [_row(found, member) for member in found.members.values()]
     detected = schemes.detect(found.typed, configuration(found))
     weights = _schemes(rows, detected)
-    groups = _groups(rows)
+    groups = grouped(rows, ("dtype", "shape", *_OPTIONAL))
     nodes = NODES.get(found.format, lambda _: [])(found)
     if args.json:
         head = {"file": redacted_url(args.file), "format": found.format, "nbytes": found.nbytes}
-        for group in groups:
-            del group["offsets"]
         more = {"metadata": found.metadata, "tensors": rows, "groups": groups, "weights": weights}
         if found.format in NODES:
             more["nodes"] = nodes
@@ -110,6 +87,9 @@ def _run(args: Namespace) -> int:
         print_json({**head, **more, "unclear": unclear, "warnings": detected.warnings})
         return DONE
     absent = {word for word in _OPTIONAL if not any(word in group for group in groups)}
+    offsets = {row["name"]: row.get("offsets", "--") for row in rows}
+    for group in groups:
+        group["offsets"] = offsets[group["name"]] if group["count"] == 1 else "--"
     if all(group["offsets"] == "--" for group in groups) and groups:
         absent |= {"begin", "end"}
     print_table({name: c for name, c in _COLUMNS.items() if name not in absent}, groups)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import escaped, shown
-from .output import NUMBER, Columns, print_table, shape, times
+from .output import Columns, grouped, print_table, shape, times
 
 
 def _onnx_nodes(found: Any) -> list[dict[str, Any]]:
@@ -40,15 +40,11 @@ def _dims(sizes: Iterable[int | str | None] | None) -> str:
 
 def print_nodes(nodes: Iterable[dict[str, Any]]) -> None:
     """A line for each node, and what the specifications make of those where they disagree."""
-    found: dict[str, dict[str, Any]] = {}
-    for node in nodes:
-        name = NUMBER.sub("#", node["name"])
-        row = found.setdefault(repr({**node, "name": name}), {**node, "count": 0})
-        row["count"] += 1
-        row["name"] = name if row["count"] > 1 else node["name"]
+    given = [*nodes]
+    found = grouped(given, [word for word in given[0] if word != "name"] if given else ())
     if found:
-        print_table(_NODE_COLUMNS, found.values())
-    for row in found.values():
+        print_table(_NODE_COLUMNS, found)
+    for row in found:
         for spec, outcome in row["outcomes"].items() if row["disagree"] else ():
             if isinstance(outcome, str):
                 text = "; ".join(map(str.strip, outcome.splitlines()))

@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import escaped
@@ -58,6 +58,27 @@ def times(count: int) -> str:
     'layers.#.weight x 61'
     """
     return f" x {count}" if count > 1 else ""
+
+
+def grouped(rows: Iterable[Mapping[str, Any]], same: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows that differ in the numbers of their names alone, as one with `count` and all bytes.
+
+    >>> grouped([{"name": f"h.{k}.w", "way": "copy", "nbytes": 4} for k in range(3)], ["way"])
+    [{'name': 'h.#.w', 'count': 3, 'way': 'copy', 'nbytes': 12}]
+    """
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        alike = NUMBER.sub("#", row["name"]), [row.get(word) for word in same]
+        found.setdefault(repr(alike), []).append(row)
+    return [
+        {
+            "name": first["name"] if not more else NUMBER.sub("#", first["name"]),
+            "count": 1 + len(more),
+            **{word: first[word] for word in same if word in first},
+            "nbytes": sum(row.get("nbytes", 0) for row in (first, *more)),
+        }
+        for first, *more in found.values()
+    ]
 
 
 def collapsed(texts: Iterable[str]) -> Iterator[str]:

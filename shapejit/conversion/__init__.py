@@ -1,9 +1,6 @@
 """Checkpoints converted: rules for their tensors, planned and checked, then written."""
 
-from .call import written
 from .changes import Change
-from .described import Described, described
-from .jobs import Job
 from .planning import Conversion, Report, plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
@@ -17,14 +14,11 @@ __all__ = [
     "SPECS",
     "Change",
     "Conversion",
-    "Described",
     "Dialect",
-    "Job",
     "Report",
     "Rule",
     "Settings",
     "Spec",
-    "described",
     "dialect",
     "nbytes_of",
     "plan",
@@ -32,5 +26,4 @@ __all__ = [
     "read_rules",
     "rule",
     "rules_of",
-    "written",
 ]

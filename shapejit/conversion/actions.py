@@ -12,7 +12,7 @@ from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..shapes.layout import normal_axes
 from .changes import Change
-from .sources import Joined
+from .joins import Joined
 from .tensors import Rule, Tensors
 
 __all__ = [

@@ -10,7 +10,8 @@ from ..quantization import sizes
 from ..quantization.rows import ROWS
 from ..shapes.layout import Layout
 from .changes import Change
-from .sources import Joined, Source
+from .joins import Joined
+from .sources import Source
 from .tensors import Tensors
 from .weight_sources import PartOf
 
@@ -44,7 +45,7 @@ def _of_source(source: Source, known: Mapping[str, str]) -> str | None:
         return None
     kinds = set[str | None]()
     for part in source.parts:
-        kind = _type(part, known) if isinstance(part, Change) else None
+        kind = _type(part, known)
         apart = kind is None or prod(part.shape[source.axis :]) % _nbytes(kind)
         kinds.add(None if apart else kind)
     return kinds.pop() if len(kinds) == 1 else None

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FormatError
-from ..files.checksums import best
-from ..files.paths import Path, absolute
+from ..errors import FileFormatError, FormatError
+from ..files.paths import Path, absolute, file_name
 from ..files.writing import Progress
-from .items import ITEM
-from .jobs import Job, Work, forget, keep
-from .planning import Conversion, Report
+from .described import described
+from .jobs import Job
+from .planning import Report
 from .proof import prove
 from .rules import Given, rules_of
 from .runs import Settings
@@ -24,7 +21,7 @@ from .shards import MAX_SHARD, nbytes_of
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["convert", "workers_of", "written"]
+__all__ = ["convert"]
 
 
 def convert(
@@ -40,12 +37,14 @@ def convert(
     max_shard_size: int | str = MAX_SHARD,
     chunk: int | str | None = None,
     proof: bool = True,
+    verify: bool = False,
+    dry_run: bool = False,
     resume: bool = False,
+    planned: Callable[[Report], object] | None = None,
     progress: Progress | None = None,
     part: tuple[int, int] | None = None,
     commit: int | None = None,
     executor: str | Executor | Any = None,
-    item_size: int | str | None = None,
 ) -> Report:
     """Apply rules to the tensors of a file, or a folder of shards, and write the result.
 
@@ -54,24 +53,26 @@ def convert(
     of a file of rules. A folder becomes a folder, with index, config.json and its other files,
     of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
     of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
-    sample of each kind of tensor is converted and compared with NumPy first; `resume`
-    continues the folder of a run that was killed; `progress` is called with
+    sample of each kind of tensor is converted and compared with NumPy first; `verify`
+    compares the folder that was written with what was planned before it appears; `resume`
+    continues from the finished shards of a run that was killed; `planned` is called with a
+    Report of what will be done, with `dry_run` nothing else is; `progress` with
     numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
     however large it is: FormatError, before anything is written, where a rule needs more.
     `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. What is
     odd about quantised weights is in the report's `warnings`; with `strict` it is refused.
 
-    A folder can be shared out, in items of about `item_size` bytes (64 MiB): `part=(i, n)`
-    writes the i-th of n parts, from 1 on, and leaves a receipt; `commit=n` checks what n
-    parts have written, and makes `dst` appear. `executor` has items done by others: a
-    `concurrent.futures.Executor`, a client of dask's, or a name, as `--executor` takes it.
+    A folder can be shared out, shard by shard: `part=(i, n)` writes every n-th shard from the
+    i-th on, 1 being the first; `commit=n` checks that the shards of n parts are there, and makes
+    `dst` appear. `executor` has shards written by others: a `concurrent.futures.Executor`, a
+    client of dask's, or a name, as `--executor` takes it.
 
     `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
     as a whole, and the index last (a checkpoint of a single file has none: it can be read
     before the commit); a checkpoint that is there is not replaced.
 
     Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
-    for files and receipts, OSError where the disk refuses; `dst` is left as it was.
+    for files and for what parts have left, OSError where the disk refuses; `dst` is left as it was.
 
     >>> import numpy as np, shapejit as sj, tempfile
     >>> parts = sj.schemes["fp8:channel"].encode(np.eye(2, dtype=np.float32))
@@ -83,49 +84,31 @@ def convert(
     Tensor([1, 0, 0, 1], shape=(2, 2), dtype=bfloat16, 16 bits each)
     """
     given = tuple((r.option, r.text) for r in rules_of(rules))
+    settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
-    names = os.fspath(src), os.fspath(dst)
-    job = Job(*names, given, spec, special_zero, allowzero, saturate, most, strict)
-    item = None if item_size is None else nbytes_of(item_size)
-    settings = Settings(nbytes_of(max_shard_size), resume, part, commit, item)
+    named = file_name if executor is None else absolute
+    job = Job(named(src), named(dst), given, spec, special_zero, allowzero, saturate, most, strict,
+              settings.max_shard)  # fmt: skip
     found = job.plan()
+    folder = found.folder(dst, settings.max_shard)
+    if folder is None and (part or commit or executor is not None):
+        reason = "parts and executors are for folders of shards, on both sides"
+        raise FileFormatError(dst, None, reason)
+    if verify and folder is None:
+        reason = "only folders are verified before they appear: `shapejit verify` compares files"
+        raise FileFormatError(dst, None, reason)
+    if commit is not None and executor is not None:
+        raise FormatError("a commit has no executor: it writes no tensors")
+    report = found.report(folder, settings)
+    if planned is not None:
+        planned(report)
+    if dry_run:
+        return replace(report, rows=tuple(described(found.tensors)))
     if proof and commit is None:
         prove(found.changes, found.most)
-    return written(job, found, settings, executor, progress)
+    if executor is None or folder is None:
+        return found.write_as(dst, folder, settings, progress)
+    from .executors import write_shards  # which takes a while: most conversions need none
 
-
-def written(
-    job: Job,
-    found: Conversion,
-    settings: Settings,
-    executor: str | Executor | Any,
-    progress: Progress | None,
-) -> Report:
-    """Write what a job has planned, by the workers of an executor if there is one."""
-    if executor is None:
-        return found.write(job.destination, progress, settings)
-    if settings.part is not None or settings.commit is not None:
-        raise FormatError("a part, or a commit, has no executor: other processes do other parts")
-    with workers_of(job, found, settings, executor) as ready:
-        return found.write(job.destination, progress, ready)
-
-
-@contextmanager
-def workers_of(
-    job: Job, found: Conversion, settings: Settings, executor: str | Executor | Any
-) -> Iterator[Settings]:
-    """Settings with which workers of an executor write what a job has planned."""
-    from .executors import opened, run  # which takes a while: most conversions need none
-
-    settings = replace(settings, item=settings.item or ITEM)
-    paths = absolute(job.source), absolute(job.destination)
-    here = replace(job, source=paths[0], destination=paths[1])
-    plain = Settings(settings.max_shard, item=settings.item)
-    folder = found.folder(here.destination, plain)
-    work = Work(here, plain, tuple(folder.facts.items()), best())
-    keep(work, folder, found.most)
-    try:
-        with opened(executor) as pool:
-            yield replace(settings, submit=partial(run, pool, work))
-    finally:
-        forget(work)
+    write = partial(write_shards, executor, job, folder)
+    return found.write_as(dst, folder, settings, progress, write)

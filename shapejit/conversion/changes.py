@@ -20,7 +20,7 @@ from ..programs.ops import Op
 from ..programs.trace import traced
 from ..quantization.parts import WeightNode
 from ..shapes.layout import Layout
-from .sources import Copied, Source
+from .sources import Planned, Source, View
 
 __all__ = ["Change", "Result", "Results", "announced"]
 
@@ -100,9 +100,9 @@ class Change:
     def _seen(self) -> Source:
         """The elements before they are cast."""
         first, *rest = self.stages
-        seen = self.source.with_layout(first)
+        seen: Source = self.source.with_layout(first)
         for layout in rest:
-            seen = Copied(self.source.dtype, seen.layout.shape, seen).with_layout(layout)
+            seen = View.of(seen if isinstance(seen, Planned) else View.of(seen, first), layout)
         return seen
 
     def held(self, most: int) -> int:

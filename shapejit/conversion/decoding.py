@@ -10,8 +10,8 @@ from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
-from ..quantization.rows import ROWS
 from ..quantization.scheme import DECODED
+from ..quantization.table import schemes
 from .changes import Change
 from .remaining import Use, uses
 from .tensors import Rule, Tensors
@@ -19,8 +19,6 @@ from .weight_sources import Converted, Decoded, PartOf
 from .weights import Weight
 
 __all__ = ["to"]
-
-_ROWS = {row.name: row for row in ROWS}
 
 
 def to(r: Rule, tensors: Tensors) -> None:
@@ -130,9 +128,9 @@ class _Known:
         rules, saturate = 1 + max(part.rules for part in parts), self._tensors.saturate
         if self._target in DECODED:
             kind = dtype(self._target)
-            source = Decoded(kind, weight.group.shape, weight, self._tensors.latest)
+            source = Decoded(kind, weight.group.shape, weight)
             return [Change.of(name, source, saturate, rules)]
-        row = _ROWS[self._target]
+        row = schemes[self._target].row
         return [
             Change.of(part_name(row, name, key), part, saturate, rules)
             for key, part in self._converted(weight).items()
@@ -140,7 +138,7 @@ class _Known:
 
     def _converted(self, weight: Weight) -> dict[str, PartOf]:
         """The parts in the other scheme: one weight of those of equal shapes is converted now."""
-        whole = Converted(weight, self._target, self._tensors.latest)
+        whole = Converted(weight, self._target)
         shapes = (
             weight.scheme,
             *sorted(weight.group.known.items()),

@@ -1,81 +1,78 @@
-"""Where a conversion of a folder writes to: one row per kind of place."""
+"""Where a conversion of a folder writes to, as each kind of place has to offer it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import os
+import shutil
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ..arrays.tensor import Bytes
-from ..files.paths import Path, file_name
+from ..errors import FileFormatError
+from ..files.places import places, replacing, send
 from ..files.urls import is_url
-from .remote_folder import RemoteFolder
-from .replacing import LocalFolder
+from ..files.writing import write_all
+from .folders import Folder
 
-__all__ = ["Destination", "destination"]
+__all__ = ["Destination", "begun_otherwise", "copy", "put"]
 
 
 class Destination(Protocol):
     """A folder that is written by any number of processes, and seen by nobody until it is whole.
 
-    Every process has an object of its own for the same place. Files have known sizes; they,
-    small texts and receipts are kept where `publish` finds them. Names are relative to the
-    folder, and may lead into folders of it. Errors carry `path`, what the user calls it.
+    Every process has an object of its own for the same place. Errors carry `path`, what the
+    user calls it. Files are written to `folder` until they are published.
     """
 
     path: str
-    hidden: str  # what holds it until it is published, for errors
-    whole: bool  # a file is written by one process as a whole: an item is a file
+    folder: str
 
-    def taken(
-        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
-    ) -> AbstractContextManager[None]:
-        """Begin to write, or go on: what other processes have written so far is there.
+    @property
+    def begun(self) -> bool:
+        """Whether something was written for this plan."""
+
+    def taken(self, alone: bool, keep: bool, needed: int) -> AbstractContextManager[None]:
+        """Begin to write, or go on where files of the same plan are there and are to be kept.
 
         Others may take part at the same time unless this process is `alone`; FileFormatError
-        where that cannot be. `needed` bytes must be free, `others` are the names of files that
-        other processes write for this one. Without a call of `publish` the old
+        where that cannot be. `needed` bytes must be free. Without a call of `publish` the old
         folder stays as it is; what has been written is removed at the end unless it is to
-        be kept.
+        be kept. Workers write for the process that has taken it.
         """
 
-    def open(self, name: str, size: int) -> AbstractContextManager[int]:
-        """A descriptor of a file of `size` bytes; any range may be written, and read again.
+    def tidy(self) -> None:
+        """Remove what is no shard of the plan from what is not published yet."""
 
-        Others may write other ranges at the same time, or the same bytes to the same range.
-        Works without `taken`, too: workers write for the process that has taken it.
-        """
+    def publish(self) -> None:
+        """Let what has been written take the place of the old folder.
 
-    def read(self, name: str, begin: int, end: int) -> Iterator[Bytes]:
-        """Bytes that were written, piece by piece; fewer where the file is shorter or missing."""
-
-    def names(self) -> list[str]:
-        """The files in it so far, those in its folders left out."""
-
-    def text(self, name: str) -> str | None:
-        """A small file, if it is there."""
-
-    def put(self, name: str, text: str) -> None:
-        """Write a small file as a whole: who reads it finds the old one or the new one."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file or a folder, if it is there."""
-
-    def copy(self, found: str, name: str) -> None:
-        """Copy a file of the source."""
-
-    def sync(self, name: str) -> None:
-        """Make what was written to a file last."""
-
-    def publish(self, index: str, gone: Collection[str], receipts: Collection[str]) -> None:
-        """Let what has been written take the place of the old folder, all but the `receipts`.
-
-        What that has beside it stays, but the shards that its `index` names, and `gone`.
-        Where it fails the receipts are still there.
+        What that has beside it stays, but the shards that its index names, and what the plan
+        says is gone.
         """
 
 
-def destination(path: Path) -> Destination:
-    """The folder at a path, or at a URL."""
-    name = file_name(path)
-    return RemoteFolder(name) if is_url(name) else LocalFolder(name)
+def put(folder: str, name: str, text: str) -> None:
+    """Write a small file as a whole: who reads it finds the old one or the new one."""
+    data = text.encode()
+    with replacing(places(folder).join(folder, name), len(data)) as descriptor:
+        write_all(descriptor, memoryview(data))
+
+
+def copy(found: str, folder: str, name: str) -> None:
+    """Copy a file of the source to a folder that does not have it."""
+    path = places(folder).join(folder, name)
+    if not is_url(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    if is_url(path) or is_url(found):
+        with replacing(path, places(found).size(found)) as descriptor:
+            send(found, descriptor)
+    else:
+        shutil.copy2(found, path)
+
+
+def begun_otherwise(plan: Folder, other: str, alone: bool, where: str) -> FileFormatError:
+    """What to say where an interrupted conversion, or a part, was `where` planned otherwise."""
+    reason = f"the interrupted conversion had another {plan.differs_in(other)}"
+    hint = "it cannot be resumed (without --resume it is removed)"
+    if not alone:
+        hint = f"if that is to be done anew, remove {where}"
+    return FileFormatError(plan.path, None, f"{reason}: {hint}")

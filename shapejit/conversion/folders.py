@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -16,78 +18,92 @@ from ..files import safetensors
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
 from ..files.places import places
-from ..files.sharded import SUFFIX
+from ..files.sharded import SUFFIX, shards_named
 from ..quantization.configuration import BESIDE
 from .configs import CONFIG, config_of, rewritten
-from .items import Cutting, File, Item, items_of
-from .receipts import hashed
-from .replacing import shards_of
 from .shards import Shard, shards
 from .tensors import Tensors
 
-__all__ = ["Folder", "folder"]
+__all__ = ["Folder", "folder", "shards_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class Folder:
     """All that a conversion writes to a folder.
 
-    `files` have the tensors; `texts` are the index and config.json, `copied` the paths of other
+    `shards` have the tensors; `texts` are the index and config.json, `copied` the paths of other
     files of the source, all by their names. `index` is the name that the index has, or would
-    have, `gone` are files of an existing folder that do not stay in it. `facts` are what makes it
-    the same conversion, by their names: hashes, and the version of shapejit.
+    have, `gone` are files of an existing folder that do not stay in it. `plan` is JSON that
+    says all that makes it this conversion: files written under another plan are not its own.
     """
 
     path: str
-    files: tuple[File, ...]
+    shards: tuple[Shard, ...]
     texts: Mapping[str, str]
     copied: Mapping[str, str]
     index: str
     gone: frozenset[str]
-    cutting: Cutting
-    facts: Mapping[str, str]
+    plan: str
 
     @cached_property
-    def items(self) -> list[Item]:
-        """The work, cut."""
-        return items_of(self.files, self.cutting)
+    def hash(self) -> str:
+        """The hash of the plan."""
+        return sha256(self.plan.encode()).hexdigest()[:16]
+
+    @property
+    def names(self) -> set[str]:
+        """The files that are written."""
+        return {*self.texts, *self.copied, *(shard.name for shard in self.shards)}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all files."""
-        sizes = [file.size for file in self.files]
-        return sum(sizes) + sum(places(found).size(found) for found in self.copied.values())
+        """Bytes of the files that are copied."""
+        return sum(places(found).size(found) for found in self.copied.values())
+
+    def differs_in(self, plan: str) -> str:
+        """What another plan says otherwise."""
+        with suppress(ValueError, AttributeError):
+            own, other = json.loads(self.plan), json.loads(plan)
+            return next(str(name) for name, fact in own.items() if other.get(name) != fact)
+        return "plan"
 
 
-def folder(
-    tensors: Tensors, source: str, path: Path, max_shard: int, cutting: Cutting, told: str
-) -> Folder:
+def folder(tensors: Tensors, source: str, path: Path, max_shard: int, rules: str) -> Folder:
     """The folder `path` as it is to be made of the folder `source`, which it may be.
 
-    `told` are the rules. Raises FileFormatError for what files cannot hold.
+    `rules` are what makes the tensors, as text. Raises FileFormatError for what files cannot hold.
     """
     name = file_name(path)
     target, home = places(name).real(name), places(source).real(source)
     _check_apart(home, target, path)
-    checkpoint, metadata = tensors.checkpoint, _metadata(tensors.checkpoint)
+    checkpoint = tensors.checkpoint
     stem = _stem(checkpoint.path)
-    files = tuple(
-        _file(name, shard, metadata)
-        for shard in shards([*tensors.changes.values()], max_shard, stem)
-    )
+    files = shards(name, [*tensors.changes.values()], max_shard, stem, _metadata(checkpoint))
     texts, index = _texts(tensors, files), f"{stem}{SUFFIX}"
     telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     others = {} if home == target else _others(home, own | shards_of(home, index))
     gone = telling if home == target else telling | {*BESIDE}
-    facts = {
-        "source": repr([config_of(checkpoint).facts, *_sources(checkpoint, home)]),
-        "list of rules": told,
-        "set of files": repr([file.header for file in files]),
-        "size of items": repr(cutting),
+    plan = {
+        "version of shapejit": __version__,
+        "source": [*_sources(checkpoint, home), _hash(config_of(checkpoint).facts)],
+        "list of rules": rules,
+        "set of files": {f.name: [f.placed.size, _hash(f.placed.header)] for f in files},
     }
-    known = {**hashed(facts), "version of shapejit": __version__}
-    return Folder(name, files, texts, others, index, frozenset(gone), cutting, known)
+    text = json.dumps(plan, indent=1)
+    return Folder(name, tuple(files), texts, others, index, frozenset(gone), text)
+
+
+def _hash(fact: object) -> str:
+    return sha256(repr(fact).encode()).hexdigest()
+
+
+def shards_of(folder: str, index: str) -> set[str]:
+    """The files of the checkpoint of this index in a folder: the index, and those with tensors."""
+    made = {index, index.removesuffix(SUFFIX) + ".safetensors"}
+    with suppress(FileFormatError, OSError):
+        made |= set(shards_named(places(folder).join(folder, index)))
+    return made
 
 
 def _check_apart(home: str, target: str, path: Path) -> None:
@@ -111,14 +127,7 @@ def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
     return None
 
 
-def _file(path: str, shard: Shard, metadata: Mapping[str, str] | None) -> File:
-    """A file as it is written; FileFormatError for what it cannot hold."""
-    placed = safetensors.placed(places(path).join(path, shard.name), shard.changes, metadata)
-    header, starts, size = placed
-    return File(shard.name, header, shard.changes, starts, size)
-
-
-def _texts(tensors: Tensors, files: tuple[File, ...]) -> dict[str, str]:
+def _texts(tensors: Tensors, files: Sequence[Shard]) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
     made, config = dict[str, str](), config_of(tensors.checkpoint)
     if config.text is not None:
@@ -143,11 +152,11 @@ def _index_metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return checkpoint.metadata or {}
 
 
-def _sources(checkpoint: Checkpoint, home: str) -> list[tuple[str, str]]:
+def _sources(checkpoint: Checkpoint, home: str) -> Sequence[object]:
     """The files that are read, by their places in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
     place = places(home)
-    return sorted((place.relative(path, home), file.version) for path, file in files.items())
+    return sorted([place.relative(path, home), file.version] for path, file in files.items())
 
 
 def _others(folder: str, known: set[str]) -> dict[str, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from ..errors import FileFormatError, FormatError, quoted
+from ..errors import FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.paths import Path, file_name
@@ -17,12 +18,13 @@ from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
 from .configs import config_of, folder_of, rewritten, told
-from .destinations import destination
+from .described import Described
 from .folders import Folder, folder
-from .items import ITEM, Cutting, Item
 from .remaining import check, check_parts, uses
 from .rules import RULES
-from .runs import Settings, write_folder
+from .runs import Settings, WriteShards, write_folder, write_here
+from .shards import MAX_SHARD
+from .sources import LATEST
 from .specifications import Dialect
 from .tensors import Rule, Tensors
 
@@ -33,7 +35,8 @@ __all__ = ["Conversion", "Report", "plan"]
 class Report:
     """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
 
-    `warnings` are what is odd about the quantised weights that were decoded or converted.
+    `warnings` are what is odd about the quantised weights that were decoded or converted,
+    `rows` the tensors of a conversion that was not done.
     """
 
     tensors: int
@@ -41,8 +44,9 @@ class Report:
     moved: int
     bytes_read: int
     bytes_written: int
-    seconds: float
+    seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    rows: tuple[Described, ...] = ()
 
     @property
     def gb_per_s(self) -> float:
@@ -92,26 +96,59 @@ class Conversion:
         """Bytes of tensor data that will be written."""
         return sum(change.nbytes for change in self.changes)
 
-    def write(
-        self, path: Path, progress: Progress | None = None, settings: Settings | None = None
-    ) -> Report:
+    def folder(self, path: Path, max_shard: int = MAX_SHARD) -> Folder | None:
+        """The folder that is made of a folder; None for a file, or where the suffix says so."""
+        source = folder_of(self.checkpoint)
+        if source is None or not _is_folder(path):
+            return None
+        rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+        return folder(self.tensors, source, path, max_shard, rules)
+
+    def report(self, folder: Folder | None = None, settings: Settings | None = None) -> Report:
+        """What is to be done: all of it, or a part of a folder."""
+        changes, settings = self.changes, settings or Settings()
+        if folder is not None:
+            changes = tuple(c for shard in settings.own(folder) for c in shard.changes)
+        written = sum(change.nbytes for change in changes)
+        if settings.commit is not None:
+            written = 0
+        return Report(
+            tensors=len(changes),
+            changed=sum(c.rules > 0 for c in changes),
+            moved=sum(c.moves for c in changes),
+            bytes_read=self.checkpoint.nbytes * written // max(1, self.nbytes),
+            bytes_written=written,
+            warnings=self.warnings,
+        )
+
+    def write(self, path: Path, progress: Progress | None = None) -> Report:
         """Write the converted checkpoint: a folder as a folder, a file in the format of `path`.
 
         A folder becomes a file where `path` has the suffix of one. Metadata go along where
         the format stays the same. Raises FileFormatError for what the format cannot hold,
         OSError where the disk refuses.
         """
-        start, items = time.perf_counter(), None
-        settings = settings or Settings()
         self.check(path)
-        if folder_of(self.checkpoint) is not None and _is_folder(path):
-            items = write_folder(self.folder(path, settings), settings, progress, self.most)
-        elif settings.shared:
-            raise _unshared(path)
-        else:
-            self._write_file(path, progress)
-        self.tensors.latest.clear()
-        return self._report(items, settings.commit is not None, time.perf_counter() - start)
+        return self.write_as(path, self.folder(path), Settings(), progress)
+
+    def write_as(
+        self,
+        path: Path,
+        folder: Folder | None,
+        settings: Settings,
+        progress: Progress | None = None,
+        write_shards: WriteShards | None = None,
+    ) -> Report:
+        """The same, as a `folder` of shards or as a file; `write_shards` has others write them."""
+        start, write = time.perf_counter(), write_shards or partial(write_here, self.most)
+        try:
+            if folder is None:
+                self._write_file(path, progress)
+            else:
+                write_folder(folder, settings, progress, write, self.most)
+        finally:
+            LATEST.clear()
+        return replace(self.report(folder, settings), seconds=time.perf_counter() - start)
 
     def check(self, path: Path, strict: bool = False) -> None:
         """FormatError for what a destination at `path` could not tell any more.
@@ -143,33 +180,6 @@ class Conversion:
                     f"which {row.name} has no name: --to f32 decodes them"
                 )
 
-    def _report(self, items: Sequence[Item] | None, read_back: bool, seconds: float) -> Report:
-        """What was done: all of it, or some items, which were written or `read_back`."""
-        changes, written, read = self.changes, self.nbytes, self.checkpoint.nbytes
-        if items is not None:
-            names = {span.name for item in items for span in item.spans}
-            changes = tuple(change for change in changes if change.name in names)
-            done = sum(span.nbytes for item in items for span in item.spans if span.name)
-            read, written = read * done // max(1, written), done
-        return Report(
-            tensors=len(changes),
-            changed=sum(c.rules > 0 for c in changes),
-            moved=sum(c.moves for c in changes),
-            bytes_read=written if read_back else read,
-            bytes_written=0 if read_back else written,
-            seconds=seconds,
-            warnings=self.warnings,
-        )
-
-    def folder(self, path: Path, settings: Settings) -> Folder:
-        """The folder that is made of a folder; FileFormatError where one of both is a file."""
-        source = folder_of(self.checkpoint)
-        if source is None or not _is_folder(path):
-            raise _unshared(path)
-        told = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-        cutting = Cutting(settings.item or ITEM, destination(path).whole, settings.shared)
-        return folder(self.tensors, source, path, settings.max_shard, cutting, told)
-
     def _write_file(self, path: Path, progress: Progress | None) -> None:
         row, metadata, kept = file_formats.writer(path), None, None
         if row.name == self.checkpoint.format:
@@ -178,11 +188,6 @@ class Conversion:
         types = file_types(self.tensors) if "types" in row.more else None
         given = announced(self.changes, self.most)
         file_formats.write(path, given, metadata, progress, source=kept, types=types)
-
-
-def _unshared(path: Path) -> FileFormatError:
-    reason = "parts, executors and sizes of items are for folders of shards, on both sides"
-    return FileFormatError(path, None, reason)
 
 
 def _is_folder(path: Path) -> bool:

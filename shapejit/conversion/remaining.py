@@ -12,8 +12,9 @@ from ..files.stored import Stored
 from ..quantization.account import Held, Quantised, tells, unaccounted
 from ..quantization.forms import Numbers
 from .changes import Change
+from .joins import Joined
 from .repacks import Repacked
-from .sources import Joined, Source
+from .sources import Source
 from .tensors import Tensors
 from .weight_sources import Decoded, PartOf
 from .weights import Weight
@@ -46,8 +47,7 @@ def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((name, (*done, "repack", *ops)) for name, done in _stored(source.base))
     elif isinstance(source, Joined):
         for part in source.parts:
-            if isinstance(part, Change):
-                yield from ((name, (*done, "join", *ops)) for name, done in _stored(part))
+            yield from ((name, (*done, "join", *ops)) for name, done in _stored(part))
 
 
 def untouched(tensors: Tensors) -> list[Weight]:

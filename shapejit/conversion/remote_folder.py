@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import numpy as np
-
-from ..arrays.tensor import Bytes
-from ..errors import FileFormatError, redacted_url
-from ..files.pieces import PIECE
-from ..files.places import places, send
+from ..errors import FileFormatError
+from ..files.places import places
 from ..files.sharded import SINGLE, SUFFIX
-from ..files.stored import File
-from ..files.writing import write_all
+from .destinations import begun_otherwise, put
+from .folders import Folder
 
 __all__ = ["RemoteFolder"]
 
-_OWN = ".shapejit-"  # what the names of receipts begin with
+_PLAN = ".shapejit-plan-"  # what the names of plans begin with
 
 
 class RemoteFolder:
@@ -26,92 +22,61 @@ class RemoteFolder:
     Nothing can be renamed there, so each file appears in its place when all of it has been
     sent, and who reads the folder finds no checkpoint before its index; one of a single file
     has no index, and is found when that file has been sent. A checkpoint that is there is not
-    replaced, nor is anything written where a listing fails. Nobody locks it: two conversions
-    must not write to it at a time.
+    replaced, nor is anything written where a listing fails. Until the end the plan lies beside
+    the files, under a name that has its hash. Nobody locks it: two conversions must not write
+    to it at a time.
     """
 
-    whole = True
+    def __init__(self, plan: Folder) -> None:
+        self._plan, self.path, self._place = plan, plan.path, places(plan.path)
+        self.folder = self.path
+        self._name, self._published = f"{_PLAN}{plan.hash}.json", False
 
-    def __init__(self, path: str) -> None:
-        self.path, self._place = path, places(path)
-        self.hidden = f"{_OWN}* of {redacted_url(path)}"
-        self._made, self._files, self._published = set[str](), dict[str, File](), False
+    @property
+    def begun(self) -> bool:
+        """Whether something was sent for this plan."""
+        self._place.fresh(self.path)
+        return self._name in self._place.listed(self.path)
 
     @contextmanager
-    def taken(
-        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
-    ) -> Iterator[None]:
+    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where a checkpoint is there."""
         self._place.fresh(self.path)
-        before = self._place.listed(self.path)
-        whole = SINGLE in before and not any(name.startswith(_OWN) for name in before)
-        if whole or any(name.endswith(SUFFIX) for name in before):
+        before = {*self._place.listed(self.path)}
+        plans = {name for name in before if name.startswith(_PLAN)}
+        whole = (SINGLE in before and not plans) or any(name.endswith(SUFFIX) for name in before)
+        if whole and not (keep and self._name in before):  # whose last steps are missing
             reason = "it holds a checkpoint, which cannot be replaced in one step by URL"
             raise FileFormatError(self.path, None, f"{reason}: remove it, or name another folder")
+        if keep:
+            for name in plans - {self._name}:
+                url = self._place.join(self.path, name)
+                file = self._place.open(url)
+                text = file.bytes(0, file.size).decode(errors="replace")
+                raise begun_otherwise(self._plan, text, alone, url)
+        else:
+            gone = plans | ({shard.name for shard in self._plan.shards} & before)
+            self._remove(gone)
+            before -= gone
+        if self._name not in before:
+            put(self.path, self._name, self._plan.plan)
         try:
             yield
         finally:
             if not self._published and not keep:
                 self._place.fresh(self.path)
-                for name in self._made | {*others} - {*before}:
+                for name in {self._name, *self._plan.names} - before:
                     with suppress(OSError):
-                        self.remove(name)
+                        self._remove({name})
 
-    @contextmanager
-    def open(self, name: str, size: int) -> Iterator[int]:
-        """A pipe, from which a file of `size` bytes is sent."""
-        self._files.pop(name, None)
-        with self._place.replacing(self._at(name), size) as descriptor:
-            yield descriptor
-        self._made.add(name)
+    def tidy(self) -> None:
+        """Other files may be anybody's."""
 
-    def read(self, name: str, begin: int, end: int) -> Iterator[Bytes]:
-        """Bytes that were sent, piece by piece."""
-        try:
-            file = self._files.get(name) or self._place.open(self._at(name))
-        except (OSError, FileFormatError):
-            return
-        self._files[name] = file
-        for at in range(begin, min(end, file.size), PIECE):
-            memory = np.empty(min(PIECE, min(end, file.size) - at), np.uint8)
-            file.read(memory.data, at, None)
-            yield memory
-
-    def names(self) -> list[str]:
-        """The receipts: other files may be anybody's."""
-        return [name for name in self._place.listed(self.path) if name.startswith(_OWN)]
-
-    def text(self, name: str) -> str | None:
-        """A small file, if it is there."""
-        with suppress(OSError):
-            file = self._place.open(self._at(name))
-            return file.bytes(0, file.size).decode(errors="replace")
-        return None
-
-    def put(self, name: str, text: str) -> None:
-        """Send a small file."""
-        data = text.encode()
-        with self.open(name, len(data)) as descriptor:
-            write_all(descriptor, memoryview(data))
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        self._files.pop(name, None)
-        self._place.remove(self._at(name))
-
-    def copy(self, found: str, name: str) -> None:
-        """Send a file of the source."""
-        with self.open(name, places(found).size(found)) as descriptor:
-            send(found, descriptor)
-
-    def sync(self, name: str) -> None:
-        """What has been sent lasts."""
-
-    def publish(self, index: str, gone: Collection[str], receipts: Collection[str]) -> None:
+    def publish(self) -> None:
         """All is in its place: remove what the folder no longer has."""
-        for name in (*(set(gone) - self._made), *receipts):
-            self.remove(name)
+        self._remove({*(self._plan.gone - self._plan.names), self._name})
         self._published = True
 
-    def _at(self, name: str) -> str:
-        return self._place.join(self.path, name)
+    def _remove(self, names: set[str]) -> None:
+        for name in names:
+            self._place.remove(self._place.join(self.path, name))

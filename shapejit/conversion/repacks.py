@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.tensor import Bytes, Tensor, asarray
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import Scratch, pieces
+from ..files.pieces import Scratch
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
 from ..quantization.groups import memory
 from .changes import Change
-from .sources import Made, bands_of
+from .sources import Planned
 from .tensors import Rule, Tensors
 
 __all__ = ["Repacked", "formats_of", "repacked"]
@@ -30,7 +30,7 @@ _ROWS = 256  # elements of the other dim, when columns are tried
 
 
 @dataclass(frozen=True, eq=False)
-class Repacked(Made):
+class Repacked(Planned):
     """The codes of another tensor in another format; `elements` is the shape that they have."""
 
     base: Change
@@ -66,27 +66,14 @@ class Repacked(Made):
             return None
         return group * after // count, group * before // count
 
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What the other tensor shares."""
-        return self.base.source.shared
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The packed bytes."""
-        for begin, end in bands_of(self.shape, self.dtype.bits, self.unit):
-            yield from pieces(self.rows(begin, end), result)
-
     def held(self, most: int) -> int:
         """Some rows, before and after."""
-        begin, end = bands_of(self.shape, self.dtype.bits, self.unit)[0]
-        base = self.based(begin, end)[0]
+        base = self.based(*self.bands(most)[0])[0]
         return 2 * base.nbytes + base.held(most)
 
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The whole, repacked at once."""
-        return self.rows(0, self.shape[0] if self.shape else 1)
-
-    def rows(self, begin: int, end: int) -> Tensor:
+    def rows(
+        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
+    ) -> Tensor:
         """Some rows, repacked at once."""
         (base, elements), (given, wanted) = self.based(begin, end), self.formats
         raw = memory(base.tensor()).data

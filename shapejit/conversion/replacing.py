@@ -4,164 +4,103 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-import numpy as np
-
-from ..arrays.tensor import Bytes
 from ..errors import FileFormatError
-from ..files import sharded
-from ..files.paths import files_in, open_regular
-from ..files.places import places, send
+from ..files.paths import files_in
 from ..files.temporary import sync_folder
-from ..files.urls import is_url
 from ..runtime import system
+from .destinations import begun_otherwise, put
+from .folders import Folder, shards_of
 
-__all__ = ["LocalFolder", "shards_of"]
+__all__ = ["LocalFolder"]
 
-_PIECE = 1 << 20  # bytes that are read at a time: they stay in the cache until they are looked at
+_PLAN = ".shapejit-plan.json"
 
 
 class LocalFolder:
     """A folder that appears as a whole or not at all (a `Destination`).
 
-    What is written lies in a hidden folder beside it, which is synced as a whole, and then
-    renamed, or exchanged with the old folder, which is removed after that: both are one step.
-    A killed process leaves the hidden folder behind, and the next one removes it or goes on.
-    Where folders cannot be exchanged two are renamed, of which a warning tells: a process that
-    is killed in between leaves the old one beside it, which the next one for it puts back.
+    What is written lies in a hidden folder beside it, whose name has the hash of the plan, so
+    that nothing is taken for this conversion's that another one wrote. It is synced as a whole,
+    and then renamed, or exchanged with the old folder, which is removed after that: both are
+    one step. A killed process leaves the hidden folder behind, and the next one removes it or
+    goes on. Where folders cannot be exchanged two are renamed, of which a warning tells: a
+    process that is killed in between leaves the old one beside it, which the next one for it
+    puts back.
     """
 
-    whole = False
-
-    def __init__(self, path: str) -> None:
-        self.path, self._target = path, os.path.realpath(path)
+    def __init__(self, plan: Folder) -> None:
+        self._plan, self.path, self._target = plan, plan.path, os.path.realpath(plan.path)
         self._parent, base = os.path.split(self._target)
         if not base:
-            raise FileFormatError(path, None, "this folder cannot be replaced")
-        self.hidden = os.path.join(self._parent, f".{base}.shapejit")
-        self._aside = os.path.join(self._parent, f".{base}.shapejit-old")
+            raise FileFormatError(plan.path, None, "this folder cannot be replaced")
+        self._begins = f".{base}.shapejit-"
+        self.folder = self._beside(plan.hash)
+        # What takes the place of the old folder, and is the old one then; the same in two steps.
+        self._new, self._aside = self._beside("new"), self._beside("old")
         self._published = False
 
+    def _beside(self, name: str) -> str:
+        return os.path.join(self._parent, f"{self._begins}{name}")
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was written for this plan."""
+        return os.path.isdir(self.folder)
+
     @contextmanager
-    def taken(
-        self, alone: bool, keep: bool, needed: int, others: Collection[str] = ()
-    ) -> Iterator[None]:
+    def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
         """Begin to write, or go on; FileFormatError where the folder cannot be replaced."""
-        name, work, target = self.path, self.hidden, self._target
+        name, work, target = self.path, self.folder, self._target
         with ExitStack() as stack:
             try:
                 self._put_back()
                 old = _is_there(target, name)
-                if shutil.disk_usage(self._parent).free + _held(work) < needed:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
                 stack.enter_context(_holding(_made(work, name, alone)))
                 if old:  # or another process would take it for an abandoned one, once exchanged
                     stack.enter_context(_holding(_locked(target, name, alone)))
             except OSError as fault:
                 raise OSError(fault.errno, fault.strerror, name) from None
             try:
+                self._clear(alone, keep)
+                if shutil.disk_usage(self._parent).free + _held(work) < needed:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
                 if old:
                     self._check_exchange()
+                if not os.path.lexists(os.path.join(work, _PLAN)):
+                    put(work, _PLAN, self._plan.plan)
                 yield
             except OSError as fault:
                 if fault.filename is not None and not str(fault.filename).startswith(work):
                     raise
                 raise OSError(fault.errno, fault.strerror, name) from fault
             finally:
-                if self._published or not keep:
+                if not keep:
                     shutil.rmtree(work, ignore_errors=True)
+                with suppress(OSError):  # nothing was written
+                    os.rmdir(work)
+                if self._published or not keep:
+                    shutil.rmtree(self._new, ignore_errors=True)
                 if self._published:
                     shutil.rmtree(self._aside, ignore_errors=True)
 
-    @contextmanager
-    def open(self, name: str, size: int) -> Iterator[int]:
-        """A descriptor of a file of `size` bytes, which is made if it is not there."""
-        path = os.path.join(self.hidden, name)
-        descriptor = system.open_file(path, os.O_RDWR | os.O_CREAT, follow=False)
-        try:
-            found = os.fstat(descriptor)
-            if found.st_nlink > 1:
-                reason = f"{name} in {self.hidden} has other names, too, and is not written"
-                raise FileFormatError(self.path, None, reason)
-            if found.st_size != size:
-                os.ftruncate(descriptor, size)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def tidy(self) -> None:
+        """Remove what a process that was killed left beside the shards."""
+        self._empty({_PLAN, *(shard.name for shard in self._plan.shards)})
 
-    def read(self, name: str, begin: int, end: int) -> Iterator[Bytes]:
-        """Bytes that were written, piece by piece."""
-        path = os.path.join(self.hidden, name)
-        try:
-            descriptor = open_regular(path, path, follow=False)
-        except (OSError, FileFormatError):
-            return
-        try:
-            memory = np.empty(min(_PIECE, end - begin), np.uint8)
-            while begin < end:
-                count = system.read_at(descriptor, memory[: end - begin].data, begin)
-                if not count:
-                    return
-                yield memory[:count]
-                begin += count
-        finally:
-            os.close(descriptor)
-
-    def names(self) -> list[str]:
-        """The files in it so far."""
-        with suppress(FileNotFoundError):
-            return os.listdir(self.hidden)
-        return []
-
-    def text(self, name: str) -> str | None:
-        """A small file, if it is there."""
-        with suppress(OSError), open(os.path.join(self.hidden, name), encoding="utf-8") as file:
-            return file.read()
-        return None
-
-    def put(self, name: str, text: str) -> None:
-        """Write a small file, and rename it."""
-        path = os.path.join(self.hidden, name)
-        new = f"{path}.{secrets.token_hex(8)}.new"
-        with open(new, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(new, path)
-
-    def remove(self, name: str) -> None:
-        """Remove a file or a folder, if it is there."""
-        path = os.path.join(self.hidden, name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
-        elif os.path.lexists(path):
-            os.unlink(path)
-
-    def copy(self, found: str, name: str) -> None:
-        """Copy a file."""
-        path = os.path.join(self.hidden, name)
-        self.remove(name)  # what is there may be another name of a file elsewhere
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        if is_url(found):
-            with self.open(name, places(found).size(found)) as descriptor:
-                send(found, descriptor)
-        else:
-            shutil.copy2(found, path)
-
-    def sync(self, name: str) -> None:
-        """Make what was written to a file last."""
-        system.sync(os.path.join(self.hidden, name))
-
-    def publish(self, index: str, gone: Collection[str], receipts: Collection[str]) -> None:
+    def publish(self) -> None:
         """Rename the hidden folder, or exchange it with the old one."""
-        work, target = self.hidden, self._target
+        work, target = self.folder, self._target
         old = _is_there(target, self.path)
         if old:
             shutil.copymode(target, work)
-            leave = {*files_in(work), *shards_of(target, index), *gone}
+            leave = {*files_in(work), *shards_of(target, self._plan.index), *self._plan.gone}
             for name, found in files_in(target).items():
                 if name not in leave:
                     path = os.path.join(work, name)
@@ -173,8 +112,8 @@ class LocalFolder:
                 if not os.path.islink(path):
                     system.sync(path)
             sync_folder(folder)
-        for name in receipts:
-            self.remove(name)
+        os.unlink(os.path.join(work, _PLAN))
+        sync_folder(work)
         if old:
             self._replace()
         else:
@@ -182,9 +121,40 @@ class LocalFolder:
         self._published = True
         sync_folder(self._parent)
 
+    def _clear(self, alone: bool, keep: bool) -> None:
+        """Remove what other conversions left, and this one unless it goes on.
+
+        FileFormatError where one that goes on, or has parts, finds another plan.
+        """
+        for name in os.listdir(self._parent):
+            number, other = name.removeprefix(self._begins), os.path.join(self._parent, name)
+            hidden = number != name and re.fullmatch(r"[0-9a-f]{16}|new", number)
+            if not hidden or other == self.folder:
+                continue
+            text = None
+            with suppress(OSError), open(os.path.join(other, _PLAN), encoding="utf-8") as file:
+                text = file.read()
+            if keep and text is not None and number != "new":
+                raise begun_otherwise(self._plan, text, alone, other)
+            if alone:
+                with _holding(_locked(other, self.path, True)):
+                    shutil.rmtree(other)
+        if not keep:
+            self._empty(())
+
+    def _empty(self, keep: Collection[str]) -> None:
+        for name in os.listdir(self.folder):
+            path = os.path.join(self.folder, name)
+            if name in keep:
+                continue
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+
     def _check_exchange(self) -> None:
         """FileFormatError unless the folder can be replaced; a warning if in two steps."""
-        name, work, target = self.path, self.hidden, self._target
+        name, work, target = self.path, self.folder, self._target
         reason = "a folder that is not empty cannot be replaced here"
         if os.stat(target).st_dev != os.stat(work).st_dev:
             raise FileFormatError(name, None, f"{reason}: it is the root of a file system")
@@ -205,13 +175,16 @@ class LocalFolder:
 
     def _replace(self) -> None:
         """Let the hidden folder take the place of the old one, in one step or in two."""
-        if _exchanged(self.hidden, self._target):
+        # From now on its name does not say any more that it holds the shards of the plan.
+        os.rename(self.folder, self._new)
+        if _exchanged(self._new, self._target):
             return
         os.rename(self._target, self._aside)
         try:
-            os.rename(self.hidden, self._target)
+            os.rename(self._new, self._target)
         except BaseException:
             os.rename(self._aside, self._target)
+            os.rename(self._new, self.folder)
             raise
 
     def _put_back(self) -> None:
@@ -223,14 +196,6 @@ class LocalFolder:
                 shutil.rmtree(self._aside)
             else:
                 os.rename(self._aside, self._target)
-
-
-def shards_of(folder: str, index: str) -> set[str]:
-    """The files of the checkpoint of this index in a folder: the index, and those with tensors."""
-    made = {index, index.removesuffix(sharded.SUFFIX) + ".safetensors"}
-    with suppress(FileFormatError, OSError):
-        made |= set(sharded.shards_named(places(folder).join(folder, index)))
-    return made
 
 
 def _exchanged(first: str, second: str) -> bool:

@@ -1,59 +1,25 @@
-"""Where the elements of a destination's tensors come from, beside tensors that are stored."""
+"""Tensors that are computed for a destination: some rows of them at a time."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
-from math import gcd, prod
+from math import prod
 from threading import local
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..files.pieces import PIECE, Scratch, parts, pieces
-from ..files.stored import Extent
-from ..operations import joining
+from ..files.stored import Stored
 from ..shapes.layout import Layout
 
-__all__ = ["Copied", "Joined", "Latest", "Made", "Source", "bands_of"]
+__all__ = ["LATEST", "Planned", "Source", "View", "bands_of"]
 
 
-class Source(Protocol):
-    """A tensor of which a destination's tensor is made: a `Stored` one, or one that is computed."""
-
-    @property
-    def dtype(self) -> DType:
-        """What the elements are."""
-
-    @property
-    def layout(self) -> Layout:
-        """Where they lie."""
-
-    @property
-    def extent(self) -> Extent | None:
-        """Where a file has them side by side, if one does."""
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What is computed as a whole for it, and kept for others that need it (`Latest`)."""
-
-    def with_layout(self, layout: Layout) -> Source:
-        """Another view."""
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The packed elements in row-major order."""
-
-    def held(self, most: int) -> int:
-        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """All elements in memory, in row-major order."""
-
-
-class Latest(local):
+class _Latest(local):
     """What a thread computed last, for those who need it once more: parts of it, one by one."""
 
     def __init__(self) -> None:
@@ -73,18 +39,19 @@ class Latest(local):
         self._maker = self._value = None
 
 
+LATEST = _Latest()
+
+
 @dataclass(frozen=True, eq=False)
-class Made(ABC):
-    """A tensor that is computed, row-major, of `shape`."""
+class Planned(ABC):
+    """A tensor that is computed, row-major: what it is, and how some of its rows are made.
+
+    Rows are indices of dim 0. All else follows from them.
+    """
 
     extent: ClassVar[None] = None
     dtype: DType
     shape: tuple[int, ...]
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """Nothing: it is computed for each who needs it."""
-        return ()
 
     @property
     def layout(self) -> Layout:
@@ -92,29 +59,47 @@ class Made(ABC):
         return Layout.row_major(self.shape, self.dtype.bits)
 
     @property
-    def unit(self) -> int:
-        """Of how many rows (indices of dim 0) those are a multiple that are computed alone."""
+    def count(self) -> int:
+        """The number of rows."""
         return self.shape[0] if self.shape else 1
 
-    def with_layout(self, layout: Layout) -> Source:
-        """A view of the tensor, when it has been computed."""
-        return self if layout == self.layout else _View(self, layout)
+    @property
+    def unit(self) -> int:
+        """Of how many rows those are a multiple that are made alone."""
+        return self.count
 
     @abstractmethod
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The packed elements in row-major order."""
+    def rows(
+        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
+    ) -> Tensor:
+        """Some rows, from a multiple of `unit` to another one, or to the last row.
+
+        What is read, and what is made, may take memory of `source` and of `result`.
+        """
 
     @abstractmethod
     def held(self, most: int) -> int:
         """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
 
-    @abstractmethod
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """All elements in memory."""
+    def bands(self, most: int) -> list[tuple[int, int]]:
+        """The rows that are made at a time, where `most` bytes may be in memory."""
+        return bands_of(self.shape, self.dtype.bits, self.unit)
 
-    def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows in memory, from a multiple of `unit` to another one, or to the last row."""
-        return self.tensor()
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The packed elements in row-major order."""
+        for begin, end in self.bands(source.most):
+            yield from pieces(self.rows(begin, end, source, result), result)
+
+    def tensor(self) -> Tensor:
+        """All rows."""
+        return self.rows(0, self.count)
+
+    def with_layout(self, layout: Layout) -> Source:
+        """A view of the tensor, when it has been made."""
+        return self if layout == self.layout else View.of(self, layout)
+
+
+Source = Stored | Planned  # a tensor of which a destination's tensor is made
 
 
 class _Part(NamedTuple):
@@ -126,215 +111,86 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _View:
-    """A view of a computed tensor."""
+class View(Planned):
+    """A row-major copy of a view of another tensor, whose bits `seen` counts."""
 
-    extent: ClassVar[None] = None
-    base: Made
-    layout: Layout
+    base: Source
+    seen: Layout
 
-    @property
-    def dtype(self) -> DType:
-        """What the elements are."""
-        return self.base.dtype
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What the tensor shares."""
-        return self.base.shared
-
-    def with_layout(self, layout: Layout) -> Source:
-        """Another view of the same tensor."""
-        return self.base.with_layout(layout)
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The packed elements; a view of all of them in their order needs no copy."""
-        if self._is_whole:
-            yield from self.base.pieces(source, result)
-            return
-        known = None
-        for part in self._parts(source.most):
-            if known is None or known[1:] != part[1:]:
-                known = None  # which gives its memory back
-                known = self.base.rows(part.begin, part.end), part.begin, part.end
-            back = part.layout.offset - part.begin * self._row
-            yield from pieces(known[0].with_layout(part.layout.at(back)), result)
-
-    def held(self, most: int) -> int:
-        """The rows that a part needs."""
-        if self._is_whole:
-            return self.base.held(most)
-        rows = max((part.end - part.begin for part in self._parts(most)), default=0)
-        return rows * self._row // 8 + self.base.held(most)
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The view in memory."""
-        return self.base.tensor(scratch).with_layout(self.layout)
-
-    @property
-    def _is_whole(self) -> bool:
-        together = self.layout.contiguous and not self.layout.offset
-        return together and self.layout.size == prod(self.base.shape)
-
-    @property
-    def _row(self) -> int:
-        """Bits of a row of the base."""
-        return prod(self.base.shape[1:]) * self.dtype.bits
-
-    def _parts(self, most: int) -> list[_Part]:
-        """Parts that need few rows each; all rows where that takes no longer, and may be held."""
-        count = self.base.shape[0] if self.base.shape else 1
-        found = list[_Part]()
-        for layout in parts(self.layout, PIECE):
-            (low, high), unit = layout.span, self._row * max(1, self.base.unit)
-            begin = low // unit * self.base.unit if unit else 0
-            end = min(count, -(-high // unit) * self.base.unit) if unit else count
-            found.append(_Part(layout, begin, end))
-        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
-        fits = 4 * self.dtype.nbytes(prod(self.base.shape)) <= most
-        if computed > 2 * count or (fits and computed >= count):
-            return [_Part(part.layout, 0, count) for part in found]
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Copied(Made):
-    """A row-major copy of a view."""
-
-    view: Source
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What the view shares."""
-        return self.view.shared
+    @staticmethod
+    def of(base: Source, seen: Layout) -> View:
+        """The view of a tensor that this layout says."""
+        return View(base.dtype, seen.shape, base, seen)
 
     @property
     def unit(self) -> int:
         """One: each row is copied by itself."""
         return 1
 
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """Those of the view."""
-        return self.view.pieces(source, result)
-
-    def held(self, most: int) -> int:
-        """What the view holds."""
-        return self.view.held(most)
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The whole."""
-        return self.view.tensor(scratch).ascontiguous()
-
-    def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows."""
-        if not self.shape or end - begin == self.shape[0]:
-            return self.tensor()
-        layout = self.view.layout.narrow(0, begin, end - begin, 1)
-        return self.view.with_layout(layout).tensor().ascontiguous()
-
-
-class _Piecewise(Protocol):
-    """What is joined: a Change."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def source(self) -> Source: ...
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]: ...
-
-    def held(self, most: int) -> int: ...
-
-    def tensor(self) -> Tensor: ...
-
-    def rows(self, begin: int, end: int) -> _Piecewise: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Joined(Made):
-    """Tensors one after the other along `axis`."""
-
-    parts: Sequence[_Piecewise]
-    axis: int
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """What its parts share."""
-        return tuple(each for part in self.parts for each in part.source.shared)
-
-    @property
-    def unit(self) -> int:
-        """The rows of whole bytes."""
-        return 8 // gcd(prod(self.shape[1:]) * self.dtype.bits, 8)
-
-    @cached_property
-    def _in_order(self) -> bool:
-        """Whether the bytes of the whole are those of the parts, one after the other."""
-        bits = [prod(part.shape) * self.dtype.bits for part in self.parts]
-        return prod(self.shape[: self.axis]) == 1 and not any(n % 8 for n in bits)
+    def rows(
+        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
+    ) -> Tensor:
+        """Some rows, of as few rows of the base as they need."""
+        whole = end - begin == self.count
+        seen = self.seen if whole else self.seen.narrow(0, begin, end - begin, 1)
+        if isinstance(self.base, Stored):
+            return self.base.with_layout(seen).tensor()
+        if whole:
+            return self.base.tensor().with_layout(seen).ascontiguous()
+        memory, at = Scratch().take(self.dtype.nbytes(seen.size)), 0
+        for piece in View.of(self.base, seen).pieces(Scratch(), Scratch()):
+            memory[at : at + piece.size] = piece
+            at += piece.size
+        return Tensor.frombuffer(memory, self.dtype, seen.shape)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements."""
-        if self._in_order:
-            for part in self.parts:
-                yield from part.pieces(source, result)
-        else:
-            for begin, end in self._bands(0, self._count):
-                yield from pieces(self.rows(begin, end), result)
+        """The packed elements; a view of all of them in their order needs no copy."""
+        if isinstance(self.base, Stored):
+            yield from self.base.with_layout(self.seen).pieces(source, result)
+            return
+        if self._is_whole(self.base):
+            yield from self.base.pieces(source, result)
+            return
+        known, row = None, _row(self.base)
+        for part in self._parts(self.base, source.most):
+            if known is None or known[1:] != part[1:]:
+                known = None  # which gives its memory back
+                known = self.base.rows(part.begin, part.end), part.begin, part.end
+            back = part.layout.offset - part.begin * row
+            yield from pieces(known[0].with_layout(part.layout.at(back)), result)
 
     def held(self, most: int) -> int:
-        """What a part holds, or some rows of the parts together."""
-        if self._in_order:
-            return max((part.held(most) for part in self.parts), default=0)
-        begin, end = self._bands(0, self._count)[0]
-        parts = self._cut(begin, end)
-        return sum(2 * part.nbytes for part in parts) + max(part.held(most) for part in parts)
+        """The rows that a part needs."""
+        if isinstance(self.base, Stored):
+            return self.base.with_layout(self.seen).held(most)
+        if self._is_whole(self.base):
+            return self.base.held(most)
+        found = self._parts(self.base, most)
+        rows = max((part.end - part.begin for part in found), default=0)
+        return rows * _row(self.base) // 8 + self.base.held(most)
 
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The whole in memory."""
-        return self.rows(0, self._count)
+    def _is_whole(self, base: Planned) -> bool:
+        together = self.seen.contiguous and not self.seen.offset
+        return together and self.seen.size == prod(base.shape)
 
-    def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows in memory: of the parts a few at a time, beside the result."""
-        found = self._bands(begin, end)
-        if len(found) == 1:
-            parts = [part.tensor() for part in self._cut(begin, end)]
-            made: Tensor = joining.concat(parts, axis=self.axis)
-            return made
-        shape, at = (end - begin, *self.shape[1:]), 0
-        raw = Scratch().take(self.dtype.nbytes(prod(shape)))
-        for first, last in found:
-            some = self.rows(first, last)
-            raw[at : at + some.nbytes] = some.buffer
-            at += some.nbytes
-        return Tensor.frombuffer(raw, self.dtype, shape)
+    def _parts(self, base: Planned, most: int) -> list[_Part]:
+        """Parts that need few rows each; all rows where that takes no longer, and may be held."""
+        count, found = base.count, list[_Part]()
+        for layout in parts(self.seen, PIECE):
+            (low, high), unit = layout.span, _row(base) * max(1, base.unit)
+            begin = low // unit * base.unit if unit else 0
+            end = min(count, -(-high // unit) * base.unit) if unit else count
+            found.append(_Part(layout, begin, end))
+        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
+        fits = 4 * self.dtype.nbytes(prod(base.shape)) <= most
+        if computed > 2 * count or (fits and computed >= count):
+            return [_Part(part.layout, 0, count) for part in found]
+        return found
 
-    @property
-    def _count(self) -> int:
-        return self.shape[0] if self.shape else 1
 
-    def _bands(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The rows that are joined at a time, of those from `begin` to `end`."""
-        found = bands_of((end - begin, *self.shape[1:]), self.dtype.bits, self.unit)
-        return [(begin + first, begin + last) for first, last in found]
-
-    def _cut(self, begin: int, end: int) -> list[_Piecewise]:
-        """The rows of the parts that are among those of the whole."""
-        if not self.shape or end - begin == self.shape[0]:
-            return [*self.parts]
-        if self.axis:
-            return [part.rows(begin, end) for part in self.parts]
-        made, at = list[_Piecewise](), 0
-        for part in self.parts:
-            first, last = max(begin - at, 0), min(end - at, part.shape[0])
-            if first < last:
-                made.append(part if last - first == part.shape[0] else part.rows(first, last))
-            at += part.shape[0]
-        return made
+def _row(base: Planned) -> int:
+    """Bits of a row."""
+    return prod(base.shape[1:]) * base.dtype.bits
 
 
 def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, int]]:

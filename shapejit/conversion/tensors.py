@@ -15,7 +15,7 @@ from ..files.checkpoint import MAX_RANK, Checkpoint
 from ..operations.casts import cast as cast_to
 from ..quantization.parts import WeightNode
 from .changes import Change
-from .sources import Latest, Source
+from .sources import Source
 from .specifications import Dialect
 from .weights import Weights, weights
 
@@ -54,7 +54,7 @@ class Tensors:
         saturate: bool = True,
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
-        self.dialect, self.latest = reshape, Latest()
+        self.dialect = reshape
         self.became: list[Source] = []
         self.kept = set[str]()
         self.changes = {

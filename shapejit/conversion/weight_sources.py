@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from ..arrays.tensor import Bytes, Tensor
+from ..arrays.tensor import Tensor
 from ..errors import FormatError, about, quoted, shape_text
-from ..files.pieces import Scratch, pieces
+from ..files.pieces import Scratch
 from ..quantization.bands import bands
 from ..quantization.carrying import carried
 from ..quantization.table import schemes
-from .sources import Latest, Made
+from .sources import LATEST, Planned
 from .weights import Weight
 
 __all__ = ["BAND", "Converted", "Decoded", "PartOf"]
@@ -23,22 +23,23 @@ BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded(Made):
+class Decoded(Planned):
     """A quantised weight as plain numbers."""
 
     weight: Weight
-    latest: Latest
-
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """The weight."""
-        return (self,)
 
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
         found = bands(self.weight.group, 1)
         return found[0].end - found[0].begin if found else 1
+
+    def bands(self, most: int) -> list[tuple[int, int]]:
+        """Those of the weight; one alone, which may count elements instead, has all rows."""
+        found = bands(self.weight.group, _limit(most))
+        if len(found) == 1:
+            return [(0, self.count)]
+        return [(band.begin, band.end) for band in found]
 
     def held(self, most: int) -> int:
         """A band, and the parts of the weight that it needs."""
@@ -47,43 +48,29 @@ class Decoded(Made):
             self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
         )
 
-    def rows(self, begin: int, end: int) -> Tensor:
-        """Some rows; all of them are kept until another weight is decoded."""
-        if not self.shape or end - begin == self.shape[0]:
-            return self.tensor()
-        return self._decoded(begin, end)
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements, a band at a time."""
-        return self._bands(source, result, 0, None)
-
-    def _bands(
-        self, source: Scratch, result: Scratch, begin: int, end: int | None
-    ) -> Iterator[Bytes]:
-        for band in bands(self.weight.group, _limit(source.most), begin, end):
-            count = self.dtype.nbytes(prod(band.shape))
-            out = Tensor.frombuffer(result.take(count), self.dtype, band.shape)
-            tensors = self.weight.read(band.slices, source)
-            with about(f"weight {quoted(self.weight.name)}"):
-                band.decode(tensors, self.dtype, out)
-            yield out.buffer
-
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
-        """The whole weight, which is kept until another one is decoded."""
-        made: Tensor = self.latest.of(self)
-        return made
+    def rows(
+        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
+    ) -> Tensor:
+        """Some rows; all of them are kept until another weight is decoded, but for pieces."""
+        if result is None and end - begin == self.count:
+            made: Tensor = LATEST.of(self)
+            return made
+        return self._decoded(begin, end, source or Scratch(), result or Scratch())
 
     def computed(self) -> Tensor:
         """The whole weight."""
-        return self._decoded(0, self.shape[0] if self.shape else 1)
+        return self._decoded(0, self.count, Scratch(), Scratch())
 
-    def _decoded(self, begin: int, end: int) -> Tensor:
+    def _decoded(self, begin: int, end: int, source: Scratch, result: Scratch) -> Tensor:
         shape = (end - begin, *self.shape[1:]) if self.shape else ()
-        memory, at = Scratch().take(self.dtype.nbytes(prod(shape))), 0
-        for piece in self._bands(Scratch(), Scratch(), begin, end):
-            memory[at : at + piece.size] = piece
-            at += piece.size
-        return Tensor.frombuffer(memory, self.dtype, shape)
+        raw = result.take(self.dtype.nbytes(prod(shape)))
+        made = Tensor.frombuffer(raw, self.dtype, shape)
+        found = bands(self.weight.group, _limit(source.most), begin, end)
+        for band in found:
+            out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
+            with about(f"weight {quoted(self.weight.name)}"):
+                band.decode(self.weight.read(band.slices, source), self.dtype, out)
+        return made
 
 
 def _limit(most: int) -> int:
@@ -97,11 +84,10 @@ class Converted:
 
     weight: Weight
     scheme: str
-    latest: Latest
 
     def parts(self) -> Mapping[str, Tensor]:
         """Its parts, which are kept until another weight is converted."""
-        made: Mapping[str, Tensor] = self.latest.of(self)
+        made: Mapping[str, Tensor] = LATEST.of(self)
         return made
 
     def computed(self) -> Mapping[str, Tensor]:
@@ -125,27 +111,20 @@ class Converted:
 
 
 @dataclass(frozen=True, eq=False)
-class PartOf(Made):
+class PartOf(Planned):
     """A tensor that another scheme stores; `settings` are those of the weight there."""
 
     whole: Converted
     key: str
     settings: Mapping[str, Any]
 
-    @property
-    def shared(self) -> tuple[object, ...]:
-        """All parts are computed together."""
-        return (self.whole,)
-
-    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
-        """The elements."""
-        return pieces(self.tensor(), result)
-
     def held(self, most: int) -> int:
         """The whole weight: its parts, its codes a byte each, the parts of the other scheme."""
         return 3 * self.whole.weight.nbytes({})
 
-    def tensor(self, scratch: Scratch | None = None) -> Tensor:
+    def rows(
+        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
+    ) -> Tensor:
         """The part; FormatError unless it has the dtype and the shape that were planned."""
         found = self.whole.parts().get(self.key)
         if found is None or (found.dtype, found.shape) != (self.dtype, self.shape):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -178,7 +178,6 @@ class Stored:
     It has the attributes of a tensor of `gguf.GGUFReader` that `schemes.detect` reads.
     """
 
-    shared: ClassVar[tuple[object, ...]] = ()
     file: File
     name: str
     begin: int

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
 from queue import SimpleQueue
-from threading import Event, Semaphore, Thread
+from threading import Semaphore, Thread
 from typing import NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
 from ..errors import FileFormatError
 from ..runtime import system
-from .checksums import Digest
 from .pieces import Scratch, pieces
 from .stored import Extent
 
@@ -28,7 +27,6 @@ Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere
 _AHEAD = 3  # pieces that may wait to be written, or are being written
 _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
-_READ = 1 << 20  # bytes that are read back at a time: they are in the cache then
 _ZEROS = 1 << 20  # bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 
@@ -91,8 +89,8 @@ class Writer:
     """Writes pieces at their places in a file, in a thread of its own where that pays.
 
     Meanwhile callers, in any thread, read and convert the next ones. Pieces must not change
-    until they are written. `flush` waits for all so far, and raises the first error. `total`
-    are the bytes that will be written, if that is known.
+    until they are written; the end of `with` waits for all. `total` are the bytes that will be
+    written, if that is known.
 
     256 MiB to a new file in memory (tmpfs) take 140 ms so, as by two threads, of which one
     waits for the other; through a memory map 340 ms, with two threads 300: page faults.
@@ -117,29 +115,13 @@ class Writer:
         else:
             self._write(at, piece)
 
-    def read_back(self, at: int, count: int, digest: Digest) -> None:
-        """Add bytes that are in the file already to a digest."""
-        self.then(partial(self._read_back, at, count, digest))
-
     def extend(self, size: int) -> None:
         """Let zeros follow until the file has so many bytes."""
-        self.then(partial(self._extend, size))
-
-    def then(self, call: Callable[[], object]) -> None:
-        """Call it when all pieces so far are written; raises the first error, if there was one."""
         if self._thread is None:
-            call()
+            self._extend(size)
         else:
-            self._queue.put((call, False))
+            self._queue.put((partial(self._extend, size), False))
             self._check()
-
-    def flush(self) -> None:
-        """Wait until all pieces so far are written."""
-        if self._thread is not None:
-            done = Event()
-            self._queue.put((done.set, True))
-            done.wait()
-        self._check()
 
     def __enter__(self) -> Writer:
         return self
@@ -192,36 +174,17 @@ class Writer:
         else:
             self._seek(size)
 
-    def _read_back(self, at: int, count: int, digest: Digest) -> None:
-        assert isinstance(self.target, int)
-        memory = bytearray(min(_READ, count))
-        while count:
-            piece = memoryview(memory)[:count]
-            done = system.read_at(self.target, piece, at)
-            if not done:
-                raise OSError(errno.EIO, "what was copied to the file is not in it")
-            digest.update(piece[:done])
-            at, count = at + done, count - done
 
 
-def written(
-    path: str, tensor: New, writer: Writer, at: int, digest: Digest | None = None
-) -> Iterator[int]:
-    """Write a tensor from byte `at` of a file on; yields numbers of bytes.
-
-    With a digest the file must be open to be read, too.
-    """
+def written(path: str, tensor: New, writer: Writer, at: int) -> Iterator[int]:
+    """Write a tensor from byte `at` of a file on; yields numbers of bytes."""
     done = 0
     for count in _copied(tensor, writer.target, at):
-        if digest is not None:
-            writer.read_back(at + done, count, digest)
         done += count
         yield count
     if done or not tensor.nbytes:
         return
     for piece in announced(path, tensor):
-        if digest is not None:
-            digest.update(piece)  # while it is in a cache, and the writer is behind
         writer.put(at + done, piece)
         done += piece.size
         yield piece.size

@@ -17,7 +17,7 @@ RELEASE, VERSION = "bookworm", "3.11"
 GLIBC = range(17, 37)  # 2.17, the oldest that wheels ask for, to that of the release
 TESTS_NEED = (
     *("hypothesis", "pytest", "pytest-xdist"),
-    *("dask", "einops", "gguf", "mlx", "onnx", "onnx-ir", "onnxruntime", "safetensors", "xxhash"),
+    *("dask", "einops", "gguf", "mlx", "onnx", "onnx-ir", "onnxruntime", "safetensors"),
 )
 
 # As its own argv[0] the script is sys.executable, so that tests start processes by it, too.

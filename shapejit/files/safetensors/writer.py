@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from ..places import places, replacing
 from ..writing import New, Progress, Writer, check_room, written
 from . import header
 
-__all__ = ["placed", "write"]
+__all__ = ["Placed", "placed", "write", "write_placed"]
 
 
 class _Tensor(Protocol):
@@ -35,6 +35,14 @@ class _Tensor(Protocol):
 _T = TypeVar("_T", bound=_Tensor)
 
 
+class Placed(NamedTuple):
+    """A file that is to be written: its header, where each tensor begins, and its size in bytes."""
+
+    header: bytes
+    starts: dict[str, int]
+    size: int
+
+
 def write(
     path: Path,
     tensors: Iterable[New],
@@ -51,25 +59,31 @@ def write(
     OSError (with `path`) where the disk refuses.
     """
     name, given = file_name(path), list(tensors)
-    first, starts, total = placed(name, given, metadata)
-    if places(name).in_order:
-        given.sort(key=lambda tensor: starts[tensor.name])
-    with replacing(name, total) as descriptor:
-        check_room(descriptor, total)
-        with Writer(descriptor, total) as writer:
-            writer.put(0, np.frombuffer(first, np.uint8))
+    where = placed(name, given, metadata)
+    write_placed(name, where, given, progress)
+    return where.size
+
+
+def write_placed(
+    path: str, where: Placed, tensors: Iterable[New], progress: Progress | None = None
+) -> None:
+    """Write the file whose header is known already, as `write` does."""
+    given = list(tensors)
+    if places(path).in_order:
+        given.sort(key=lambda tensor: where.starts[tensor.name])
+    with replacing(path, where.size) as descriptor:
+        check_room(descriptor, where.size)
+        with Writer(descriptor, where.size) as writer:
+            writer.put(0, np.frombuffer(where.header, np.uint8))
             # In the order given: what shares a source is computed once.
             for tensor in given:
-                for count in written(name, tensor, writer, starts[tensor.name]):
+                for count in written(path, tensor, writer, where.starts[tensor.name]):
                     if progress is not None:
                         progress(count)
-    return total
 
 
-def placed(
-    path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None
-) -> tuple[bytes, dict[str, int], int]:
-    """The header of a file, the byte at which each tensor begins, and the size of the file.
+def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
+    """Where the tensors of a file go.
 
     Raises FileFormatError (with the tensor) for what the format cannot hold.
     """
@@ -79,7 +93,7 @@ def placed(
     for tensor in ordered:
         starts[tensor.name] = total
         total += tensor.nbytes
-    return first, starts, total
+    return Placed(first, starts, total)
 
 
 def _aligned(tensors: Iterable[_T]) -> list[_T]:
