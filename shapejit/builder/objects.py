@@ -53,7 +53,7 @@ class BuildError(Exception):
     """A kernel that cannot be an object of its own."""
 
 
-class _Library(AOTCodeLibrary):
+class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
     """Modules of numba's as they are: a kernel is optimised once, with all that it calls."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -68,7 +68,7 @@ class _Library(AOTCodeLibrary):
         return 0
 
 
-class _Codegen(AOTCPUCodegen):
+class _Codegen(AOTCPUCodegen):  # type: ignore[misc]  # numba is not type-checked
     """What numba compiles by, for the processor that kernels are for: nothing of it runs here."""
 
     _library_class = _Library

@@ -27,12 +27,12 @@ def triple() -> str:
 
 
 def is_arm64() -> bool:
-    """Whether it has NEON, and no less."""
+    """Whether it is an arm of 64 bits."""
     return triple().startswith(("aarch64", "arm64"))
 
 
 def is_x86() -> bool:
-    """Whether it keeps stores in order."""
+    """Whether it is an x86, of 32 or 64 bits."""
     return triple().startswith(("x86", "i686"))
 
 
