@@ -10,7 +10,7 @@ from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
-from ..quantization.rows import ROWS
+from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
 from .changes import Change
 from .remaining import Use, uses
@@ -19,8 +19,6 @@ from .weight_sources import Converted, Decoded, PartOf
 from .weights import Weight
 
 __all__ = ["to"]
-
-_ROWS = {row.name: row for row in ROWS}
 
 
 def to(r: Rule, tensors: Tensors) -> None:
@@ -132,7 +130,7 @@ class _Known:
             kind = dtype(self._target)
             source = Decoded(kind, weight.group.shape, weight, self._tensors.latest)
             return [Change.of(name, source, saturate, rules)]
-        row = _ROWS[self._target]
+        row = BY_NAME[self._target]
         return [
             Change.of(part_name(row, name, key), part, saturate, rules)
             for key, part in self._converted(weight).items()

@@ -12,11 +12,10 @@ from ..dtypes.table import DType
 from ..errors import quoted
 from .configuration import declared
 from .naming import parted
-from .rows import ROWS
+from .rows import BY_NAME
 
 __all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
 
-_ROWS = {row.name: row for row in ROWS}
 _CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
 
 # Integers that are no codes: regular expressions of whole names, and what they are.
@@ -109,7 +108,7 @@ def unaccounted(
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:
-        base, joint, _ = parted(_ROWS[weight.scheme], weight.codes)
+        base, joint, _ = parted(BY_NAME[weight.scheme], weight.codes)
         start = base + joint if joint else f"{weight.codes}_"
         for name in islice(names, bisect_left(names, start), None):
             if not name.startswith(start):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -71,7 +71,8 @@ def axes_of(dims: str) -> str:
 class Group:
     """The tensors of one weight, matched with a form: `known` are its sizes and settings.
 
-    `batch` are the dims of stacked experts, `shape` that of the decoded weight.
+    `batch` are the dims of stacked experts, `shape` that of the decoded weight; `keys` are those
+    under which the tensors were given.
     """
 
     scheme: str
@@ -80,6 +81,7 @@ class Group:
     known: Mapping[str, int]
     batch: tuple[int, ...]
     result: tuple[int, ...] | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
