@@ -95,7 +95,7 @@ def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, 
 def _run(args: Namespace) -> int:
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
-    detected = schemes.detect(found.typed, configuration(found))
+    detected = schemes.detect(found.typed, configuration(found).facts)
     weights = _schemes(rows, detected)
     groups = _groups(rows)
     nodes = NODES.get(found.format, lambda _: [])(found)

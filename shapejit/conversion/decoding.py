@@ -8,7 +8,6 @@ from dataclasses import replace
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
-from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
 from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
@@ -91,7 +90,7 @@ def _forget_cache(tensors: Tensors) -> None:
     """Without quantised weights nothing tells of a quantised cache: leave its scales out."""
     stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
     if not any(weight.codes in stored for weight in tensors.weights.found):
-        for scale in cache_scales(stored, tensors.config):
+        for scale in tensors.config.declared.cache_scales(stored):
             del tensors.changes[stored[scale]]
 
 

@@ -14,11 +14,12 @@ from .. import __version__
 from ..errors import FileFormatError
 from ..files import safetensors
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import CONFIG
 from ..files.paths import Path, file_name
 from ..files.places import places
 from ..files.sharded import SUFFIX
 from ..quantization.configuration import BESIDE
-from .configs import CONFIG, config_of, rewritten
+from .configs import rewritten
 from .items import Cutting, File, Item, items_of
 from .receipts import hashed
 from .replacing import shards_of
@@ -81,7 +82,7 @@ def folder(
     others = {} if home == target else _others(home, own | shards_of(home, index))
     gone = telling if home == target else telling | {*BESIDE}
     facts = {
-        "source": repr([config_of(checkpoint).facts, *_sources(checkpoint, home)]),
+        "source": repr([tensors.config.facts, *_sources(checkpoint, home)]),
         "list of rules": told,
         "set of files": repr([file.header for file in files]),
         "size of items": repr(cutting),
@@ -120,11 +121,10 @@ def _file(path: str, shard: Shard, metadata: Mapping[str, str] | None) -> File:
 
 def _texts(tensors: Tensors, files: tuple[File, ...]) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
-    made, config = dict[str, str](), config_of(tensors.checkpoint)
-    if config.text is not None:
+    made, config = dict[str, str](), tensors.config
+    if config.content is not None:
         try:
-            new = rewritten(config, tensors)
-            made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
+            made[CONFIG] = config.written(rewritten(config, tensors))
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:

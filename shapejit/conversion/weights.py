@@ -11,7 +11,8 @@ from ..files.checkpoint import Checkpoint
 from ..files.pieces import Scratch
 from ..files.stored import Stored
 from ..quantization.bands import Slice
-from ..quantization.detection import Unclear, detect
+from ..quantization.configuration import Declared
+from ..quantization.detection import Unclear, detected
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
 from ..quantization.parts import Found, Parts
@@ -79,9 +80,9 @@ class Weights:
     warnings: tuple[str, ...]
 
 
-def weights(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Weights:
-    """The quantised weights, found in the whole checkpoint with its config.json."""
-    found = detect(checkpoint.typed, config)
+def weights(checkpoint: Checkpoint, said: Declared) -> Weights:
+    """The quantised weights, found in the whole checkpoint with what its config says."""
+    found = detected(checkpoint.typed, said)
     made = tuple(_weight(checkpoint, each) for each in found)
     return Weights(made, tuple(found.unclear), tuple(found.warnings))
 

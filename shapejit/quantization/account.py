@@ -6,15 +6,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..dtypes.table import DType
 from ..errors import quoted
-from .configuration import declared
 from .naming import parted
 from .rows import BY_NAME
 
-__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
+__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
 
 _CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
 
@@ -85,16 +84,6 @@ def holds_codes(x: Held) -> bool:
     if x.dtype.kind != "integer" or x.dtype.bits > _CODE_BITS or x.size <= 1:
         return False
     return not _BUFFERS.fullmatch(x.name)
-
-
-def tells(config: Mapping[str, Any]) -> bool:
-    """Whether a config says anything of quantised weights.
-
-    >>> tells({"quantization_config": {"quant_method": "fp8"}}), tells({"model_type": "gpt2"})
-    (True, False)
-    """
-    said = declared(config)
-    return bool(said.words or said.modules or any(said.settings))
 
 
 def unaccounted(

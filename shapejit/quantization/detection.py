@@ -112,9 +112,13 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     for given in (tensors, {} if config is None else config):
         if not is_mapping(given):
             raise DTypeError(f"detect takes mappings, not {type(given).__name__}")
-    config = config or {}
-    said, made, used = declared(config), Detected(), set[str]()
-    doubt = unknown_values(config)
+    return detected(tensors, declared(config or {}))
+
+
+def detected(tensors: Mapping[str, Any], said: Declared) -> Detected:
+    """`detect` beside a config that says this."""
+    made, used = Detected(), set[str]()
+    doubt = unknown_values(said.config)
     nodes: Sequence[WeightNode] = getattr(tensors, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
@@ -143,7 +147,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
             made.unclear.append(Unclear((name,), (), _alone(name)))
     made.warnings = contradictions(made, said)
     if made or made.unclear:
-        made.warnings += unknown_keys(config)
+        made.warnings += unknown_keys(said.config)
     return made
 
 
