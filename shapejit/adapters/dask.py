@@ -334,7 +334,4 @@ def _elements(chunk: NDArray[Any], packed: str | None) -> Any:
 
 def _bytes(t: Any) -> NDArray[np.uint8]:
     """The bytes of a Tensor whose last dim has whole bytes, in a last dim of bytes."""
-    whole = views.ascontiguous(t)
-    first = whole.offset // 8
-    memory: NDArray[np.uint8] = whole.buffer[first : first + whole.nbytes]
-    return memory.reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)
+    return codes.memory(t).reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)

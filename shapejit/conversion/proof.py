@@ -17,6 +17,7 @@ from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import Stored, release
 from ..operations.casts import cast
+from ..operations.codes import memory
 from ..operations.equality import array_equal
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
@@ -24,7 +25,6 @@ from ..programs.ops import Op, numpy_call
 from ..quantization.bands import bands, cut
 from ..quantization.carrying import UNIT
 from ..quantization.content import Content, content_of
-from ..quantization.groups import memory
 from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from ..shapes.layout import Layout

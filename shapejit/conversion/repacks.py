@@ -15,10 +15,10 @@ from ..arrays.tensor import Bytes, Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch, pieces
+from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
-from ..quantization.groups import memory
 from .changes import Change
 from .sources import Made, bands_of
 from .tensors import Rule, Tensors

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
+from ..operations.codes import memory
 from ..packings.packing import Packing, Part, Stored
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
@@ -215,14 +216,6 @@ def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The first elements along each dim, where there are more."""
     longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
     return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t
-
-
-def memory(t: Tensor) -> Any:
-    """The bytes of a tensor's elements side by side; a copy unless they lie so."""
-    if not t.contiguous or t.offset % 8:
-        t = t.ascontiguous()
-    first = t.offset // 8
-    return t.buffer[first : first + t.nbytes]
 
 
 def fault(scheme: str, text: str) -> FormatError:
