@@ -80,6 +80,18 @@ def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monke
             assert file.metadata() == {"format": "pt"}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_config_of_another_encoding_is_read(encoding, tmp_path):
+    fixture = next(f for f in FIXTURES if f.name == "nvfp4-modelopt")
+    source = folder_of(tmp_path / "in", fixture)
+    told = (source / "config.json").read_text()
+    (source / "config.json").write_text(told, encoding=encoding)
+    found = converted(source, tmp_path / "out", ("to", "f32"))
+    assert len(found) == 2
+    config = json.loads((tmp_path / "out" / "config.json").read_text(encoding="utf-8"))
+    assert config == {"model_type": "x", "torch_dtype": "float32"}
+
+
 RNG = np.random.default_rng(3)
 
 

@@ -10,7 +10,6 @@ from argparse import Namespace
 
 import pytest
 
-from shapejit import conversion
 from shapejit.__main__ import main
 from shapejit.arrays.tensor import Tensor
 from shapejit.bench import demo
@@ -20,18 +19,20 @@ from shapejit.cli import progress
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Small tensors, few rounds: the proof does not depend on the size."""
-    monkeypatch.setattr(demo, "BYTES", 64 * 1024)
+    monkeypatch.setattr(demo, "BYTES", 1024 * 1024)
+    monkeypatch.setattr(demo, "COPIED", 64 * 1024)
     monkeypatch.setattr(demo, "ROUNDS", 2)
 
 
 def test_every_bit_is_right(capsys):
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
-    assert "Every tensor equals NumPy's, bit for bit." in out
-    assert out.count(" yes ") == 8
-    for kind in ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn"):
-        assert f"split.{kind}" in out
-        assert f"merge.{kind}" in out
+    assert "17 tensors, 16 changed" in out
+    assert "none of 17 weights differ" in out
+    assert "Every copy equals NumPy's, bit for bit." in out
+    assert out.count(" yes ") == 4
+    for kind in ("FP8", "bfloat16", "float8_e4m3fn", "float4_e2m1fn"):
+        assert kind in out
     assert err == ""  # progress is for terminals
 
 
@@ -39,8 +40,9 @@ def test_json(capsys):
     assert main(["demo", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["same"] is True
-    assert found["convert"]["moved"] == len(found["tensors"]) == 8
-    row = found["tensors"][0]
+    assert found["differences"] == []
+    assert found["convert"]["tensors"] == 17
+    row = found["copies"][0]
     assert row["ratio"] == pytest.approx(row["gb_per_s"] / row["numpy_gb_per_s"])
 
 
@@ -60,38 +62,45 @@ def test_rows_that_are_disturbed_all_the_same_are_told(slow, capsys, monkeypatch
     interleaved = demo.interleaved
     monkeypatch.setattr(demo, "interleaved", lambda *calls: interleaved(*calls) and times)
     assert main(["demo"]) == 0
-    assert ("8 of 8 rows were disturbed" in capsys.readouterr().out) is (slow is not None)
+    assert ("4 of 4 rows were disturbed" in capsys.readouterr().out) is (slow is not None)
     row = demo.run().rows[0]
     assert row.disturbed is (slow is not None)
     assert row.ratio == pytest.approx({None: 1, 0: 1.075 / 9, 1: 9 / 1.075}[slow])
 
 
-def test_one_wrong_bit_is_found(capsys, monkeypatch):
-    result = conversion.Change.result
+def test_a_wrong_bit_of_the_conversion_is_found(capsys, monkeypatch):
+    convert = demo.files.convert
 
-    def wrong(change, tensor):
-        tensor = result(change, tensor)
-        if change.name == "split.float4_e2m1fn":
-            buffer = tensor.buffer.copy()
-            buffer[1000] ^= 16
-            tensor = Tensor(buffer, tensor.dtype, tensor.layout)
-        return tensor
+    def wrong(source, target, rules):
+        report = convert(source, target, rules)
+        with open(f"{target}/model.safetensors", "r+b") as file:
+            file.seek(-2, 2)
+            last = file.read(1)
+            file.seek(-2, 2)
+            file.write(bytes([last[0] ^ 1]))
+        return report
 
-    monkeypatch.setattr(conversion.Change, "result", wrong)
+    monkeypatch.setattr(demo.files, "convert", wrong, raising=False)
     assert main(["demo"]) == 1
     out, _ = capsys.readouterr()
-    assert "NOT every tensor equals" in out
+    assert "1 of 17 weights differ" in out
+    assert "up_proj.weight[255, 255]" in out
+
+
+def test_a_wrong_bit_of_a_copy_is_found(capsys, monkeypatch):
+    ascontiguous = Tensor.ascontiguous
+
+    def wrong(t, *, out=None):
+        made = ascontiguous(t, out=out)
+        if out is not None and t.dtype.packed:
+            out.buffer[1000] ^= 16
+        return made
+
+    monkeypatch.setattr(Tensor, "ascontiguous", wrong)
+    assert main(["demo"]) == 1
+    out, _ = capsys.readouterr()
+    assert "NOT every copy equals" in out
     assert out.count(" NO ") == 1
-
-
-def test_a_wrong_shape_is_found(monkeypatch):
-    split, merge = demo.JOBS
-    rules = (("permute", r"merge\..*=1,0,2"), ("reshape", r"merge\..*=-1,0,1"))
-    monkeypatch.setattr(demo, "JOBS", (split, merge._replace(rules=rules)))
-    assert {row.name.split(".")[0]: row.same for row in demo.run().rows} == {
-        "split": True,
-        "merge": False,
-    }
 
 
 class Terminal(io.StringIO):
@@ -114,20 +123,21 @@ def test_quiet(monkeypatch, capsys):
     assert main(["demo", "--quiet"]) == 0
     assert sys.stderr.getvalue() == ""
     assert main(["demo"]) == 0
-    assert "making a checkpoint" in sys.stderr.getvalue()
+    assert "writing an FP8 checkpoint" in sys.stderr.getvalue()
 
 
-def test_the_printed_command_can_be_pasted(tmp_path, capsys):
+def test_the_printed_commands_can_be_pasted(tmp_path, capsys):
     kept = tmp_path / "my demo"
     assert main(["demo", "--keep", str(kept)]) == 0
-    command = capsys.readouterr().out.splitlines()[0]
-    made = kept / "target.safetensors"
+    lines = capsys.readouterr().out.splitlines()
+    convert, verify = (shlex.split(line) for line in lines if line.startswith("shapejit "))
+    made = kept / "bf16" / "model.safetensors"
     before = made.read_bytes()
     made.unlink()
-    words = shlex.split(command)
-    assert words[0] == "shapejit"
-    assert main(words[1:]) == 0
+    assert main(convert[1:]) == 0
     assert made.read_bytes() == before
+    assert main(verify[1:]) == 0
+    assert json.loads((kept / "bf16" / "config.json").read_text()) == {"dtype": "bfloat16"}
     assert main(["demo", "--keep", str(kept)]) == 2  # it is there already
 
 
@@ -145,7 +155,7 @@ def test_the_core_is_enough():
         "import sys\n"
         f"for name in {extras.split()!r}: sys.modules[name] = None\n"
         "from shapejit.bench import demo; from shapejit.__main__ import main\n"
-        "demo.BYTES, demo.ROUNDS = 65536, 1\n"
+        "demo.BYTES, demo.COPIED, demo.ROUNDS = 1 << 20, 1 << 16, 1\n"
         "sys.exit(main(['demo']))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

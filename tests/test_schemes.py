@@ -1,5 +1,7 @@
 """Schemes against the projects that own them: in fixtures, or run here (gguf, mlx, onnxruntime)."""
 
+import pickle
+
 import loops
 import ml_dtypes
 import mlx.core as mx
@@ -642,3 +644,13 @@ def test_bad_arguments():
         sj.schemes["gguf:q8_0"].encode(np.zeros((4, 32), np.int8))
     with pytest.raises(sj.DTypeError):
         sj.schemes.detect([1])
+
+
+def test_what_is_detected_pickles():
+    """As its tensors, settings and names: what a form computes stays behind."""
+    stored = sj.schemes["nvfp4:comfyui"].encode(np.eye(32, dtype=np.float32))
+    found = sj.schemes.detect({f"fc.{name}": part for name, part in stored.items()})
+    (prefix, scheme, parts), *_ = pickle.loads(pickle.dumps(found))
+    assert (prefix, scheme, parts.weight) == ("fc", "nvfp4:comfyui", "fc.weight")
+    again = sj.schemes[scheme].decode(parts, dtype="float32")
+    assert again.tobytes() == np.eye(32, dtype=np.float32).tobytes()

@@ -1,7 +1,8 @@
-"""reshape, permute_dims, cast and dequantize of dask arrays, in chunks of a bounded size.
+"""reshape, permute_dims, flip, cast and dequantize of dask arrays, chunk by chunk.
 
-The results are ordinary dask arrays; equal calls make equal keys. A result's chunk has at most
-`chunk_size` bytes (an int, or text such as "64MiB"; dask's own `array.chunk-size` if not given).
+The results are ordinary dask arrays; equal calls make equal keys. Chunks stay as they are, and are
+merged only where one would end within a byte or a block of scales; what they are to be otherwise,
+`rechunk` of the array says. A reshape that needs elements of several chunks is dask's own.
 
 `packed` names the dtype of elements of 1, 2 or 4 bits in an array of uint8: the last dim is
 packed, least significant bits first, as in the memory of a Tensor, and has whole bytes. Shapes
@@ -18,109 +19,99 @@ and blocks are then those of the elements; results that are packed are arrays of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from math import lcm
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
-from ..operations import casts, views
+from ..operations import casts, codes, views
 from ..operations.scaling import blocks_of
-from ..runtime.ndarrays import is_a, plain, unwrapped
-from ..shapes.layout import permutation
-from ..shapes.request import Request
+from ..runtime.ndarrays import is_a, is_sequence, plain, unwrapped
+from ..shapes.layout import normal_axes, permutation
+from ..shapes.request import Request, integers
 from ..shapes.resolver import target_shape
-from . import chunk_work, chunks
-from .chunks import Chunks, Grid
 
 try:
-    from dask import array, config
-    from dask.utils import parse_bytes
-
-    from .dask_graphs import Index, mapped, reshaped
+    from dask import array
 except ImportError as missing:
     raise ImportError(
         "shapejit.adapters.dask needs dask: pip install 'shapejit[dask]'", name="dask"
     ) from missing
 
+Shape = tuple[int, ...]
 
-def reshape(
-    x: Any,
-    shape: Sequence[int] | int | Request,
-    *,
-    packed: object = None,
-    chunk_size: int | str | None = None,
-) -> Any:
+
+def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = None) -> Any:
     """The elements of a dask array, in row-major order, in another shape.
 
     `shape` (elements) is taken as the Array API says, or is a dialect's request, such as
-    `sj.onnx.request([0, -1])`. Dims that stay, and groups of dims whose product stays,
-    keep chunks of their own; within a group, chunks of the result are ranges of its elements
-    in row-major order, and read no more than these of the source. Only where a source's chunks
-    are no such ranges is it rechunked first. Raises ReshapeError, DTypeError, FormatError.
+    `sj.onnx.request([0, -1])`. The chunks are those that dask's own reshape makes; shapes whose
+    sizes do not divide one another go through one dim. Raises ReshapeError, DTypeError,
+    FormatError.
 
     >>> import dask.array as da
-    >>> wide = da.ones((4, 10**7), chunks=(4, 10**6))
-    >>> tall = reshape(wide, (10**7, 4), chunk_size="32MiB")
-    >>> tall.npartitions, tall.chunksize
-    (10, (1000000, 4))
     >>> import shapejit as sj
+    >>> wide = da.ones((4, 10**7), chunks=(4, 10**6))
     >>> reshape(wide, sj.onnx.request([0, 1000, -1])).shape
     (4, 1000, 10000)
+    >>> reshape(da.ones((6, 4), chunks=2), (8, 3)).shape
+    (8, 3)
     """
-    x, per = _opened(x, packed)
+    x, per, kind = _opened(x, packed)
     request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
-    source = (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
-    target = target_shape(source, request)
-    if per > 1:
-        target = (*target[:-1], _bytes_of(target, per, packed))
-    most = _most(x.dtype.itemsize, chunk_size)
+    target = target_shape(_shape(x, per), request)
+    if per > 1:  # row-major and in whole bytes, elements move as their bytes do
+        _check_bytes(target, per, kind)
+        target = (*target[:-1], target[-1] // per)
     if 0 in target:
         return array.zeros(target, dtype=x.dtype, chunks=-1)
-    if any(0 in sizes for sizes in x.chunks):
-        x = x.rechunk(tuple(tuple(filter(None, sizes)) for sizes in x.chunks))
-    if target == x.shape:
-        return _rechunked(x, chunks.bounded(x.chunks, [Grid()] * x.ndim, most))
-    return reshaped(x, target, most)
+    try:
+        return x.reshape(target)
+    except NotImplementedError:
+        return x.reshape(-1).reshape(target)
 
 
-def permute_dims(
-    x: Any,
-    axes: Sequence[int],
-    *,
-    packed: object = None,
-    chunk_size: int | str | None = None,
-) -> Any:
+def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
     """A dask array whose dim i is dim axes[i] of `x`; its chunks are views where they can be.
 
-    Where packed elements change their last dim, that must fill whole bytes, and is cut
-    into chunks that do. Raises ReshapeError, DTypeError, FormatError.
+    Where packed elements change their last dim, that must fill whole bytes. Raises
+    ReshapeError, DTypeError, FormatError.
 
     >>> import dask.array as da
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
     ((10, 10, 10), (4,), (2,))
     """
-    x, per = _opened(x, packed)
-    order = permutation(axes, x.shape)
-    last = order[-1] if order else 0
-    grids = [Grid()] * x.ndim
-    if per > 1 and last != x.ndim - 1:
-        if x.shape[last] % per:
-            _refuse_bytes(tuple(x.shape[i] for i in order), per, packed)
-        grids[last] = Grid(per, per)
-    x = _rechunked(x, chunks.bounded(x.chunks, grids, _most(x.dtype.itemsize, chunk_size)))
-    if per == 1 or last == x.ndim - 1:
+    x, per, kind = _opened(x, packed)
+    order, last = permutation(axes, x.shape), x.ndim - 1
+    if per == 1 or order[-1] == last:
         return x.transpose(order)
-    kind = fixed_width(packed)
-    cut = [x.chunks[i] for i in order]
-    cut[order.index(x.ndim - 1)] = tuple(n * per for n in x.chunks[-1])
-    cut[-1] = tuple(n // per for n in cut[-1])
-    back = [order.index(i) for i in range(x.ndim)]
-    work = partial(chunk_work.permuted, kind.name, order)
-    return mapped("permute", x, work, tuple(cut), x.dtype, lambda at: tuple(at[i] for i in back))
+    _check_bytes([x.shape[i] for i in order], per, kind)
+    x = _merged(x, {order[-1]: per})
+    sizes = {last: _times(x.chunks[last], per), order[-1]: _times(x.chunks[order[-1]], 1, per)}
+    return _mapped(partial(_permuted, kind, order), [x], x.dtype, sizes, order)
+
+
+def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = None) -> Any:
+    """A dask array with the order of its elements reversed along `axis` (None: along all).
+
+    >>> import dask.array as da
+    >>> flip(da.arange(5, chunks=2)).compute()
+    array([4, 3, 2, 1, 0])
+    """
+    x, per, kind = _opened(x, packed)
+    given = range(x.ndim) if axis is None else axis if is_sequence(axis) else (axis,)
+    axes = normal_axes(integers(given, "axis", "flip"), x.ndim, "flip")
+    made = array.flip(x, axes) if axes else x
+    if per == 1 or x.ndim - 1 not in axes:
+        return made
+    return _mapped(partial(_mirrored, kind), [made], x.dtype)
 
 
 def cast(
@@ -131,7 +122,6 @@ def cast(
     round_mode: str = "nearest",
     packed: object = None,
     pack: bool = False,
-    chunk_size: int | str | None = None,
 ) -> Any:
     """The elements of a dask array, converted as by `shapejit.cast`.
 
@@ -143,20 +133,18 @@ def cast(
     >>> str(cast(x, "float8_e4m3fn").dtype), cast(x, "int4", pack=True).compute()
     ('float8_e4m3fn', array([[225, 119]], dtype=uint8))
     """
-    x, per = _opened(x, packed)
-    kind = fixed_width(dtype)
-    to = _per(kind) if pack else 1
+    x, per, kind = _opened(x, packed)
+    target = fixed_width(dtype)
+    to = _per(target) if pack else 1
     settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
-    sample = casts.cast(np.empty(0, _numpy_of(x, packed)), kind, **settings)  # checks them
-    last = x.shape[-1] * per if x.ndim else 1
-    if to > 1 and (last % to or not x.ndim):
-        _refuse_bytes((*x.shape[:-1], last)[: x.ndim], to, kind)
+    sample = casts.cast(np.empty(0, _codes(x, kind)), target, **settings)  # checks them
+    _check_bytes(_shape(x, per), to, target)
+    work = partial(_cast, kind, target.name, pack, settings)
     made = np.dtype(np.uint8) if pack else sample.dtype
-    grids = [Grid()] * x.ndim
-    x, cut = _fitted(x, per, to, grids, made.itemsize, chunk_size)
-    source = fixed_width(packed).name if per > 1 else None
-    work = partial(chunk_work.cast, source, kind.name, pack, settings)
-    return mapped("cast", x, work, cut, made)
+    if not x.ndim:
+        return _mapped(work, [x], made)
+    x = _merged(x, {x.ndim - 1: lcm(per, to) // per})
+    return _mapped(work, [x], made, {x.ndim - 1: _times(x.chunks[-1], per, to)})
 
 
 def dequantize(
@@ -167,13 +155,12 @@ def dequantize(
     block_shape: Sequence[int] | None = None,
     dtype: object = None,
     packed: object = None,
-    chunk_size: int | str | None = None,
 ) -> Any:
     """`(x - zero_point) * scale` of a dask array of codes, as by `shapejit.dequantize`.
 
     `scale` and `zero_point` are what `shapejit.dequantize` takes, or dask arrays. Chunks of the
-    codes are cut so that each has whole blocks or lies within one, and reads its own scales
-    only. Raises DTypeError, ReshapeError, FormatError.
+    codes become whole blocks along dims of several scales, and read their own ones only. Raises
+    DTypeError, ReshapeError, FormatError.
 
     >>> import dask.array as da
     >>> codes = da.ones((4, 64), chunks=(2, 24), dtype="int8")
@@ -182,49 +169,63 @@ def dequantize(
     >>> made.chunks, made[3].compute()[::32].tolist()
     (((2, 2), (32, 32)), [6.0, 7.0])
     """
-    x, per = _opened(x, packed)
-    shape = (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
+    x, per, kind = _opened(x, packed)
+    shape = _shape(x, per)
     if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
         scale = np.float32(float(scale))
-    scales = _operand(scale)
+    operands = [_operand(given) for given in (scale, zero_point) if given is not None]
+    scales, *zeros = operands
     blocks = blocks_of(block_shape, shape, scales.shape)
-    sample = np.empty((0,) * x.ndim, _numpy_of(x, packed))
+    sample = np.empty((0,) * x.ndim, _codes(x, kind))
     made = casts.dequantize(sample, np.ones((), scales.dtype), dtype=dtype).dtype
+    if zeros and zeros[0].shape not in ((), scales.shape):
+        given = f"zero_point has shape {shape_text(zeros[0].shape)}"
+        wanted = f"scale {shape_text(scales.shape)}: it is a scalar, or has one number per scale"
+        raise ReshapeError(f"{given}, {wanted}")
     if 0 in shape:
         return array.zeros(shape, dtype=made, chunks=-1)
-    grids = [Grid(1, block) for block in blocks] or [Grid()] * x.ndim
-    x, cut = _fitted(x, per, 1, grids, made.itemsize, chunk_size)
-    owners, parts = _scale_chunks(cut, blocks)
-    zeros = None if zero_point is None else _operand(zero_point)
-    if zeros is not None and zeros.shape not in ((), scales.shape):
-        given = f"zero_point has shape {shape_text(zeros.shape)}, scale {shape_text(scales.shape)}"
-        raise ReshapeError(f"{given}: it is a scalar, or has one number per scale")
-    operands = [(o.rechunk(parts) if o.ndim else o) for o in (scales, zeros) if o is not None]
-    source = fixed_width(packed).name if per > 1 else None
-    work = partial(chunk_work.dequantize, source, made.name, blocks or None)
-
-    def keys(at: Index) -> list[Any]:
-        own = tuple(owner[i] for owner, i in zip(owners, at, strict=False))
-        return [(o.name, *(own if o.ndim else ())) for o in operands]
-
-    return mapped("dequantize", x, work, cut, made, operands=operands, keys=keys)
+    last, several = x.ndim - 1, [axis for axis, n in enumerate(scales.shape) if n > 1]
+    x = _merged(x, {i: lcm(blocks[i], per) // per if i == last else blocks[i] for i in several})
+    sizes = {last: _times(x.chunks[last], per)} if x.ndim else {}
+    cut = {i: _times(sizes.get(i, x.chunks[i]), 1, blocks[i]) for i in several}
+    operands = [each.rechunk(cut) if each.ndim else each for each in operands]
+    work = partial(_dequantized, kind, made.name, blocks or None)
+    return _mapped(work, [x, *operands], made, sizes)
 
 
-def _opened(x: Any, packed: object) -> tuple[Any, int]:
-    """A dask array whose chunks are known, and its elements per item: 1, or those of a byte."""
+def _opened(x: Any, packed: object) -> tuple[Any, int, str | None]:
+    """A dask array of known chunks, its elements per item, and their dtype if they are packed.
+
+    No chunk is empty beside others.
+    """
     if not isinstance(x, array.Array):
         raise DTypeError(f"expected a dask array, not {type(x).__name__}; dask.array.asarray(x)")
     with about("chunks"):
         plain(x._meta)
     if any(size != size for sizes in x.chunks for size in sizes):
         raise ReshapeError(f"chunks of unknown sizes: {x.shape}; see x.compute_chunk_sizes()")
+    if any(0 in sizes and len(sizes) > 1 for sizes in x.chunks):
+        x = x.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in x.chunks))
     if packed is None:
-        return x, 1
+        return x, 1, None
     kind = fixed_width(packed)
     if x.dtype != np.uint8 or not x.ndim:
         raise DTypeError(f"packed {kind} lies in an array of uint8 of 1 dim or more, not {x.dtype}")
-    return x, _per(kind)
+    return x, _per(kind), kind.name
+
+
+def _operand(given: Any) -> Any:
+    """Scales or zero points as a dask array."""
+    if isinstance(given, array.Array):
+        return _opened(given, None)[0]
+    return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
+
+
+def _codes(x: Any, kind: str | None) -> np.dtype[Any]:
+    """The dtype of the elements, a byte each if they are packed."""
+    found: np.dtype[Any] = x.dtype if kind is None else fixed_width(kind).codes
+    return found
 
 
 def _per(kind: DType) -> int:
@@ -236,79 +237,101 @@ def _per(kind: DType) -> int:
     return 8 // kind.bits
 
 
-def _bytes_of(target: Index, per: int, packed: object) -> int:
-    """The bytes of the last dim of a packed shape."""
-    if not target or target[-1] % per:
-        _refuse_bytes(target, per, packed)
-    return target[-1] // per
+def _shape(x: Any, per: int) -> Shape:
+    """The shape in elements."""
+    return (*x.shape[:-1], x.shape[-1] * per) if per > 1 else x.shape
 
 
-def _refuse_bytes(shape: Index, per: int, packed: object) -> None:
-    raise FormatError(
-        f"the last dim of {shape_text(shape)} does not fill whole bytes: "
-        f"{fixed_width(packed)} has {per} elements in each"
-    )
+def _check_bytes(shape: Sequence[int], per: int, packed: object) -> None:
+    """Raise FormatError unless the last dim of a packed shape has whole bytes."""
+    if per > 1 and (not shape or shape[-1] % per):
+        raise FormatError(
+            f"the last dim of {shape_text(tuple(shape))} does not fill whole bytes: "
+            f"{fixed_width(packed)} has {per} elements in each"
+        )
 
 
-def _numpy_of(x: Any, packed: object) -> np.dtype[Any]:
-    """The dtype of the elements."""
-    if packed is None:
-        found: np.dtype[Any] = x.dtype
-        return found
-    kind = fixed_width(packed)
-    return kind.codes
+def _times(sizes: Sequence[int], per: int, to: int = 1) -> Shape:
+    """The sizes of chunks, in elements or blocks of which `to` are `per` items; rounded up."""
+    return tuple(-(-n * per // to) for n in sizes)
 
 
-def _most(itemsize: int, chunk_size: int | str | None) -> int:
-    """The most elements of a chunk."""
-    given = config.get("array.chunk-size") if chunk_size is None else chunk_size
-    try:
-        nbytes = parse_bytes(given)
-    except (ValueError, AttributeError):
-        raise ReshapeError(f'chunk_size is bytes, such as "64MiB", not {given!r}') from None
-    if nbytes < itemsize:
-        raise ReshapeError(f"chunk_size={given!r} is less than an element of {itemsize} bytes")
-    return int(nbytes // max(1, itemsize))
+def _merged(x: Any, steps: Mapping[int, int]) -> Any:
+    """An array whose chunks end at multiples of the steps along these dims."""
+    cut = {}
+    for axis, step in steps.items():
+        ends = [*accumulate(x.chunks[axis])]
+        if any(end % step for end in ends[:-1]):
+            whole = {min(ends[-1], -(-end // step) * step) for end in ends}
+            cut[axis] = tuple(b - a for a, b in pairwise([0, *sorted(whole)]))
+    return x.rechunk(cut) if cut else x
 
 
-def _rechunked(x: Any, cut: Chunks) -> Any:
-    return x if cut == x.chunks else x.rechunk(cut)
+def _mapped(
+    work: Callable[..., Any],
+    arrays: Sequence[Any],
+    dtype: np.dtype[Any],
+    sizes: Mapping[int, Shape] | None = None,
+    order: Sequence[int] | None = None,
+) -> Any:
+    """An array whose chunks are `work` of those of the first one and of its operands.
 
-
-def _fitted(
-    x: Any, per: int, to: int, grids: list[Grid], itemsize: int, chunk_size: int | str | None
-) -> tuple[Any, Chunks]:
-    """`x` in chunks that fit the grids (of elements), and the chunks of the result.
-
-    The last dim has `per` elements per item in `x`, `to` in the result, whose items have
-    `itemsize` bytes.
+    `sizes` are those of the result's chunks along dims of the first array that change, `order`
+    says which of its dims are the result's. Dims of size 1 of an operand are for all chunks.
     """
-    if not x.ndim:
-        return x, ()
-    found = (*x.chunks[:-1], tuple(n * per for n in x.chunks[-1]))
-    grain, block = lcm(per, to), grids[-1].block
-    block = lcm(grain, block)
-    grids = [*grids[:-1], Grid(grain if block == grids[-1].block else block, block)]
-    bits = max(8 * itemsize // to, 8 * x.dtype.itemsize // per)
-    cut = chunks.bounded(found, grids, max(1, 8 * _most(1, chunk_size) // bits))
-    x = _rechunked(x, (*cut[:-1], tuple(n // per for n in cut[-1])))
-    return x, (*cut[:-1], tuple(n // to for n in cut[-1]))
+    axes = tuple(range(arrays[0].ndim))
+    pairs = [each for x in arrays for each in (x, axes if x.ndim else ())]
+    return array.blockwise(
+        work, axes if order is None else tuple(order), *pairs, dtype=dtype, align_arrays=False,
+        adjust_chunks=dict(sizes or {}), meta=np.empty((0,) * len(axes), dtype),
+    )  # fmt: skip
 
 
-def _operand(given: Any) -> Any:
-    """Scales or zero points as a dask array."""
-    if isinstance(given, array.Array):
-        return _opened(given, None)[0]
-    return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
+def _permuted(packed: str | None, axes: Shape, chunk: NDArray[Any]) -> NDArray[Any]:
+    """A packed chunk with its dims in another order."""
+    return _bytes(views.permute_dims(_elements(chunk, packed), axes))
 
 
-def _scale_chunks(cut: Chunks, blocks: Index) -> tuple[list[list[int]], Chunks]:
-    """For each dim: which chunk of the scales each chunk of the codes has, and these chunks."""
-    owners, parts = [], []
-    for sizes, block in zip(cut, blocks, strict=False):
-        ends = np.cumsum(sizes)
-        ranges = [*zip((ends - sizes) // block, -(-ends // block), strict=True)]
-        known = sorted(set(ranges))
-        owners.append([known.index(r) for r in ranges])
-        parts.append(tuple(int(last - first) for first, last in known))
-    return owners, tuple(parts)
+def _mirrored(packed: str | None, chunk: NDArray[Any]) -> NDArray[Any]:
+    """A packed chunk with the elements of each byte in reverse order."""
+    return _bytes(views.flip(_elements(chunk[..., ::-1], packed), axis=-1))
+
+
+def _cast(
+    packed: str | None, dtype: str, pack: bool, settings: Mapping[str, Any], chunk: NDArray[Any]
+) -> NDArray[Any]:
+    """The elements of a chunk, `packed` or not, converted, and packed if `pack`."""
+    x = _elements(chunk, packed)
+    if pack and not isinstance(x, Tensor):
+        x = codes.pack(x) if fixed_width(x.dtype).packed else asarray(x)
+    made = casts.cast(x, dtype, **settings)
+    return _bytes(made) if pack else np.asarray(made)
+
+
+def _dequantized(
+    packed: str | None,
+    dtype: str,
+    blocks: Shape | None,
+    chunk: NDArray[Any],
+    scale: NDArray[Any],
+    zero_point: Any = None,
+) -> NDArray[Any]:
+    """The values of a chunk of codes, `packed` or not, which has whole blocks or lies in one."""
+    made = casts.dequantize(
+        _elements(chunk, packed), scale, zero_point=zero_point, block_shape=blocks, dtype=dtype
+    )
+    return np.asarray(made)
+
+
+def _elements(chunk: NDArray[Any], packed: str | None) -> Any:
+    """The elements of a chunk; of a packed one, a Tensor over its bytes."""
+    if packed is None:
+        return chunk
+    kind = fixed_width(packed)
+    shape = (*chunk.shape[:-1], chunk.shape[-1] * (8 // kind.bits))
+    return Tensor.frombuffer(views.ascontiguous(chunk), kind, shape)
+
+
+def _bytes(t: Any) -> NDArray[np.uint8]:
+    """The bytes of a Tensor whose last dim has whole bytes, in a last dim of bytes."""
+    return codes.memory(t).reshape(*t.shape[:-1], t.shape[-1] * t.dtype.bits // 8)

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,6 @@ try:
     from onnx.backend import base
     from onnx.reference import ReferenceEvaluator
 
-    from .onnx_fusion import fused, hidden
     from .onnx_operators import OPS as OPS, Operator as Operator, own_errors
 except ImportError as missing:
     raise ImportError(
@@ -35,9 +33,6 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not t
     of schemas); this class does. Arguments are those of ReferenceEvaluator;
     `new_ops` come before `OPS`. `run` raises shapejit's errors unwrapped, also
     from nodes in subgraphs and functions.
-
-    Nodes that only move elements, each of what the one before makes and nobody else
-    reads, are one copy, or a view, by a Program (`shapejit.plan`).
 
     >>> node = onnx.helper.make_node("Shape", ["x"], ["y"])
     >>> Evaluator(node).run(None, {"x": np.zeros((2, 3), np.float32)})
@@ -55,28 +50,11 @@ class Evaluator(ReferenceEvaluator):  # type: ignore[misc]  # Any: onnx is not t
     ) -> None:
         # onnx makes the evaluators of functions by type(self)(function, ...), without new_ops.
         super().__init__(proto, opsets, functions, verbose, [*(new_ops or ()), *OPS], **options)
-        self._each: list[Any] = vars(self)["rt_nodes_"]
-        self.rt_nodes_ = fused(self._each, self.output_names)
-        self._hidden = hidden(self.rt_nodes_)
 
-    def run(
-        self, output_names: Any, feed_inputs: Any, attributes: Any = None,
-        intermediate: bool = False, check_shape_annotations: bool | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+    def run(self, *args: Any, **options: Any) -> Any:
         """The outputs; arguments are those of ReferenceEvaluator.run."""
-        checks = self.check_shape_annotations_ if check_shape_annotations is None else False
-        every = intermediate or checks or check_shape_annotations
-        run = super().run
-        if self._hidden and (every or not self._hidden.isdisjoint(output_names or ())):
-            # Someone wants to see what chains leave out.
-            step_by_step = copy.copy(self)
-            step_by_step.rt_nodes_ = self._each
-            run = super(Evaluator, step_by_step).run
         with own_errors():
-            return run(
-                output_names, feed_inputs, attributes, intermediate, check_shape_annotations,
-                **options,
-            )  # fmt: skip
+            return super().run(*args, **options)
 
 
 class BackendRep(base.BackendRep):  # type: ignore[misc]  # Any: onnx is not type-checked

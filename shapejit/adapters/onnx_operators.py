@@ -77,10 +77,6 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         """The attributes by the names of the function's arguments."""
         return attributes
 
-    def apply(self, *inputs: Any) -> tuple[Any, ...]:
-        """The node's outputs for inputs that may be traced Tensors, with its own attributes."""
-        return self._run(*inputs, **{name: getattr(self, name) for name in self.attributes_names_})
-
 
 class Reshape(Operator):
     """ONNX Reshape (1, 5, 13, 14, 19, 21, 23, 24, 25) as a class for `new_ops`.

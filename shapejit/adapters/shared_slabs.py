@@ -112,7 +112,6 @@ class Slabs:
     """The slabs of a process."""
 
     def __init__(self) -> None:
-        self.process = os.getpid()  # after a fork the child makes its own
         self._slabs: list[Slab] = []
 
     def take(self, nbytes: int) -> Slab:

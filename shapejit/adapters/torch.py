@@ -52,8 +52,6 @@ SMALL = 64 * 1024  # bytes of a batch below which a slab is not worth its way to
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], NDArray[Any]]
 
-_slabs = Slabs()
-
 
 class Collate:
     """A `collate_fn` that stacks samples as torch's `default_collate` does, with fewer copies.
@@ -91,8 +89,9 @@ class Collate:
         items = _arrays(batch)
         if items is None:
             return _by_torch(batch)
-        first = items[0]
-        program = self._fitted(first)
+        first, program = items[0], None
+        if self.program is not None and first.dtype == self.program.dtype.numpy:
+            program = self.program.fitted(first.shape)
         kind = fixed_width(first.dtype) if program is None else program.result_dtype
         # Of elements narrower than a byte torch has only pairs.
         held = kind.numpy is not None and kind.torch is not None and not kind.packed
@@ -108,28 +107,25 @@ class Collate:
         program.map(items, out=target)
         return made
 
-    def _fitted(self, x: NDArray[Any]) -> Program | None:
-        """The program for arrays like this one."""
-        if self.program is None or x.dtype != self.program.dtype.numpy:
-            return None
-        return self.program.fitted(x.shape)
-
     def _allocated(
         self, shape: tuple[int, ...], kind: DType, nbytes: int
     ) -> tuple[NDArray[Any], Any]:
         """Memory for a batch, and the tensor over it."""
         assert kind.numpy is not None
+        slab = None
         if self.allocate is not None:
             target = self.allocate(shape, kind.numpy)
-            return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
-        if get_worker_info() is None or nbytes < SMALL or not SHARES_MEMORY:
+        elif get_worker_info() is None or nbytes < SMALL or not SHARES_MEMORY:
             target = outputs.new_array(kind.numpy, shape)[0]
-            return target, _tensor(target.reshape(-1).view(np.uint8), shape, kind)
-        slab = _of_this_process().take(nbytes)
-        memory = slab.memory(nbytes)
-        made = _tensor(memory, shape, kind).as_subclass(_InSlab)
-        made.slab = slab
-        return memory.view(kind.numpy).reshape(shape), made
+        else:
+            slab = _slabs_of(os.getpid()).take(nbytes)
+            target = slab.memory(nbytes).view(kind.numpy).reshape(shape)
+        memory = target.reshape(-1).view(np.uint8)
+        made = torch.from_numpy(memory).view(getattr(torch, str(kind.torch))).view(shape)
+        if slab is not None:
+            made = made.as_subclass(_InSlab)
+            made.slab = slab
+        return target, made
 
 
 collate_fn = Collate()
@@ -169,16 +165,10 @@ def _copying(shape: tuple[int, ...], kind: DType) -> Program:
     return Program(shape, kind, (COPY,))
 
 
-def _of_this_process() -> Slabs:
-    global _slabs
-    if _slabs.process != os.getpid():
-        _slabs = Slabs()
-    return _slabs
-
-
-def _tensor(memory: NDArray[np.uint8], shape: tuple[int, ...], kind: DType) -> Any:
-    """Bytes as a tensor."""
-    return torch.from_numpy(memory).view(getattr(torch, str(kind.torch))).view(shape)
+@lru_cache(maxsize=1)
+def _slabs_of(process: int) -> Slabs:
+    """The slabs that a process has made: after a fork the child makes its own."""
+    return Slabs()
 
 
 def _arrays(batch: Sequence[Any]) -> list[NDArray[Any]] | None:

@@ -17,7 +17,7 @@ from ..arrays.foreign import Library, Native
 from ..arrays.tensor import Tensor
 from ..dtypes import table
 from ..errors import DTypeError, FormatError
-from ..operations.codes import pack
+from ..operations.codes import memory, pack
 from ..operations.views import ascontiguous
 from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a
@@ -110,12 +110,8 @@ def _packed(t: Tensor) -> Any:
         raise DTypeError(f"torch has no {t.dtype}: pass shapejit.asarray(x), which gives a Tensor")
     if not t.shape or t.shape[-1] % 2:
         raise DTypeError(f"torch has pairs of float4: the last dim of {t.shape} is not even")
-    t = ascontiguous(t)
-    first = t.offset // 8
-    memory = t.buffer[first : first + t.nbytes].reshape(*t.shape[:-1], t.shape[-1] // 2)
-    if not memory.flags.writeable:
-        memory = memory.copy()
-    return torch.from_numpy(memory).view(kind)
+    pairs = memory(t).reshape(*t.shape[:-1], t.shape[-1] // 2)
+    return torch.from_numpy(pairs if pairs.flags.writeable else pairs.copy()).view(kind)
 
 
 LIBRARY = Library(_enter, _leave)

@@ -1,17 +1,20 @@
-"""A demonstration without input: convert a small checkpoint, check every bit, measure the speed.
+"""A demonstration without input: an FP8 checkpoint becomes bfloat16, and copies beside NumPy's.
 
-Attention weights are split into heads and transposed, caches of heads are
-merged, in four dtypes, by the code that `shapejit convert` runs. NumPy and
-ml_dtypes do the same, to compare the results and the times.
+A checkpoint as DeepSeek's are, of random codes, is written, converted by the code that
+`shapejit convert` runs, and compared by that of `shapejit verify`. What a conversion does to a
+tensor is done by NumPy and ml_dtypes, too, to compare the results and the times.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isqrt
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -19,59 +22,44 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import conversion, patience
-from ..arrays.tensor import Bytes, Tensor
-from ..conversion import Change, Report
-from ..dtypes.table import DType, dtype
-from ..files import safetensors
-from ..files.safetensors import Checkpoint, New
+from .. import files, patience
+from ..arrays.tensor import Tensor, asarray
+from ..conversion import Report
+from ..conversion.comparing import Weights, differences
+from ..dtypes.table import dtype
+from ..operations.casts import cast
+from ..quantization.declaring import declaration
+from ..quantization.table import schemes
 from ..runtime import building
 from ..runtime.system import usable_cores
+from ..runtime.workers import threads
 from .measure import clock, samples
 
-_HEADS, _HEAD = 16, 64
-BYTES = 4 * 1024 * 1024  # of each tensor
+BYTES = 256 * 1024 * 1024  # of the codes of all weights
+COPIED = 4 * 1024 * 1024  # bytes of each tensor that is copied beside NumPy
 ROUNDS = 7
+_LAYERS, _BLOCK = 16, 128
+_SCHEME = schemes["fp8:block"]
+_CONFIG = declaration(_SCHEME.name, {"weight_block_size": (_BLOCK, _BLOCK)}, {"dtype": "float32"})
 _DISTURBED = 1.5  # times the fastest round; without other programs it is well below
-_DTYPES = ("float32", "bfloat16", "float8_e4m3fn", "float4_e2m1fn")
+_BFLOAT16, _FLOAT8, _FLOAT4 = map(dtype, ("bfloat16", "float8_e4m3fn", "float4_e2m1fn"))
+
+Array = NDArray[Any]
 
 
-class _Job(NamedTuple):
-    """What is done to the tensors whose names begin with `name`.
-
-    `rules` say it to `shapejit convert`; `by_numpy` does the same to an ndarray.
-    `source` and `target` give the shapes before and after for a number of
-    elements.
-    """
+class _Copy(NamedTuple):
+    """What is done to tensors of so many bytes, by shapejit and by NumPy, each to its result."""
 
     name: str
-    rules: tuple[tuple[str, str], ...]
-    by_numpy: Callable[[NDArray[Any]], NDArray[Any]]
-    source: Callable[[int], tuple[int, ...]]
-    target: Callable[[int], tuple[int, ...]]
-
-
-JOBS = (
-    _Job(
-        "split",
-        (("reshape", rf"split\..*={_HEADS},{_HEAD},-1"), ("permute", r"split\..*=0,2,1")),
-        lambda x: x.reshape(_HEADS, _HEAD, -1).transpose(0, 2, 1),
-        lambda count: (_HEADS * _HEAD, count // (_HEADS * _HEAD)),
-        lambda count: (_HEADS, count // (_HEADS * _HEAD), _HEAD),
-    ),
-    _Job(
-        "merge",
-        (("permute", r"merge\..*=1,0,2"), ("reshape", r"merge\..*=0,-1")),
-        lambda x: x.transpose(1, 0, 2),
-        lambda count: (_HEADS, count // (_HEADS * _HEAD), _HEAD),
-        lambda count: (count // (_HEADS * _HEAD), _HEADS * _HEAD),
-    ),
-)
+    nbytes: int
+    out: Tensor
+    by_shapejit: Callable[[Tensor], object]
+    by_numpy: Callable[[Array], object]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor: its shapes, whether every bit is right, and both speeds.
+    """One copy: the shape of its result, whether every bit is right, and both speeds.
 
     Speeds are 10^9 bytes read and written per second, from memory to memory: the
     median of the faster half of several rounds, in which shapejit and NumPy take turns.
@@ -80,8 +68,6 @@ class Row:
     """
 
     name: str
-    dtype: str
-    source_shape: tuple[int, ...]
     shape: tuple[int, ...]
     nbytes: int
     same: bool
@@ -97,63 +83,64 @@ class Row:
 
 @dataclass(frozen=True)
 class Demo:
-    """The result: one row per tensor, and the conversion of the file.
+    """The result: the conversion, what `verify` finds in it, and one row per copy.
 
-    `command` are the words of a command line that does the same. `first_seconds` is the time of
-    the first conversion, which includes the
-    compilation of kernels that are not on disk; `report` is of the second.
+    `commands` are the words of command lines that do the same. `compile_seconds` is the time of
+    the first call of each copy, which compiles the kernels that are not on disk.
     """
 
-    rows: tuple[Row, ...]
-    rules: tuple[str, ...]
-    command: tuple[str, ...]
-    first_seconds: float
     report: Report
+    differences: tuple[str, ...]
+    rows: tuple[Row, ...]
+    commands: tuple[tuple[str, ...], ...]
+    compile_seconds: float
 
     @property
     def same(self) -> bool:
-        """Whether every tensor equals NumPy's, bit for bit."""
-        return all(row.same for row in self.rows)
+        """Whether every weight is what it should be, and every copy equals NumPy's."""
+        return not self.differences and all(row.same for row in self.rows)
 
 
-@patience.force_kernels()  # it shows what kernels do
 def run(progress: Callable[[str], object] | None = None, keep: str | None = None) -> Demo:
-    """Make a checkpoint in a temporary folder, convert it, check the result and time it.
+    """Write a checkpoint in a temporary folder, convert it, check the result, and time copies.
 
     `progress` is called with a description of each step. `keep` is a new folder for the
-    files, which stay there. Raises FileExistsError.
+    checkpoints, which stay there. Raises FileExistsError.
     """
     tell = progress or (lambda _: None)
     with _folder(keep) as folder:
-        source, target = (os.path.join(folder, f"{n}.safetensors") for n in ("source", "target"))
-        tell("making a checkpoint")
-        written = _checkpoint()
-        safetensors.write(source, [New.of(*item) for item in written.items()], {"made": "demo"})
-        plan = _plan(source)
-        tell("converting, compiling on the first run")
+        source, target = (os.path.join(folder, name) for name in ("fp8", "bf16"))
+        tell("writing an FP8 checkpoint")
+        weights = _checkpoint()
+        os.mkdir(source)
+        files.save_file(weights, os.path.join(source, "model.safetensors"))
+        with open(os.path.join(source, "config.json"), "w") as file:
+            json.dump(_CONFIG, file)
+        copies = _copies(weights)
+        tell("compiling kernels that are not on disk")
         start = perf_counter()
-        with building.at_most(len(usable_cores())):
-            plan.write(target)
-        first = perf_counter() - start
-        report = plan.write(target)
-        result = safetensors.read(target)
+        with _kernels_only(), ThreadPoolExecutor(threads()) as pool:
+            [*pool.map(lambda copy: copy.by_shapejit(copy.out), copies)]
+        compiled = perf_counter() - start
+        tell("converting the checkpoint to bfloat16")
+        report = files.convert(source, target, [("to", "bf16")])
+        tell("verifying the conversion")
+        found = tuple(map(str, differences(Weights(weights, _CONFIG), files.load_file(target))))
         rows = []
-        for change in plan.changes:
-            tell(f"checking and timing {change.name}")
-            rows.append(_row(change, written[change.name], result))
-        words = ["--spec", "onnx"]
-        for job in JOBS:
-            for option, text in job.rules:
-                words += [f"--{option}", text]
+        for copy in copies:
+            tell(f"checking and timing: {copy.name}")
+            with _kernels_only():
+                rows.append(_row(copy))
         paths = (source, target) if keep else ("SRC", "DST")
-        command = ("shapejit", "convert", *paths, *words)
-        return Demo(tuple(rows), ("--spec onnx", *map(str, plan.rules)), command, first, report)
+        commands = ("shapejit", "convert", *paths, "--to", "bf16"), ("shapejit", "verify", *paths)
+        return Demo(report, found, tuple(rows), commands, compiled)
 
 
-def _plan(source: str) -> conversion.Conversion:
-    """What becomes of the checkpoint."""
-    rules = [conversion.rule(*words) for job in JOBS for words in job.rules]
-    return conversion.plan(safetensors.read(source), rules, conversion.dialect("onnx"))
+@contextmanager
+def _kernels_only() -> Iterator[None]:
+    """Rows show what kernels do; builders take all cores."""
+    with patience.force_kernels(), building.at_most(len(usable_cores())):
+        yield
 
 
 @contextmanager
@@ -168,68 +155,95 @@ def _folder(keep: str | None) -> Iterator[str]:
 
 
 def _checkpoint() -> dict[str, Tensor]:
-    """Tensors of random bits, so that every code of every dtype occurs, NaN included."""
-    random = np.random.default_rng(5)
-    tensors = {}
-    for job in JOBS:
-        for kind in map(dtype, _DTYPES):
-            shape = job.source(8 * BYTES // kind.bits)
-            data = random.integers(0, 256, BYTES, np.uint8)
-            tensors[f"{job.name}.{kind}"] = Tensor.frombuffer(data, kind, shape)
-    return tensors
+    """Weights of random codes, all but NaN, and a norm that is not quantised."""
+    random, size = np.random.default_rng(5), isqrt(BYTES // _LAYERS)
+    made = {"model.norm.weight": cast(asarray(np.ones(size, np.float32)), _BFLOAT16)}
+    for layer in range(_LAYERS):
+        codes = random.integers(0, 254, (size, size), np.uint8)
+        codes += codes > 126  # 127 and 255 are NaN
+        scale = random.uniform(0.001, 0.01, (size // _BLOCK, size // _BLOCK)).astype(np.float32)
+        name = f"model.layers.{layer}.mlp.up_proj.weight"
+        made[name] = Tensor.frombuffer(codes, _FLOAT8, codes.shape)
+        made[f"{name}_scale_inv"] = asarray(scale)
+    return made
 
 
-def _row(change: Change, written: Tensor, result: Checkpoint) -> Row:
-    """Compare one tensor of the file with NumPy's result, and time both in memory."""
-    job = next(j for j in JOBS if change.name.startswith(j.name))
-    kind, got = change.source.dtype, result.tensors[change.name]
-    wanted, mine = np.empty(written.nbytes, np.uint8), np.empty(written.nbytes, np.uint8)
-    seen = change.result(written)
-    out = Tensor.frombuffer(mine, kind, seen.shape)
+def _copies(weights: dict[str, Tensor]) -> list[_Copy]:
+    """What is done beside NumPy, the first one to rows of the last weight of the checkpoint."""
+    whole, scales = (weights[name] for name in [*weights][-2:])
+    blocks = max(1, COPIED // whole.shape[1] // _BLOCK)
+    codes, scale = whole[: blocks * _BLOCK], scales[:blocks]
+    parts = {"weight": codes, "weight_scale_inv": scale}
+    random = np.random.default_rng(6)
+    data = random.integers(0, 256, COPIED, np.uint8)
+    halves = Tensor.frombuffer(data, _BFLOAT16, (COPIED // 2048, 1024))
+    pairs = Tensor.frombuffer(data, _FLOAT4, (COPIED // 512, 1024))
+    floats = random.standard_normal((COPIED // 4096, 1024), np.float32)
 
-    def by_shapejit() -> None:
-        seen.ascontiguous(out=out)
+    def transposed(x: Tensor, by_numpy: Callable[[Array], object]) -> _Copy:
+        shape = x.shape[::-1]
+        out = Tensor.frombuffer(np.empty(x.nbytes, np.uint8), x.dtype, shape)
+        name = f"transpose {x.dtype}{', packed' * x.dtype.packed}"
+        return _Copy(name, 2 * x.nbytes, out, lambda out: x.T.ascontiguous(out=out), by_numpy)
 
-    def by_numpy() -> None:
-        _by_numpy(job, kind, written.buffer, written.shape, wanted)
+    return [
+        _Copy(
+            "decode FP8 with block scales to bfloat16", 3 * codes.nbytes,
+            _result(codes.shape, _BFLOAT16),
+            lambda out: _SCHEME.decode(parts, out=out),
+            lambda out: _decode(codes.numpy(), scale.numpy(), out),
+        ),
+        transposed(halves, lambda out: np.copyto(out, halves.numpy().T)),
+        transposed(pairs, lambda out: _transpose_packed(pairs, out)),
+        _Copy(
+            "cast float32 to float8_e4m3fn", floats.nbytes * 5 // 4,
+            _result(floats.shape, _FLOAT8),
+            lambda out: cast(asarray(floats), _FLOAT8, out=out),
+            lambda out: np.copyto(out, floats, casting="unsafe"),
+        ),
+    ]  # fmt: skip
 
-    times = interleaved(by_shapejit, by_numpy)
-    same = (
-        (got.dtype, got.shape) == (kind, job.target(written.size))
-        and np.array_equal(got.buffer, wanted)
-        and np.array_equal(mine, wanted)
-    )
+
+def _result(shape: tuple[int, ...], kind: Any) -> Tensor:
+    """Memory for a result."""
+    return asarray(np.zeros(shape, kind.numpy))
+
+
+def _decode(codes: Array, scale: Array, out: Array) -> None:
+    """Codes times the scales of their blocks, in float32."""
+    rows, columns = scale.shape
+    values = codes.astype(np.float32).reshape(rows, _BLOCK, columns, _BLOCK)
+    values *= scale[:, None, :, None]
+    np.copyto(out, values.reshape(out.shape), casting="unsafe")
+
+
+def _transpose_packed(x: Tensor, out: Array) -> None:
+    """Packed elements are unpacked, moved, and packed again."""
+    raw = x.buffer
+    codes = np.empty((raw.size, 2), np.uint8)
+    np.bitwise_and(raw, 15, out=codes[:, 0])
+    np.right_shift(raw, 4, out=codes[:, 1])
+    pairs = np.ascontiguousarray(codes.reshape(x.shape).T).reshape(-1, 2)
+    np.bitwise_or(pairs[:, 0], pairs[:, 1] << 4, out=out)
+
+
+def _row(copy: _Copy) -> Row:
+    """Compare a copy with NumPy's, and time both in memory."""
+    wanted = np.empty_like(copy.out.buffer if copy.out.dtype.packed else copy.out.numpy())
+    times = interleaved(lambda: copy.by_shapejit(copy.out), lambda: copy.by_numpy(wanted))
     mine_s, numpy_s = map(typical, times)
-    moved = 2 * written.nbytes / 1e9
     return Row(
-        change.name,
-        kind.name,
-        written.shape,
-        got.shape,
-        written.nbytes,
-        same,
-        gb_per_s=moved / mine_s,
-        numpy_gb_per_s=moved / numpy_s,
+        copy.name,
+        copy.out.shape,
+        copy.nbytes,
+        same=copy.out.tobytes() == wanted.tobytes(),
+        gb_per_s=copy.nbytes / 1e9 / mine_s,
+        numpy_gb_per_s=copy.nbytes / 1e9 / numpy_s,
         disturbed=any(typical(own) > _DISTURBED * min(own) for own in times),
     )
 
 
-def _by_numpy(job: _Job, kind: DType, raw: Bytes, shape: tuple[int, ...], out: Bytes) -> None:
-    """The same with NumPy: packed elements are unpacked, moved, and packed again."""
-    assert kind.numpy is not None
-    if not kind.packed:
-        moved = job.by_numpy(raw.view(kind.numpy).reshape(shape))
-        np.copyto(out.view(kind.numpy).reshape(moved.shape), moved)
-        return
-    codes = np.empty((raw.size, 2), np.uint8)
-    np.bitwise_and(raw, 15, out=codes[:, 0])
-    np.right_shift(raw, 4, out=codes[:, 1])
-    values = codes.view(kind.numpy).reshape(shape)
-    pairs = np.ascontiguousarray(job.by_numpy(values)).view(np.uint8).reshape(-1, 2)
-    np.bitwise_or(pairs[:, 0], pairs[:, 1] << 4, out=out)
-
-
-def interleaved(*functions: Callable[[], None]) -> list[list[float]]:
+def interleaved(*functions: Callable[[], object]) -> list[list[float]]:
     """Seconds of each round of each, taking turns."""
     clocks = {str(k): clock(function) for k, function in enumerate(functions)}
     return list(samples(clocks, ROUNDS, seconds=0).values())

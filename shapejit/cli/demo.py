@@ -1,4 +1,4 @@
-"""`shapejit demo`: convert a checkpoint made up here, prove it, show the speed."""
+"""`shapejit demo`: convert a checkpoint made up here, verify it, show copies beside NumPy's."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from .convert import report_json, report_text
 from .output import Columns, print_json, print_table, print_text, ratio, same, shape
 
 _COLUMNS: Columns = {
-    "tensor": "{0.name}",
-    "from": lambda row: shape(row.source_shape),
-    "to": lambda row: shape(row.shape),
+    "copy": "{0.name}",
+    "result": lambda row: shape(row.shape),
     "MB": lambda row: f"{row.nbytes / 1e6:.1f}",
     "same bits": same,
     "GB/s": "{0.gb_per_s:.2f}",
@@ -29,7 +28,7 @@ def _options(parser: ArgumentParser) -> None:
         "--keep",
         metavar="FOLDER",
         help="leave the checkpoint and what it was converted to in a new folder, for the "
-        "command that is printed",
+        "commands that are printed",
     )
 
 
@@ -38,27 +37,31 @@ def _run(args: Namespace) -> int:
         found = demo.run(line.set_description_str, args.keep)
     if args.json:
         rows = [{**vars(row), "ratio": row.ratio} for row in found.rows]
-        head: dict[str, Any] = {"same": found.same, "first_seconds": found.first_seconds}
-        head |= {"rules": found.rules, "command": found.command}
-        print_json({**head, "convert": report_json(found.report), "tensors": rows})
+        head: dict[str, Any] = {"same": found.same, "compile_seconds": found.compile_seconds}
+        head |= {"commands": found.commands, "differences": found.differences}
+        print_json({**head, "convert": report_json(found.report), "copies": rows})
     else:
         _print(found)
     return DONE if found.same else FAILED
 
 
 def _print(found: demo.Demo) -> None:
-    print(shlex.join(found.command))
-    print(report_text(found.report) + f" (the first time {found.first_seconds:.2f} s)\n")
+    convert, verify = map(shlex.join, found.commands)
+    print(f"{convert}\n{report_text(found.report)} (compiling took {found.compile_seconds:.2f} s)")
+    print(f"\n{verify}")
+    for difference in found.differences:
+        print(difference)
+    print(f"{len(found.differences) or 'none'} of {found.report.tensors} weights differ\n")
     print_table(_COLUMNS, found.rows)
-    verdict = "Every tensor equals" if found.same else "NOT every tensor equals"
-    print(f"\n{verdict} NumPy's, bit for bit.")
+    verdict = "Every" if all(row.same for row in found.rows) else "NOT every"
+    print(f"\n{verdict} copy equals NumPy's, bit for bit.")
     print_text(
-        "GB/s: 10^9 bytes read and written per second, in memory. Both take turns for several "
-        "rounds; the median of the faster half of each counts, since other programs slow down "
-        "single rounds."
+        "GB/s: 10^9 bytes read and written per second, of the conversion with all its files, of "
+        "copies in memory. There both take turns for several rounds; the median of the faster "
+        "half of each counts, since other programs slow down single rounds."
     )
-    if "SRC" in found.command:
-        print_text("With --keep FOLDER both files stay, and the command above can be pasted.")
+    if "SRC" in found.commands[0]:
+        print_text("With --keep FOLDER both checkpoints stay: the commands above can be pasted.")
     disturbed = sum(row.disturbed for row in found.rows)
     if disturbed:
         print_text(
@@ -68,5 +71,6 @@ def _print(found: demo.Demo) -> None:
 
 
 COMMAND = Command(
-    "demo", "convert a checkpoint made up here, prove it, show the speed", _run, _options
-)
+    "demo", "convert a checkpoint made up here, verify it, show copies beside NumPy's",
+    _run, _options,
+)  # fmt: skip

@@ -74,7 +74,7 @@ def _schemes(rows: Iterable[dict[str, Any]], found: Detected) -> list[dict[str, 
 def _run(args: Namespace) -> int:
     found = file_formats.read(args.file)
     rows = [_row(found, member) for member in found.members.values()]
-    detected = schemes.detect(found.typed, configuration(found))
+    detected = schemes.detect(found.typed, configuration(found).facts)
     weights = _schemes(rows, detected)
     groups = grouped(rows, ("dtype", "shape", *_OPTIONAL))
     nodes = NODES.get(found.format, lambda _: [])(found)

@@ -48,7 +48,7 @@ def _weights(path: str, rules: Sequence[str], spec: Mapping[str, Any]) -> Weight
     """The weights of a checkpoint, after the rules in these files."""
     found = file_formats.read(path)
     if not rules:
-        return Weights(found.typed, configuration(found))
+        return Weights(found.typed, configuration(found).facts)
     given = [rule for file in rules for rule in conversion.read_rules(file)]
     plan = conversion.plan(found, given, conversion.dialect(**spec))
     return Weights(plan.results, plan.config)

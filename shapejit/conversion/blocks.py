@@ -7,7 +7,7 @@ from math import prod
 
 from ..files.stored import Stored
 from ..quantization import sizes
-from ..quantization.rows import ROWS
+from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .changes import Change
 from .joins import Joined
@@ -17,7 +17,6 @@ from .weight_sources import PartOf
 
 __all__ = ["file_types"]
 
-_SCHEMES = {row.name: row for row in ROWS}
 _TYPES = {row.file_type: row for row in ROWS if row.file_type is not None}
 
 
@@ -40,7 +39,7 @@ def _of_source(source: Source, known: Mapping[str, str]) -> str | None:
     if isinstance(source, Stored):
         return known.get(source.name)
     if isinstance(source, PartOf):
-        return _SCHEMES[source.whole.scheme].file_type if source.dtype.name == "uint8" else None
+        return BY_NAME[source.whole.scheme].file_type if source.dtype.name == "uint8" else None
     if not isinstance(source, Joined):
         return None
     kinds = set[str | None]()

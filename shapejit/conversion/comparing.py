@@ -15,8 +15,9 @@ from ..dtypes.table import DType
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..operations.casts import cast
 from ..operations.equality import blocks, first_difference, place
-from ..quantization.account import Held, Quantised, tells, unaccounted
-from ..quantization.configuration import cache_scales, declared
+from ..quantization.account import Held, Quantised, unaccounted
+from ..quantization.configuration import declared
+from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
@@ -60,12 +61,12 @@ class Weights(Mapping[str, "Tensor | Found"]):
 
     def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
         self._tensors = tensors
-        self.declared, self.tells = declared(config or {}), tells(config or {})
+        self.declared = declared(config or {})
         self._groups = dict[str, Found]()
-        found = schemes.detect(tensors, config)
+        found = detected(tensors, self.declared)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         used = {name for each in found for name in each.parts.names.values()}
-        self.scales = cache_scales(tensors, config or {}) if found else set[str]()
+        self.scales = self.declared.cache_scales(tensors) if found else set[str]()
         self._plain = [name for name in tensors if name not in used]
         plain = set(self._plain)
         for each in found:
@@ -169,7 +170,7 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
             for name, each in one.groups.items()
             if name in other and name not in alike
         }
-        if names or (one.tells and one.declared != other.declared):
+        if names or (one.declared.tells and one.declared != other.declared):
             decoded = [
                 Quantised(one.groups[n].scheme, own[0], frozenset(own)) for n, own in names.items()
             ]

@@ -8,10 +8,9 @@ from dataclasses import replace
 from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
-from ..quantization.configuration import cache_scales
 from ..quantization.naming import part_name
+from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
-from ..quantization.table import schemes
 from .changes import Change
 from .remaining import Use, uses
 from .tensors import Rule, Tensors
@@ -91,7 +90,7 @@ def _forget_cache(tensors: Tensors) -> None:
     """Without quantised weights nothing tells of a quantised cache: leave its scales out."""
     stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
     if not any(weight.codes in stored for weight in tensors.weights.found):
-        for scale in cache_scales(stored, tensors.config):
+        for scale in tensors.config.declared.cache_scales(stored):
             del tensors.changes[stored[scale]]
 
 
@@ -130,7 +129,7 @@ class _Known:
             kind = dtype(self._target)
             source = Decoded(kind, weight.group.shape, weight)
             return [Change.of(name, source, saturate, rules)]
-        row = schemes[self._target].row
+        row = BY_NAME[self._target]
         return [
             Change.of(part_name(row, name, key), part, saturate, rules)
             for key, part in self._converted(weight).items()

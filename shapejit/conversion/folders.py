@@ -16,11 +16,12 @@ from .. import __version__
 from ..errors import FileFormatError
 from ..files import safetensors
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import CONFIG
 from ..files.paths import Path, file_name
 from ..files.places import places
 from ..files.sharded import SUFFIX, shards_named
 from ..quantization.configuration import BESIDE
-from .configs import CONFIG, config_of, rewritten
+from .configs import rewritten
 from .shards import Shard, shards
 from .tensors import Tensors
 
@@ -86,7 +87,7 @@ def folder(tensors: Tensors, source: str, path: Path, max_shard: int, rules: str
     gone = telling if home == target else telling | {*BESIDE}
     plan = {
         "version of shapejit": __version__,
-        "source": [*_sources(checkpoint, home), _hash(config_of(checkpoint).facts)],
+        "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],
         "list of rules": rules,
         "set of files": {f.name: [f.placed.size, _hash(f.placed.header)] for f in files},
     }
@@ -129,11 +130,10 @@ def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
 
 def _texts(tensors: Tensors, files: Sequence[Shard]) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
-    made, config = dict[str, str](), config_of(tensors.checkpoint)
-    if config.text is not None:
+    made, config = dict[str, str](), tensors.config
+    if config.content is not None:
         try:
-            new = rewritten(config, tensors)
-            made[CONFIG] = config.raw if new == config.text else json.dumps(new, indent=2) + "\n"
+            made[CONFIG] = config.written(rewritten(config, tensors))
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:

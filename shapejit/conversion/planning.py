@@ -11,13 +11,14 @@ from typing import Any
 from ..errors import FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
+from ..files.configuration import configuration
 from ..files.paths import Path, file_name
 from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from .blocks import file_types
 from .changes import Change, Results, announced
-from .configs import config_of, folder_of, rewritten, told
+from .configs import folder_of, rewritten, told
 from .described import Described
 from .folders import Folder, folder
 from .remaining import check, check_parts, uses
@@ -80,8 +81,8 @@ class Conversion:
     @property
     def config(self) -> dict[str, Any]:
         """What tells of the weights of the destination, as `schemes.detect` takes it."""
-        config = config_of(self.checkpoint)
-        return rewritten(replace(config, text=config.facts), self.tensors)
+        config = self.tensors.config
+        return rewritten(replace(config, content=config.facts), self.tensors)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -211,7 +212,7 @@ def plan(
     the tensor and the rule, for a rule that does not fit, for one that matches no tensor,
     and for a tensor that needs more than `chunk`.
     """
-    tensors = Tensors(checkpoint, config_of(checkpoint).facts, reshape, saturate)
+    tensors = Tensors(checkpoint, configuration(checkpoint), reshape, saturate)
     for r in rules:
         RULES[r.option].apply(r, tensors)
     check(tensors)

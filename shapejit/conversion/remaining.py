@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from ..dtypes.table import DType
 from ..errors import FormatError, quoted
 from ..files.stored import Stored
-from ..quantization.account import Held, Quantised, tells, unaccounted
+from ..quantization.account import Held, Quantised, unaccounted
+from ..quantization.configuration import declared
 from ..quantization.forms import Numbers
 from .changes import Change
 from .joins import Joined
@@ -66,7 +67,7 @@ def check(tensors: Tensors) -> None:
         return
     kept = untouched(tensors)
     own = {name for weight in kept for name in weight.names} | tensors.kept
-    told = tells(tensors.config)
+    told = tensors.config.declared.tells
     held = {
         name: Held(name, use.change.dtype, prod(use.change.shape))
         for name, found in uses(tensors).items()
@@ -109,7 +110,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any]) -> None:
     """
     changed = any(change.ops or change.stored is None for change in tensors.changes.values())
     fewer = len(tensors.changes) < len(tensors.checkpoint.members)
-    if not (changed or fewer) or not tells(config):
+    if not (changed or fewer) or not declared(config).tells:
         return
     used = uses(tensors)
     for weight, parts in _numbers(tensors, used):

@@ -15,10 +15,10 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..files.pieces import Scratch
+from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
-from ..quantization.groups import memory
 from .changes import Change
 from .sources import Planned
 from .tensors import Rule, Tensors

@@ -12,6 +12,7 @@ from typing import Any
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
 from ..quantization.parts import WeightNode
 from .changes import Change
@@ -41,15 +42,15 @@ class Rule:
 class Tensors:
     """What a destination will hold: `changes` by their names, in order.
 
-    `config` is that of the source; `reshape` says what a reshape means, `saturate` is that of
-    all casts. `became` has a source of each weight that was decoded or converted, `kept` the
-    tensors of the source that are right as they are.
+    `config` is what the source says of weights, `reshape` what a reshape means, `saturate` is
+    that of all casts. `became` has a source of each weight that was decoded or converted, `kept`
+    the tensors of the source that are right as they are.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
-        config: Mapping[str, Any],
+        config: Config,
         reshape: Dialect,
         saturate: bool = True,
     ) -> None:
@@ -64,7 +65,7 @@ class Tensors:
     @cached_property
     def weights(self) -> Weights:
         """The quantised weights of the source."""
-        return weights(self.checkpoint, self.config)
+        return weights(self.checkpoint, self.config.declared)
 
     @property
     def weight_nodes(self) -> list[WeightNode]:

@@ -11,16 +11,14 @@ from ..files.checkpoint import Checkpoint
 from ..files.pieces import Scratch
 from ..files.stored import Stored
 from ..quantization.bands import Slice
-from ..quantization.detection import Unclear, detect
+from ..quantization.configuration import Declared
+from ..quantization.detection import Unclear, detected
 from ..quantization.groups import Group
-from ..quantization.naming import codes_key, weight_name
+from ..quantization.naming import weight_name
 from ..quantization.parts import Found, Parts
-from ..quantization.rows import ROWS
-from ..quantization.settings import group_of
+from ..quantization.rows import BY_NAME
 
 __all__ = ["Weight", "Weights", "weights"]
-
-_ROWS = {row.name: row for row in ROWS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ class Weight:
 
     def renamed(self, codes: str) -> str:
         """The same if its codes have this name."""
-        return weight_name(_ROWS[self.scheme], codes)
+        return weight_name(BY_NAME[self.scheme], codes)
 
     def nbytes(self, slices: Mapping[str, Slice]) -> int:
         """The bytes of the parts, or of those slices of them."""
@@ -82,20 +80,16 @@ class Weights:
     warnings: tuple[str, ...]
 
 
-def weights(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Weights:
-    """The quantised weights, found in the whole checkpoint with its config.json."""
-    found = detect(checkpoint.typed, config)
+def weights(checkpoint: Checkpoint, said: Declared) -> Weights:
+    """The quantised weights, found in the whole checkpoint with what its config says."""
+    found = detected(checkpoint.typed, said)
     made = tuple(_weight(checkpoint, each) for each in found)
     return Weights(made, tuple(found.unclear), tuple(found.warnings))
 
 
 def _weight(checkpoint: Checkpoint, found: Found) -> Weight:
-    row = _ROWS[found.scheme]
-    group = group_of(found.scheme, row.forms, found.parts, {})
-    keys = {
-        part: next(key for key, t in found.parts.items() if t is tensor)
-        for part, tensor in group.tensors.items()
-    }
-    names, codes = found.parts.names, codes_key(row, found.parts)
-    stored = {part: checkpoint.stored(names[key]) for part, key in keys.items()}
-    return Weight(found.scheme, group, stored, keys, found.parts.settings, names[codes])
+    group, names = found.parts.group, found.parts.names
+    assert group is not None
+    stored = {part: checkpoint.stored(names[key]) for part, key in group.keys.items()}
+    codes = names[group.keys[group.form.codes.part]]
+    return Weight(found.scheme, group, stored, group.keys, found.parts.settings, codes)

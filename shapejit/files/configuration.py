@@ -1,57 +1,85 @@
-"""What a checkpoint's folder and its file say of how weights are stored."""
+"""config.json beside a checkpoint, and the files of quantisers beside that: read, and written."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.configuration import BESIDE
+from ..quantization.configuration import BESIDE, COMFY, Declared, declared
 from .checkpoint import Checkpoint
 from .places import opened, places
 
-__all__ = ["configuration", "json_file"]
+__all__ = ["CONFIG", "Config", "configuration"]
 
-_COMFY = "_quantization_metadata"
+CONFIG = "config.json"
 # An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
 _MAX_BYTES = 16_000_000
 
 
-def configuration(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The config for `schemes.detect`: that of the folder, and what the file's metadata tell.
+@dataclass(frozen=True, eq=False)
+class Config:
+    """`facts` tell of weights, as `schemes.detect` takes them.
+
+    `content` is that of the config.json of a folder of shards (None: there is none), `text` the
+    same as it is written, `beside` are the files of quantisers beside it.
+    """
+
+    facts: Mapping[str, Any]
+    content: Mapping[str, Any] | None = None
+    text: str = ""
+    beside: tuple[str, ...] = ()
+
+    @cached_property
+    def declared(self) -> Declared:
+        """What the facts say of weights."""
+        return declared(self.facts)
+
+    def written(self, content: Mapping[str, Any]) -> str:
+        """config.json with this content; as it is where that is the same."""
+        return self.text if content == self.content else json.dumps(content, indent=2) + "\n"
+
+
+def configuration(checkpoint: Checkpoint) -> Config:
+    """The config of a checkpoint: that of its folder, and what the file's metadata tell.
 
     What files of quantisers beside config.json say stands under the names of these files.
     Raises FileFormatError where a file is not a JSON object, has more than 16 MB, or is a
     link out of the folder.
     """
-    path, metadata, found = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
-    place = places(path)
+    path, metadata, facts = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
+    place, sharded = places(path), checkpoint.format == "sharded"
     folder = path if place.is_folder(path) else place.parent(path)
-    if _COMFY in metadata:
-        found[_COMFY] = metadata[_COMFY]
-    for name in ("config.json", *BESIDE):
-        if place.exists(place.join(folder, name)):
-            told = json_file(place.inside(folder, name, None))
-            found |= {name: told} if name in BESIDE else told
-    return found
+    is_there = place.is_named if sharded else place.exists
+    found = {
+        name: _read(place.inside(folder, name, None))
+        for name in (CONFIG, *BESIDE)
+        if is_there(place.join(folder, name))
+    }
+    if COMFY in metadata:
+        facts[COMFY] = metadata[COMFY]
+    for name, (_, content) in found.items():
+        facts |= content if name == CONFIG else {name: content}
+    if not sharded:
+        return Config(facts)
+    text, own = found.pop(CONFIG, ("", None))
+    return Config(facts, own, text, tuple(found))
 
 
-def json_file(path: str) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile("w") as file:
-    ...     _ = file.write('{"bits": 4}'), file.flush()
-    ...     json_file(file.name)
-    {'bits': 4}
-    """
+def _read(path: str) -> tuple[str, dict[str, Any]]:
+    """The text of a JSON file, and the object in it."""
     file = opened(path)
     if file.size > _MAX_BYTES:
         raise FileFormatError(path, None, f"it has {file.size} bytes, more than {_MAX_BYTES}")
+    data = bytes(file.bytes(0, file.size))
     try:
-        value = json.loads(file.bytes(0, file.size))
+        text = data.decode(json.detect_encoding(data))
+        value = json.loads(text)
     except (ValueError, RecursionError) as fault:
         raise FileFormatError(path, None, f"it is not JSON: {fault}") from None
     if not isinstance(value, dict):
         raise FileFormatError(path, None, "it is not a JSON object")
-    return value
+    return text, value

@@ -175,7 +175,6 @@ class Writer:
             self._seek(size)
 
 
-
 def written(path: str, tensor: New, writer: Writer, at: int) -> Iterator[int]:
     """Write a tensor from byte `at` of a file on; yields numbers of bytes."""
     done = 0

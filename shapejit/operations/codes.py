@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import copying, outputs
+from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, FormatError
@@ -129,9 +130,18 @@ def tobytes(t: Tensor) -> bytes:
     '2103'
     """
     # Never a packed tensor's own bytes: the padding may not be zero.
-    made = copied(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
-    first = made.offset // 8
-    return made.buffer[first : first + t.nbytes].tobytes()
+    return memory(copied(t, t.shape, None) if t.dtype.packed else t).tobytes()
+
+
+def memory(t: Tensor) -> Bytes:
+    """The bytes of the packed elements side by side; a copy unless they lie so.
+
+    >>> memory(Tensor.frombuffer(bytes([0x21, 0x43]), "uint4", (2, 2))[1:]).tolist()
+    [67]
+    """
+    whole = t if t.contiguous and t.offset % 8 == 0 else ascontiguous(t)
+    first = whole.offset // 8
+    return whole.buffer[first : first + whole.nbytes]
 
 
 for _operation in (numpy, tobytes, unpack):

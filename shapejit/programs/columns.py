@@ -74,38 +74,42 @@ class MapsBatches:
 
     def _fits(self, column: Any) -> bool:
         """Whether a column has rows for this program, as far as its first one tells."""
-        if not is_a(column, np.ndarray) or not column.ndim:
+        if not _has_rows(column):
             return False
         if column.dtype != object:
             row, kind = column.shape[1:], column.dtype
+        elif len(column) and is_a(column[0], np.ndarray):
+            row, kind = column[0].shape, column[0].dtype
         else:
-            first = column[0] if len(column) else None
-            if not is_a(first, np.ndarray):
-                return False
-            row, kind = first.shape, first.dtype
+            return False
         return kind == self.dtype.numpy and self.fitted(row) is not None
 
     def _column(self, column: Any) -> Any:
         """What becomes of a column."""
-        if is_a(column, np.ndarray) and column.ndim and column.dtype != object:
+        if not _has_rows(column) and not is_sequence(column):
+            raise DTypeError(f"a column is an ndarray, not {type(column).__name__}")
+        if _has_rows(column) and column.dtype != object:
             stack = plain(column)
             program = self.fitted(stack.shape[1:])
             if program is None:
                 raise ReshapeError(f"rows of shape {stack.shape[1:]} are not for this program")
             return program.map(stack)
-        if not is_sequence(column) and not (is_a(column, np.ndarray) and column.ndim):
-            raise DTypeError(f"a column is an ndarray, not {type(column).__name__}")
         rows = list(column)
         shapes = {np.shape(row) for row in rows}
         program = self.fitted(*shapes) if len(shapes) == 1 else None
-        if program is None:
-            made = np.empty(len(rows), object)
-            made[:] = self.map(rows)
-            return made
-        slab = np.empty((len(rows), *program.shape), program.result_dtype.numpy)
-        return program.map(rows, out=slab)
+        if program is not None:
+            slab = np.empty((len(rows), *program.shape), program.result_dtype.numpy)
+            return program.map(rows, out=slab)
+        made = np.empty(len(rows), object)
+        made[:] = self.map(rows)
+        return made
+
+
+def _has_rows(column: Any) -> bool:
+    """Whether this is an ndarray with a dim of rows."""
+    return is_a(column, np.ndarray) and column.ndim > 0
 
 
 def _is_empty(column: Any) -> bool:
     """Whether this is an object array without rows, of which nobody knows what they would be."""
-    return is_a(column, np.ndarray) and column.dtype == object and column.shape[:1] == (0,)
+    return _has_rows(column) and column.dtype == object and not len(column)

@@ -6,17 +6,15 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..dtypes.table import DType
 from ..errors import quoted
-from .configuration import declared
 from .naming import parted
-from .rows import ROWS
+from .rows import BY_NAME
 
-__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "tells", "unaccounted"]
+__all__ = ["BUFFERS", "IRRELEVANT", "Held", "Quantised", "holds_codes", "unaccounted"]
 
-_ROWS = {row.name: row for row in ROWS}
 _CODE_BITS = 32  # of the widest words that codes are packed in; PyTorch's indices have 64
 
 # Integers that are no codes: regular expressions of whole names, and what they are.
@@ -88,16 +86,6 @@ def holds_codes(x: Held) -> bool:
     return not _BUFFERS.fullmatch(x.name)
 
 
-def tells(config: Mapping[str, Any]) -> bool:
-    """Whether a config says anything of quantised weights.
-
-    >>> tells({"quantization_config": {"quant_method": "fp8"}}), tells({"model_type": "gpt2"})
-    (True, False)
-    """
-    said = declared(config)
-    return bool(said.words or said.modules or any(said.settings))
-
-
 def unaccounted(
     decoded: Iterable[Quantised], held: Mapping[str, Held], *, told: bool
 ) -> dict[str, str]:
@@ -109,7 +97,7 @@ def unaccounted(
     """
     names, made = sorted(held), dict[str, str]()
     for weight in decoded:
-        base, joint, _ = parted(_ROWS[weight.scheme], weight.codes)
+        base, joint, _ = parted(BY_NAME[weight.scheme], weight.codes)
         start = base + joint if joint else f"{weight.codes}_"
         for name in islice(names, bisect_left(names, start), None):
             if not name.startswith(start):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..runtime.ndarrays import is_a, is_mapping
@@ -15,6 +15,7 @@ KEYS = ("quantization_config", "compression_config", "quantization")
 # AutoGPTQ's, nvidia-modelopt's.
 BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
 _PARTS = ("_config", *BESIDE)
+COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string
 # The keys of config.json for each setting that `Scheme.decode` takes.
 _SETTINGS = {
     "bits": ("bits", "num_bits", "w_bit"),
@@ -32,11 +33,13 @@ _CACHE_SCALES = ("k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale")
 
 @dataclass(frozen=True)
 class Declared:
-    """Words that name methods, layouts by their keys, settings of all weights, and of some.
+    """What a config says: words that name methods, layouts by their keys, settings of weights.
 
-    `settings` are several where a config tells of several groups of weights.
+    `settings` are those of all weights, several where it tells of several groups of them;
+    `modules` have their own.
     """
 
+    config: Mapping[str, Any] = field(compare=False)
     words: frozenset[str]
     layouts: Mapping[str, frozenset[str]]
     settings: tuple[Mapping[str, Any], ...]
@@ -46,6 +49,28 @@ class Declared:
         """The settings that a weight may have; a module's own ones replace those of all."""
         own = self.modules.get(prefix, {})
         yield from ({**settings, **own} for settings in self.settings)
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is said of quantised weights.
+
+        >>> declared({"quantization_config": {"quant_method": "fp8"}}).tells
+        True
+        >>> declared({"model_type": "gpt2"}).tells
+        False
+        """
+        return bool(self.words or self.modules or any(self.settings))
+
+    def cache_scales(self, names: Iterable[str]) -> set[str]:
+        """Those names that are scales of a quantised cache of keys and values, if there is one.
+
+        >>> said = declared({"quantization": {"kv_cache_quant_algo": "FP8"}})
+        >>> said.cache_scales(["q.weight", "q.k_scale"])
+        {'q.k_scale'}
+        """
+        if not any(section.get(key) for section in _told(self.config) for key in _CACHE):
+            return set()
+        return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
 
 
 Part = tuple[tuple[str, ...], Mapping[str, Any]]
@@ -119,21 +144,10 @@ def declared(config: Mapping[str, Any]) -> Declared:
         words.add("mlx")
     if "weight_block_size" in {key for each in settings for key in each}:
         words.add("block")
-    if "_quantization_metadata" in config:
+    if COMFY in config:
         words.add("comfyui")
     told = {key: frozenset(texts) for key, texts in layouts.items()}
-    return Declared(frozenset(words), told, tuple(settings) or ({},), modules)
-
-
-def cache_scales(names: Iterable[str], config: Mapping[str, Any]) -> set[str]:
-    """Those names that are scales of a quantised cache of keys and values, if the config has one.
-
-    >>> cache_scales(["q.weight", "q.k_scale"], {"quantization": {"kv_cache_quant_algo": "FP8"}})
-    {'q.k_scale'}
-    """
-    if not any(section.get(key) for section in _told(config) for key in _CACHE):
-        return set()
-    return {name for name in names if name.rpartition(".")[2] in _CACHE_SCALES}
+    return Declared(config, frozenset(words), told, tuple(settings) or ({},), modules)
 
 
 def _told(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -164,8 +178,8 @@ def _settings(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def comfy_layers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The formats of layers in ComfyUI's `_quantization_metadata`, which is JSON in a string."""
-    given = config.get("_quantization_metadata")
+    """The formats of layers in ComfyUI's metadata."""
+    given = config.get(COMFY)
     if is_a(given, str):
         try:
             given = json.loads(given)

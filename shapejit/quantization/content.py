@@ -56,12 +56,10 @@ def content_of(group: Group) -> Content:
         raise fault(
             group.scheme, "g_idx has an order of its own (act-order), which is kept nowhere else"
         )
-    order = "*n" if form.result == "n" else "*NK"
-    kind, bits = group.kind(form.codes), code_bits(group, form.codes)
+    order, kind, bits = f"*{form.axes}", group.kind(form.codes), code_bits(group, form.codes)
     codes, shape = _ordered(group.numbers(form.codes), order)
     raw = np.ascontiguousarray(codes.unpack()).view(np.uint8).reshape(shape)
-    integer = kind.kind == "integer" and not form.codes.table
-    if integer and kind.signed:
+    if signed := group.integers and kind.signed:
         raw = raw ^ np.uint8(1 << (bits - 1))
     factors = [other for other in form.scales[1:] if group.has(other)]
     lone = len(factors) == 1 and not factors[0].dims
@@ -71,9 +69,9 @@ def content_of(group: Group) -> Content:
     zeros = zero_points(group)
     if isinstance(zeros, Axes):
         zeros = _ordered(zeros, order)[0].unpack().reshape(counts)
-        if integer and kind.signed:
+        if signed:
             zeros = zeros.view(np.uint8) ^ np.uint8(128)
-    elif integer and kind.signed:
+    elif signed:
         zeros = (zeros or 0) + (1 << (bits - 1))
     offset = _ordered(multiplied(group, form.offset), order)[0].unpack() if form.offset else None
     return Content(
@@ -81,7 +79,7 @@ def content_of(group: Group) -> Content:
         result=group.result,
         codes=raw,
         bits=bits,
-        values=form.codes.table or ("integer" if integer else kind.name),
+        values=group.values,
         blocks=blocks_of(form, group.known, shape[len(group.batch) :]),
         scale=np.broadcast_to(scale.unpack().reshape(counts), each),
         factor=_of_each(group, factors[0]) if lone else None,
@@ -113,6 +111,5 @@ def _ordered(numbers: Axes, order: str) -> tuple[Tensor, tuple[int, ...]]:
 
 def blocks_of(form: Form, known: Mapping[str, int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """The elements per scale along the axes, at most all."""
-    step = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
-    axes = "n" if form.result == "n" else "NK"
-    return tuple(min(step[axis], max(1, n)) for axis, n in zip(axes, shape, strict=True))
+    step = sizes.steps(form.scales[0].dims, known)
+    return tuple(min(step[axis], max(1, n)) for axis, n in zip(form.axes, shape, strict=True))

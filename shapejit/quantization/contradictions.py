@@ -14,11 +14,13 @@ from .parts import Found
 _PAIRS = (("gate_proj", "up_proj"), ("w1", "w3"))
 
 
-def contradictions(found: Sequence[Found], groups: Sequence[Group], said: Declared) -> list[str]:
+def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
     """Texts that name the tensors and say what is odd about them."""
     made = list[str]()
     factors = dict[str, float]()
-    for each, group in zip(found, groups, strict=True):
+    for each in found:
+        group = each.parts.group
+        assert group is not None
         made += _of_one(each, group, said)
         factor = _factor(group)
         if factor is not None:

@@ -8,10 +8,11 @@ from typing import Any
 from ..errors import FormatError
 from .configuration import KEYS, completed, is_part, sections
 
-__all__ = ["NESTED", "declaration", "left_out", "without"]
+__all__ = ["declaration", "left_out", "of_dtype", "without"]
 
+_DTYPE = ("torch_dtype", "dtype")
 # The configs of parts of the model that have the model's dtype.
-NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
+_NESTED = ("text_config", "language_config", "llm_config", "thinker_config")
 # The names under which quantisers list modules that are not quantised.
 _LISTS = ("ignore", "modules_to_not_convert", "exclude_modules")
 _COMPRESSED = "compressed-tensors"
@@ -107,6 +108,18 @@ def left_out(
         new = {**said, name: [*dict.fromkeys([*(listed or []), *modules])]}
         made = _put(made, path, completed(new, facts))
     return made
+
+
+def of_dtype(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A config with another dtype of the model, where it has one.
+
+    >>> of_dtype({"dtype": "float16", "text_config": {"torch_dtype": "float16"}}, "bfloat16")
+    {'dtype': 'bfloat16', 'text_config': {'torch_dtype': 'bfloat16'}}
+    """
+    made = dict(config)
+    made |= {key: name for key in _DTYPE if isinstance(made.get(key), str)}
+    nested = {key: made[key] for key in _NESTED if isinstance(made.get(key), dict)}
+    return made | {key: of_dtype(each, name) for key, each in nested.items()}
 
 
 def _put(config: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:

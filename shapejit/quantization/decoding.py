@@ -41,8 +41,7 @@ def decode(group: Group, kind: DType, out: Any, between: DType | None = None) ->
 
 def _decoded(group: Group, target: Tensor, between: DType | None) -> None:
     form = group.form
-    order = "*" + "".join(size[0] for size in form.result.split())
-    codes = group.numbers(form.codes).permuted(order)
+    codes = group.numbers(form.codes).permuted(form.order)
     scale = multiplied(group, form.scales, between if form.rounds == "scales" else None)
     zero = zero_points(group)
     offset = multiplied(group, form.offset) if form.offset else None
@@ -109,8 +108,7 @@ def _spread(
     """Numbers with a dim for each dim of the codes, and the elements per number along each."""
     if not isinstance(numbers, Axes):
         return numbers, None
-    step = {size[0]: sizes.block(size, group.known) for size in dims.split()}
-    return aligned(group, codes, numbers, step)
+    return aligned(group, codes, numbers, sizes.steps(dims, group.known))
 
 
 def _by_input(group: Group, numbers: Any) -> Any:

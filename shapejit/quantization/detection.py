@@ -14,7 +14,7 @@ from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
-from .naming import codes_key, weight_name
+from .naming import weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
 from .settings import group_of
@@ -112,9 +112,13 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     for given in (tensors, {} if config is None else config):
         if not is_mapping(given):
             raise DTypeError(f"detect takes mappings, not {type(given).__name__}")
-    config = config or {}
-    said, made, groups, used = declared(config), Detected(), list[Group](), set[str]()
-    doubt = unknown_values(config)
+    return detected(tensors, declared(config or {}))
+
+
+def detected(tensors: Mapping[str, Any], said: Declared) -> Detected:
+    """`detect` beside a config that says this."""
+    made, used = Detected(), set[str]()
+    doubt = unknown_values(said.config)
     nodes: Sequence[WeightNode] = getattr(tensors, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
@@ -132,8 +136,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
         elif len(right) != 1 or right[0].group is None:
             made.unclear.append(_unclear(names, right, fits))
         else:
-            made.append(_found(right[0], tensors))
-            groups.append(right[0].group)
+            made.append(_found(right[0], right[0].group))
     for node in nodes:
         left = tuple(name for name in node.tensors.values() if name not in used)
         used |= {*left}
@@ -142,20 +145,21 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     for name in tensors:
         if name not in used and _looks_quantised(name, tensors[name]):
             made.unclear.append(Unclear((name,), (), _alone(name)))
-    made.warnings = contradictions(made, groups, said)
+    made.warnings = contradictions(made, said)
     if made or made.unclear:
-        made.warnings += unknown_keys(config)
+        made.warnings += unknown_keys(said.config)
     return made
 
 
-def _found(fit: _Fit, tensors: Mapping[str, Any]) -> Found:
+def _found(fit: _Fit, group: Group) -> Found:
     first = next(iter(fit.names))
     prefix = fit.names[first].removesuffix(first).removesuffix(".")
-    parts = {key: asarray(_data(tensors[name])) for key, name in fit.names.items()}
-    weight = weight_name(fit.row, fit.names[codes_key(fit.row, fit.names)])
+    tensors = {key: group.tensors[part] for part, key in group.keys.items()}
+    parts = {key: tensors[key] for key in fit.names}
+    weight = weight_name(fit.row, fit.names[group.keys[group.form.codes.part]])
     if fit.of_node:
         prefix = weight.removesuffix(".weight")
-    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight))
+    return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight, group))
 
 
 def _fits(

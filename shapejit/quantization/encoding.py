@@ -34,10 +34,10 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
     rows = _rows(scheme, form, x)
     whole = {**form.usual, **form.chosen, **known, **_axes(form, rows)}
     group = Group(scheme, form, {}, whole, rows.shape[: rows.ndim - len(_axes(form, rows))])
-    kind, numbers = group.kind(form.codes), form.codes
-    values = numbers.table or ("integer" if kind.kind == "integer" else kind.name)
     blocks = blocks_of(form, whole, rows.shape[len(group.batch) :])
-    wanted = Wanted(code_bits(group, numbers), values, symmetric, _scale_kind(scheme, form, scale))
+    wanted = Wanted(
+        code_bits(group, form.codes), group.values, symmetric, _scale_kind(scheme, form, scale)
+    )
     assert form.rule is not None
     content = encoded(rows, blocks, form.rule, wanted)
     if form.result == "n":
@@ -84,9 +84,7 @@ def _rows(scheme: str, form: Form, x: Any) -> NDArray[np.float32]:
 
 
 def _axes(form: Form, rows: NDArray[np.float32]) -> dict[str, int]:
-    if form.result == "n":
-        return {"n": rows.size}
-    return dict(zip("NK", rows.shape[-2:], strict=True))
+    return dict(zip(form.axes, rows.shape[-len(form.axes) :], strict=True))
 
 
 def _scale_kind(scheme: str, form: Form, given: object) -> str:

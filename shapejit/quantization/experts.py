@@ -8,7 +8,6 @@ from ..arrays.tensor import Tensor
 from ..errors import FormatError
 from ..operations import joining
 from ..operations.equality import array_equal
-from ..operations.views import expand_dims
 from .groups import Group, fault
 from .parts import Parts
 
@@ -45,11 +44,8 @@ def interleaved(gate: Group, up: Group) -> Parts:
                 raise fault(gate.scheme, f"gate and up have different {key}, of which one is left")
             made[key] = first
         else:
-            pair = joining.concat(
-                [expand_dims(x, axis + 1) for x in (first, second)], axis=axis + 1
-            )
             shape = (*first.shape[:axis], 2 * first.shape[axis], *first.shape[axis + 1 :])
-            made[key] = pair.reshape(shape)
+            made[key] = joining.stack([first, second], axis=axis + 1).reshape(shape)
     return Parts(made, gate.settings)
 
 

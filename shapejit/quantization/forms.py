@@ -91,6 +91,16 @@ class Form:
     unsaid: str = ""
     asks: tuple[str, ...] = ()
 
+    @property
+    def axes(self) -> str:
+        """The axes of a weight, out first: "NK", or "n" of one that is flat."""
+        return "n" if self.result == "n" else "NK"
+
+    @property
+    def order(self) -> str:
+        """The axes of the decoded weight, stacked experts ("*") first."""
+        return "*" + "".join(size[0] for size in self.result.split())
+
     def part(self, key: str) -> Part:
         """The part that Numbers call `key`."""
         return next(part for part in self.parts if part.key == key)

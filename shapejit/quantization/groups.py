@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
+from ..operations.codes import memory
 from ..packings.packing import Packing, Part, Stored
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
@@ -39,24 +40,9 @@ class Axes(NamedTuple):
         dims = zip(self.axes, self.tensor.shape, strict=True)
         return [size for name, size in dims if name == axis]
 
-
-class Plane(NamedTuple):
-    """Some bits of numbers, from `low` on: where they lie in `data`, and the axis of each dim."""
-
-    data: Any
-    layout: Layout
-    low: int
-    axes: str
-
-    def permuted(self, order: str) -> Layout:
-        """The Layout with the axes in another order, the dims of each as they are."""
-        at = sorted(range(len(self.axes)), key=lambda k: order.index(self.axes[k]))
-        return self.layout.permute(at)
-
     def side(self, axis: str) -> Layout:
         """The dims of one axis."""
-        at = [k for k, name in enumerate(self.axes) if name == axis]
-        lie = self.layout
+        at, lie = [k for k, name in enumerate(self.axes) if name == axis], self.tensor.layout
         return Layout.of(
             [lie.shape[k] for k in at], [lie.strides[k] for k in at], lie.offset, lie.bits
         )
@@ -71,7 +57,8 @@ def axes_of(dims: str) -> str:
 class Group:
     """The tensors of one weight, matched with a form: `known` are its sizes and settings.
 
-    `batch` are the dims of stacked experts, `shape` that of the decoded weight.
+    `batch` are the dims of stacked experts, `shape` that of the decoded weight; `keys` are those
+    under which the tensors were given.
     """
 
     scheme: str
@@ -80,6 +67,7 @@ class Group:
     known: Mapping[str, int]
     batch: tuple[int, ...]
     result: tuple[int, ...] | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -128,6 +116,17 @@ class Group:
         name = numbers.dtype.format_map(self.known)
         return CODES if name in ("uint5", "uint7") else dtype(name)
 
+    @property
+    def integers(self) -> bool:
+        """Whether codes are integers."""
+        return self.kind(self.form.codes).kind == "integer" and not self.form.codes.table
+
+    @property
+    def values(self) -> Any:
+        """What codes mean: "integer", a float's name, or the values of a table."""
+        kind = self.kind(self.form.codes)
+        return self.form.codes.table or ("integer" if self.integers else kind.name)
+
     def sizes(self, dims: str) -> tuple[int, ...]:
         """The sizes of dims, stacked experts first."""
         found = (sizes.value(size, self.known) for size in dims.split())
@@ -155,21 +154,23 @@ class Group:
             return Axes(Tensor.frombuffer(codes, read, shape), names)
         return Axes(Tensor(data, kind, stored.layout), self._axes(numbers, stored.parts[0]))
 
-    def planes(self, numbers: Numbers) -> list[Plane] | None:
-        """The planes of numbers where they lie; None for those that are computed, or padded."""
+    def planes(self, numbers: Numbers) -> list[tuple[Axes, int]] | None:
+        """Some bits of numbers each, where they lie, and the first of these bits.
+
+        None for numbers that are computed, or padded.
+        """
         if numbers.read is not None:
             return None
-        kind = self.kind(numbers)
         if numbers.format is None:
-            t, axes = self.numbers(numbers)
-            return [Plane(t.buffer, t.layout, 0, axes)]
-        data, stored = self._memory(numbers, kind)
-        made = list[Plane]()
+            return [(self.numbers(numbers), 0)]
+        data, stored = self._memory(numbers, self.kind(numbers))
+        made = list[tuple[Axes, int]]()
         for part in stored.parts:
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
-            made.append(Plane(data, layout, part.low, self._axes(numbers, part)))
+            plane = Tensor.trusted(data, replace(CODES, bits=part.bits), layout)
+            made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 
     def stored(self, numbers: Numbers, kind: DType) -> Stored:
@@ -215,14 +216,6 @@ def _begin(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The first elements along each dim, where there are more."""
     longer = t.ndim == len(shape) and all(n >= m for n, m in zip(t.shape, shape, strict=True))
     return t[tuple(slice(size) for size in shape)] if longer and t.shape != shape else t
-
-
-def memory(t: Tensor) -> Any:
-    """The bytes of a tensor's elements side by side; a copy unless they lie so."""
-    if not t.contiguous or t.offset % 8:
-        t = t.ascontiguous()
-    first = t.offset // 8
-    return t.buffer[first : first + t.nbytes]
 
 
 def fault(scheme: str, text: str) -> FormatError:

@@ -43,7 +43,7 @@ def matched(
 def _matched(
     scheme: str, form: Form, parts: Mapping[str, Tensor], settings: Mapping[str, int]
 ) -> Group:
-    tensors, left = dict[str, Tensor](), dict(parts)
+    tensors, keys, left = dict[str, Tensor](), dict[str, str](), dict(parts)
     for part in form.parts:
         key = _key(part, left)
         if key is None:
@@ -52,7 +52,8 @@ def _matched(
                 wanted = part.name.replace("|", " or ") or "codes whose name others begin with"
                 raise fault(scheme, f"needs {wanted}; got {given}")
             continue
-        tensors[part.key] = t = left.pop(key)
+        keys[part.key], tensors[part.key] = key, left.pop(key)
+        t = tensors[part.key]
         if t.dtype.name not in part.dtypes.split("|"):
             wanted = part.dtypes.replace("|", " or ")
             raise fault(scheme, f"{key} is {wanted}, not {t.dtype}")
@@ -68,7 +69,7 @@ def _matched(
     if result is not None:
         result = checked_shape(result, "shape", scheme)
         found["n"] = prod(result)
-    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result)
+    group = Group(scheme, form, tensors, *_sizes(scheme, form, tensors, found), result, keys)
     widths = group.packing(form.codes).bits if form.codes.format else ()
     if widths and group.bits(form.codes) not in widths:
         raise fault(scheme, f"has codes of {any_of(widths)} bits, not {group.bits(form.codes)}")

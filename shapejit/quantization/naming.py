@@ -12,8 +12,7 @@ _WEIGHT = "weight"
 def weight_name(row: Row, codes: str) -> str:
     """The name of a weight, in the unquantised model, whose codes have this name.
 
-    >>> from .rows import ROWS
-    >>> rows = {row.name: row for row in ROWS}
+    >>> from .rows import BY_NAME as rows
     >>> weight_name(rows["awq"], "layers.0.q.qweight")
     'layers.0.q.weight'
     >>> weight_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
@@ -28,8 +27,7 @@ def weight_name(row: Row, codes: str) -> str:
 def parted(row: Row, codes: str) -> tuple[str, str, str]:
     """The prefix of codes, the joint, and the part's own name; a name of others is all prefix.
 
-    >>> from .rows import ROWS
-    >>> rows = {row.name: row for row in ROWS}
+    >>> from .rows import BY_NAME as rows
     >>> parted(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj_blocks")
     ('mlp.experts.down_proj', '_', 'blocks')
     """
@@ -46,8 +44,7 @@ def parted(row: Row, codes: str) -> tuple[str, str, str]:
 def part_name(row: Row, weight: str, key: str) -> str:
     """The name of a part of a weight, of which the unquantised model has the name `weight`.
 
-    >>> from .rows import ROWS
-    >>> rows = {row.name: row for row in ROWS}
+    >>> from .rows import BY_NAME as rows
     >>> part_name(rows["awq"], "layers.0.q.weight", "qweight")
     'layers.0.q.qweight'
     >>> part_name(rows["mxfp4:gpt-oss"], "mlp.experts.down_proj", "blocks")
@@ -68,17 +65,3 @@ def fused_key(keys: Iterable[str]) -> str | None:
     given = list(keys)
     least = min(given, key=len, default=None)
     return least if all(key == least or key.startswith(f"{least}_") for key in given) else None
-
-
-def codes_key(row: Row, keys: Iterable[str]) -> str:
-    """Which of the keys of a weight's parts is that of its codes."""
-    names = [alias for form in row.forms for alias in form.part(form.codes.part).name.split("|")]
-    given = list(keys)
-    for name in filter(None, names):
-        for key in given:
-            if key == name or any(key.endswith(joint + name) for joint in row.joints):
-                return key
-    fused = fused_key(given) if "" in names else None
-    if fused is None:
-        raise KeyError(names)
-    return fused

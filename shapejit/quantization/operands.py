@@ -27,7 +27,7 @@ def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = No
     made = group.numbers(first)
     if kind is not None:
         made = Axes(cast(made.tensor, kind), made.axes)
-    per = {size[0]: sizes.block(size, group.known) for size in first.dims.split()}
+    per = sizes.steps(first.dims, group.known)
     for other in others:
         if not group.has(other):
             continue
@@ -36,7 +36,7 @@ def multiplied(group: Group, numbers: Sequence[Numbers], kind: DType | None = No
             found = Axes(cast(found.tensor, kind), found.axes)
         if other.step == "-":
             found = Axes(asarray(-found.tensor.numpy()), found.axes)
-        step = {size[0]: sizes.block(size, group.known) for size in other.dims.split()}
+        step = sizes.steps(other.dims, group.known)
         step = {axis: step[axis] // per[axis] if step else prod(made.sizes(axis)) for axis in per}
         factor, blocks = aligned(group, made, found, step)
         scaled: Any = quantize if other.step == "/" else dequantize

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .groups import Group
 
 
 class Parts(dict[str, Any]):
     """The tensors of one weight by the last components of their names, and its settings.
 
     `settings` are facts of a checkpoint's configuration: bits, group_size. Of tensors that
-    come from a checkpoint, `names` are their whole names, by the keys of the parts, and
-    `weight` is the name of the weight where it is not quantised.
+    come from a checkpoint, `names` are their whole names, by the keys of the parts,
+    `weight` is the name of the weight where it is not quantised, and `group` what they were
+    found to be.
     """
 
     def __init__(
@@ -20,11 +24,15 @@ class Parts(dict[str, Any]):
         settings: Mapping[str, Any],
         names: Mapping[str, str] | None = None,
         weight: str = "",
+        group: Group | None = None,
     ) -> None:
         super().__init__(parts)
         self.settings = dict(settings)
         self.names = dict(names or {})
-        self.weight = weight
+        self.weight, self.group = weight, group
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parts, (dict(self), self.settings, self.names, self.weight)
 
 
 class WeightNode(NamedTuple):

@@ -241,3 +241,4 @@ ROWS = (
     *GGUF_ROWS,
 )
 # fmt: on
+BY_NAME = {row.name: row for row in ROWS}

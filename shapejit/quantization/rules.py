@@ -51,6 +51,13 @@ class Blocks:
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     @property
+    def top(self) -> Values:
+        """The largest magnitude of each weight; the dims of its elements have size 1."""
+        lead = len(self.shape) - len(self.blocks)
+        dims = tuple(range(lead, self.x.ndim))
+        return np.asarray(self.most.max(axis=dims, keepdims=True, initial=0))
+
+    @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, the first where there are two."""
         last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
@@ -169,14 +176,19 @@ def by_lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def by_two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
     """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block."""
-    most, lead = blocks.most, len(blocks.shape) - len(blocks.blocks)
-    whole = tuple(range(lead, blocks.x.ndim))
-    factor = most.max(axis=whole, keepdims=True, initial=0) / np.float32(2688)
+    factor = blocks.top / np.float32(2688)
     factor = np.where(factor == 0, ONE, factor)
-    scale = as_kind(most / (np.float32(6) * factor), "float8_e4m3fn")
-    by = scale.astype(np.float32) * factor
+    scale = as_kind(blocks.most / (np.float32(6) * factor), "float8_e4m3fn")
+    return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) * factor)
+
+
+def _scaled_twice(
+    blocks: Blocks, wanted: Wanted, scale: Array, factor: Array, by: Array, step: str = "*"
+) -> Coded:
+    """Codes of numbers divided `by` the scale and the factor of all."""
     codes = nearest(np.where(by == 0, 0, blocks.x / np.where(by == 0, ONE, by)), wanted.values)
-    return Coded(codes, scale, factor=factor.reshape(blocks.shape[:lead]))
+    lead = blocks.shape[: len(blocks.shape) - len(blocks.blocks)]
+    return Coded(codes, scale, factor=factor.reshape(lead), step=step)
 
 
 def by_two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
@@ -188,16 +200,12 @@ def by_two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def by_two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
     """compressed-tensors' NVFP4: the factor is 6 * 448 / largest magnitude, and divides."""
-    most, lead = blocks.most, len(blocks.shape) - len(blocks.blocks)
-    whole = tuple(range(lead, blocks.x.ndim))
-    top = most.max(axis=whole, keepdims=True, initial=0)
+    top = blocks.top
     factor = np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
-    scale = as_kind(factor * (most / np.float32(6)), "float8_e4m3fn")
+    scale = as_kind(factor * (blocks.most / np.float32(6)), "float8_e4m3fn")
     eighth = np.float32(0.125)
     scale = as_kind(np.where(scale.astype(np.float32) == 0, eighth, scale), "float8_e4m3fn")
-    by = scale.astype(np.float32) / factor
-    codes = nearest(np.where(by == 0, 0, blocks.x / np.where(by == 0, ONE, by)), wanted.values)
-    return Coded(codes, scale, factor=factor.reshape(blocks.shape[:lead]), step="/")
+    return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) / factor, "/")
 
 
 def by_table(blocks: Blocks, wanted: Wanted) -> Coded:

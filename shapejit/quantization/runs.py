@@ -30,7 +30,7 @@ from ..shapes.layout import Layout
 from . import sizes
 from .decode_launches import box_names, decode_names, run_boxes, run_decode
 from .forms import Numbers
-from .groups import Axes, Group, Plane
+from .groups import Axes, Group
 from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
@@ -74,7 +74,7 @@ class _Program:
     def __init__(self, group: Group, target: Tensor) -> None:
         self.group, self.total = group, target.size
         self.result = number_of(target.dtype)
-        self.order = "*" + "".join(size[0] for size in group.form.result.split())
+        self.order = group.form.order
         self.steps: list[Step] = []
         self.kept: list[Any] = []
 
@@ -104,11 +104,11 @@ class _Program:
         planes, found = group.planes(form.codes), zero_points(group)
         if planes is None or len(planes) > 1 or form.codes.table or form.offset:
             return None
-        data = planes[0].data
-        if planes[0].permuted(self.order).contiguous:
+        whole, _ = planes[0]
+        if whole.permuted(self.order).tensor.contiguous:
             return None  # nothing is to be transposed
         kind, known = group.kind(form.codes), group.known
-        blocks = {size[0]: sizes.block(size, known) for size in form.scales[0].dims.split()}
+        blocks = sizes.steps(form.scales[0].dims, known)
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
         if 1 < block[1] < VECTOR:
             return None
@@ -122,7 +122,7 @@ class _Program:
         lies = "each" if block[1] == 1 else "blocks"
         zeros = "" if found is None else "float"
         made = Conversion(number_of(kind), self.result, 32, "dequantize", lies, zeros)
-        sides = [planes[0].side(axis) for axis in self.order]
+        sides = [whole.side(axis) for axis in self.order]
         plan = box_plan(sides[1], sides[2], made, (block[0], block[1]))
         if plan is None or any(stride % 8 for stride in sides[0].strides):
             return None
@@ -131,9 +131,9 @@ class _Program:
         def run() -> None:
             for k, index in enumerate(np.ndindex(*group.batch)):
                 first = sum(at * by for at, by in zip(index, sides[0].strides, strict=True)) // 8
+                begin = address_of(whole.tensor.buffer) + first
                 into = place + k * each * self.result.nbytes
-                operands = [some[k] for some in spreads]
-                run_boxes(plan, address_of(data) + first, into, operands)
+                run_boxes(plan, begin, into, [some[k] for some in spreads])
 
         return Decoding(box_names(plan), run)
 
@@ -141,8 +141,7 @@ class _Program:
         """Where the float32 of each expert's blocks lie; none where they are not even."""
         t = found.tensor if found.tensor.dtype is FLOAT32 else cast(found.tensor, FLOAT32)
         self.kept.append(t)
-        lie = Plane(t.buffer, t.layout, 0, found.axes)
-        experts, *sides = (lie.side(axis) for axis in self.order)
+        experts, *sides = (Axes(t, found.axes).side(axis) for axis in self.order)
         if experts.shape != self.group.batch:
             return []
         steps = list[int]()
@@ -237,10 +236,10 @@ class _Program:
         if planes is None:
             raise UnfitError
         self.kept.append(planes)
-        layouts = [(plane.permuted(self.order), plane.low) for plane in planes]
+        layouts = [(plane.permuted(self.order).tensor.layout, low) for plane, low in planes]
         (first, _), *others = layouts
         per, number = self._per(numbers, first.size), number_of(kind)
-        address = address_of(planes[0].data)
+        address = address_of(planes[0][0].tensor.buffer)
         whole = first.contiguous and kind.bits >= 8 and first.offset % 8 == 0
         if whole and not others and times == 1:
             return Lie(number, address + first.offset // 8, None, per)
@@ -252,7 +251,7 @@ class _Program:
     def _per(self, numbers: Numbers, count: int) -> int:
         """The elements of the result for each of `count` numbers."""
         known, per, several = self.group.known, 1, False
-        steps = {size[0]: sizes.block(size, known) for size in numbers.dims.split()}
+        steps = sizes.steps(numbers.dims, known)
         for axis in reversed(self.order[1:]):
             size = known[axis]
             step = min(steps.get(axis, size), size)

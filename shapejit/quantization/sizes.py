@@ -36,18 +36,18 @@ def solved(size: str, found: int, known: Mapping[str, int]) -> tuple[str, int] |
     >>> solved("K*b/32", 5, {"b": 4}), solved("K/g", 3, {"K": 96}), solved("K/g", 3, {"K": 97})
     (('K', 40), ('g', 32), None)
     """
-    steps = _STEP.findall(size)
-    unknown = [k for k, (_, name) in enumerate(steps) if not name.isdigit() and name not in known]
+    parts = _STEP.findall(size)
+    unknown = [k for k, (_, name) in enumerate(parts) if not name.isdigit() and name not in known]
     if len(unknown) != 1:
         return None
     at = unknown[0]
-    for sign, name in reversed(steps[at + 1 :]):
+    for sign, name in reversed(parts[at + 1 :]):
         number = int(name) if name.isdigit() else known[name]
         if sign == "*" and found % number:
             return None
         found = found * number if sign == "/" else found // number
-    sign, name = steps[at]
-    before = value("".join(map("".join, steps[:at])), known) if at else 1
+    sign, name = parts[at]
+    before = value("".join(map("".join, parts[:at])), known) if at else 1
     assert before is not None
     if sign != "/":
         return None if before == 0 or found % before else (name, found // before)
@@ -62,6 +62,15 @@ def block(size: str, known: Mapping[str, int]) -> int:
     """
     _, _, by = size.partition("/")
     return (value(by, known) if by else 1) or 1
+
+
+def steps(dims: str, known: Mapping[str, int]) -> dict[str, int]:
+    """The elements per step along each axis of dims of blocks.
+
+    >>> steps("N K/g", {"g": 32})
+    {'N': 1, 'K': 32}
+    """
+    return {size[0]: block(size, known) for size in dims.split()}
 
 
 def divisors(size: str) -> list[str]:

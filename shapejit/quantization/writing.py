@@ -40,7 +40,7 @@ def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     read = any(numbers.read is not None for numbers in (*form.scales, *form.offset, *zeros))
     if read or len(form.offset) > 1 or not form.codes.part:
         raise fault(scheme, "is only decoded")
-    rank = 1 if form.result == "n" else 2
+    rank = len(form.axes)
     if len(content.blocks) != rank:
         raise fault(scheme, f"stores weights of {rank} dims, these have {len(content.blocks)}")
     if (content.offset is None) != (not form.offset):
@@ -63,8 +63,7 @@ def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]
 
 def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
     """The sizes of a form for a content: those of its blocks where the form leaves them open."""
-    axes = "n" if form.result == "n" else "NK"
-    shape = content.shape[len(content.batch) :]
+    axes, shape = form.axes, content.shape[len(content.batch) :]
     made = {**form.usual, **known, **dict(zip(axes, shape, strict=False)), "b": content.bits}
     for size in form.scales[0].dims.split():
         axis, _, by = size.partition("/")
@@ -76,10 +75,7 @@ def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, 
 def _check_codes(group: Group, content: Content) -> None:
     """FormatError unless the codes mean the same, in blocks of the same shape."""
     form, codes = group.form, group.form.codes
-    kind = group.kind(codes)
-    integer = kind.kind == "integer" and not codes.table
-    values = codes.table or ("integer" if integer else kind.name)
-    bits = code_bits(group, codes)
+    values, bits = group.values, code_bits(group, codes)
     widths = group.packing(codes).bits if codes.format else ()
     if (values, bits) != (content.values, content.bits):
         wanted, given = _words(values, widths or (bits,)), _words(content.values, (content.bits,))
@@ -161,7 +157,7 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
     codes = content.codes
-    if group.kind(form.codes).signed and group.kind(form.codes).kind == "integer":
+    if group.integers and group.kind(form.codes).signed:
         codes = codes ^ np.uint8(1 << (content.bits - 1))
     if form.codes.format is None:
         into = made[form.codes.part]
@@ -201,11 +197,6 @@ def _exact(x: Array, name: str) -> bool:
     return bool(np.array_equal(made.astype(wide), x.astype(wide), equal_nan=True))
 
 
-def _stored(group: Group, numbers: Numbers) -> Any:
-    row, shape = group.packing(numbers), group.sizes(numbers.dims)
-    return row.stored_rows(shape, group.kind(numbers), group.known["g"] if row.blocks else None)
-
-
 def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) -> None:
     """Put numbers, (out, in) last, where the part has them."""
     into = made[numbers.part]
@@ -213,11 +204,8 @@ def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) 
         x = x.swapaxes(-1, -2)
     if numbers.format is None:
         kind = dtype(numbers.dtype).codes if numbers.dtype else into.dtype
-        if not _exact(x, kind.name):
-            raise fault(
-                group.scheme, f"{numbers.part} is {kind}, which does not hold {x.dtype} exactly"
-            )
-        into[...] = x.astype(kind).reshape(-1).view(into.dtype).reshape(into.shape)
+        exact = _exactly(group, numbers.part, x, kind)
+        into[...] = exact.reshape(-1).view(into.dtype).reshape(into.shape)
     elif _floats(group, numbers, into.dtype):
         into[...] = x.reshape(into.shape)
     elif numbers.swapped:
@@ -228,22 +216,25 @@ def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) 
         _pack(group, numbers, into, x)
 
 
+def _exactly(group: Group, what: str, x: Array, kind: np.dtype[Any]) -> Array:
+    """Numbers in a dtype; FormatError if that does not hold them all."""
+    if not _exact(x, kind.name):
+        raise fault(group.scheme, f"{what} is {kind}, which does not hold {x.dtype} exactly")
+    return x.astype(kind)
+
+
 def _pack(group: Group, numbers: Numbers, into: Array, x: Array) -> None:
     """Put numbers into an array as their format has them."""
     memory, bits, shape = into.reshape(-1).view(np.uint8), group.bits(numbers), x.shape
     if bits != group.kind(numbers).bits:  # 5 and 7 bits
         _pack_stream(x, memory, bits, shape)
         return
-    stored, kind = _stored(group, numbers), group.kind(numbers).codes
+    stored, kind = group.stored(numbers, group.kind(numbers)), group.kind(numbers).codes
     if kind.itemsize > 1:
-        if not _exact(x, kind.name):
-            raise fault(group.scheme, f"scales are {kind}, which does not hold {x.dtype} exactly")
-        _place(x.astype(kind), memory, stored.layout)
+        _place(_exactly(group, numbers.part, x, kind), memory, stored.layout)
         return
-    if x.dtype != np.uint8 and kind != x.dtype:
-        if not _exact(x, kind.name):
-            raise fault(group.scheme, f"scales are {kind}, which does not hold {x.dtype} exactly")
-        x = x.astype(kind)
+    if x.dtype not in (np.uint8, kind):
+        x = _exactly(group, numbers.part, x, kind)
     raw = np.ascontiguousarray(x).view(np.uint8).reshape(shape)
     raw = raw + np.uint8(stored.bias)
     raw &= np.uint8((1 << bits) - 1)
