@@ -124,12 +124,11 @@ class Layout:
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
         """The view with the elements reversed along `axes` (None: all)."""
-        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
-        strides, offset = list(self.strides), self.offset
-        for i in dims:
-            offset += max(self.shape[i] - 1, 0) * strides[i]
-            strides[i] = -strides[i]
-        return Layout.of(self.shape, strides, offset, self.bits)
+        layout = self
+        for i in range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip"):
+            if self.shape[i] > 1:
+                layout = layout.narrow(i, self.shape[i] - 1, self.shape[i], -1)
+        return layout
 
     def narrow(self, axis: int, start: int, size: int, step: int) -> Layout:
         """The view of `size` elements along `axis`: `start`, `start` + `step` ... (in bounds)."""
@@ -205,6 +204,10 @@ class Layout:
             return Layout.row_major(shape, self.bits)
         strides = _reshaped(self.shape, self.strides, self.bits, tuple(shape))
         return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
+
+
+# How many of its first arguments are axes, for each view operation along some of the dims.
+AXES = {"narrow": 1, "select": 1}
 
 
 @lru_cache(maxsize=4096)
