@@ -18,7 +18,7 @@ from ..shapes.slicing import Index, sliced
 from . import dlpack
 from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
-from .methods import Methods
+from .operations import Methods
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs

@@ -143,7 +143,7 @@ def _result(
     return target if out is None else out
 
 
-def _converted(
+def converted(
     t: Tensor,
     name: str,
     conversion: Conversion,
@@ -154,8 +154,3 @@ def _converted(
 ) -> Any:
     """The conversion `name` of a Tensor; a traced one writes it down with what is `given`."""
     return _result(t, conversion, kind, operands, out)
-
-
-Tensor.converted = _converted
-for _operation in (cast, dequantize, quantize):
-    setattr(Tensor, _operation.__name__, _operation)

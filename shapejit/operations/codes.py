@@ -132,7 +132,3 @@ def tobytes(t: Tensor) -> bytes:
     made = copied(t, t.shape, None) if t.dtype.packed else ascontiguous(t)
     first = made.offset // 8
     return made.buffer[first : first + t.nbytes].tobytes()
-
-
-for _operation in (numpy, tobytes, unpack):
-    setattr(Tensor, _operation.__name__, _operation)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import outputs
 from ..arrays.foreign import lists, moves, tuples
-from ..arrays.tensor import Array, Tensor
+from ..arrays.tensor import Array
 from ..errors import DTypeError, ReshapeError, shape_text, shortened
 from ..runtime.ndarrays import is_a, is_sequence
 from ..shapes.layout import normal_axes, normal_axis
@@ -319,7 +319,3 @@ def _not_negative(counts: tuple[int, ...], what: str, asked_by: str) -> tuple[in
         shown = shortened(str(counts), 60)
         raise ReshapeError(f"{what} {shown} must not be negative", asked_by=asked_by)
     return counts
-
-
-for _operation in (moveaxis, repeat, roll, split, tile, unstack):
-    setattr(Tensor, _operation.__name__, _operation)

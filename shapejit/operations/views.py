@@ -1,4 +1,4 @@
-"""The public shape operations, on ndarrays and Tensors alike; Tensor's methods are bound here."""
+"""The public shape operations, on ndarrays and Tensors alike."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | N
     return reshape_as(x, request, copy, out)
 
 
-def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
+def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
     """`reshape_as` of a Tensor."""
     shape = target_shape(t.shape, request)
     view = t.layout.reshape(shape)
@@ -158,7 +158,7 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     return ascontiguous(x, out=out)
 
 
-def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
+def materialized(t: Tensor, out: Tensor | None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
@@ -270,11 +270,3 @@ def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[i
     """One axis or several, counted from the front where `ndim` is given."""
     axes = integers(axis if is_sequence(axis) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
-
-
-for _operation in (
-    ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, permute_dims, reshape, squeeze,
-):  # fmt: skip
-    setattr(Tensor, _operation.__name__, _operation)
-for _name, _method in (("reshaped", _reshaped), ("materialized", _materialized)):
-    setattr(Tensor, _name, _method)
