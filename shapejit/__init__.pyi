@@ -39,6 +39,7 @@ from .operations.views import (
     matrix_transpose as matrix_transpose,
     permute_dims as permute_dims,
     reshape as reshape,
+    rot90 as rot90,
     squeeze as squeeze,
 )
 from .packings.repacking import repack as repack

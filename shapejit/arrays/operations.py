@@ -62,6 +62,7 @@ OPERATIONS = {
     "reshape": _both("views"),
     "reshaped": Operation(method="views"),
     "roll": _both("manipulation", "a shift axis"),
+    "rot90": _both("views", "m k axes"),
     "split": _both("manipulation", "ary indices_or_sections axis"),
     "squeeze": _both("views"),
     "stack": Operation("joining"),
@@ -141,6 +142,7 @@ class Methods:
             *,
             out: Self | None = None,
         ) -> Self: ...
+        def rot90(self, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Self: ...
         def split(self, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Self]: ...
         def squeeze(self, axis: int | Sequence[int]) -> Self: ...
         def tile(

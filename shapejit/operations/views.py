@@ -266,6 +266,30 @@ def matrix_transpose(x: Array, /) -> Array:
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+@moves
+def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
+    """The view turned by 90 degrees `k` times, from the first of two `axes` towards the second.
+
+    The same as numpy.rot90 and torch.rot90. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> rot90(np.array([[1, 2], [3, 4]]))
+    array([[2, 4],
+           [1, 3]])
+    """
+    x = checked(x)
+    (turns,) = integers((k,), "k", "rot90")
+    plane = _axes(axes, x.ndim, "rot90")
+    if len(plane) != 2:
+        raise ReshapeError(f"rot90 needs 2 axes, not {len(plane)}", asked_by="rot90")
+    first, second = plane
+    back = ((), (second,), plane, (first,))[turns % 4]
+    order = list(range(x.ndim))
+    if turns % 2:
+        order[first], order[second] = second, first
+    return permute_dims(flip(x, axis=back), order)
+
+
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
     axes = integers(axis if is_sequence(axis) else (axis,), "axis", asked_by)
