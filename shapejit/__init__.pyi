@@ -34,6 +34,7 @@ from .operations.manipulation import (
 from .operations.views import (
     ascontiguous as ascontiguous,
     broadcast_to as broadcast_to,
+    diagonal as diagonal,
     expand_dims as expand_dims,
     flip as flip,
     matrix_transpose as matrix_transpose,

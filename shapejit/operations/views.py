@@ -267,6 +267,27 @@ def matrix_transpose(x: Array, /) -> Array:
 
 
 @moves
+def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The view of the elements at index i of `axis1` and i + `offset` of `axis2`, as a last dim.
+
+    The same as numpy.diagonal and torch.diagonal; as writable as `x`. Raises ReshapeError,
+    DTypeError.
+
+    >>> import numpy as np
+    >>> diagonal(np.array([[1, 2, 3], [4, 5, 6]]), 1)
+    array([2, 6])
+    """
+    x = checked(x)
+    (apart,) = integers((offset,), "offset", "diagonal")
+    first, second = _axes((axis1, axis2), x.ndim, "diagonal")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.diagonal(first, second, apart))
+    made = np.diagonal(x, apart, first, second)
+    made.flags.writeable = x.flags.writeable
+    return made
+
+
+@moves
 def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """The view turned by 90 degrees `k` times, from the first of two `axes` towards the second.
 

@@ -148,6 +148,18 @@ class Layout:
             self.bits,
         )
 
+    def diagonal(self, axis1: int, axis2: int, offset: int) -> Layout:
+        """The view of the elements at (i, i + `offset`) of two dims, along a new last dim."""
+        rows, columns = max(-offset, 0), max(offset, 0)  # where it begins
+        size = max(0, min(self.shape[axis1] - rows, self.shape[axis2] - columns))
+        keep = [i for i in range(self.ndim) if i not in (axis1, axis2)]
+        return Layout.of(
+            [*(self.shape[i] for i in keep), size],
+            [*(self.strides[i] for i in keep), self.strides[axis1] + self.strides[axis2]],
+            self.offset + rows * self.strides[axis1] + columns * self.strides[axis2],
+            self.bits,
+        )
+
     def insert(self, axis: int) -> Layout:
         """The view with a new dim of size 1 before dim `axis`."""
         shape, strides = list(self.shape), list(self.strides)
@@ -207,7 +219,7 @@ class Layout:
 
 
 # How many of its first arguments are axes, for each view operation along some of the dims.
-AXES = {"narrow": 1, "select": 1}
+AXES = {"narrow": 1, "select": 1, "diagonal": 2}
 
 
 @lru_cache(maxsize=4096)
