@@ -15,11 +15,10 @@ from ..errors import DTypeError, ReshapeError, about
 from ..operations import joining, views
 from ..operations.views import checked, dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
-from ..shapes import request as requests
+from ..shapes import layout as shapes, request as requests
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integers
-from . import placing
-from .placing import check_alike, part_of, placed
+from .placing import bidirectional_shape, check_alike, part_of, placed
 
 _NAME = "openvino.Reshape-1"
 
@@ -178,7 +177,7 @@ def broadcast(
         raise ReshapeError(
             f"axes_mapping is for mode explicit, and needed there, not for {mode}", asked_by=who
         )
-    whole = placing.broadcast(x.shape, shape, who) if mode == "bidirectional" else shape
+    whole = bidirectional_shape(x.shape, shape, who) if mode == "bidirectional" else shape
     if mode == "explicit":
         at = _ints(axes_mapping, "axes_mapping", who)
         fits = len(at) == x.ndim and all(0 <= axis < len(shape) for axis in at)
@@ -189,7 +188,7 @@ def broadcast(
             )
         sizes = dict(zip(at, x.shape, strict=True))
         x = views.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
-    if len(whole) < x.ndim or placing.broadcast(x.shape, whole, who) != tuple(whole):
+    if shapes.broadcast(x.shape, whole) != tuple(whole):
         raise ReshapeError("cannot broadcast", x.shape, shape, asked_by=who)
     return placed(views.broadcast_to(x, whole), copy, out)
 

@@ -10,6 +10,7 @@ from ..arrays.tensor import Array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError
 from ..operations.views import reshape
+from ..shapes.layout import broadcast
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
@@ -29,20 +30,18 @@ def part_of(x: Array, *index: builtins.slice) -> Array:
     return made
 
 
-def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to, each by the other; sizes in elements.
+def bidirectional_shape(
+    source: Sequence[int], shape: Sequence[int], asked_by: str
+) -> tuple[int, ...]:
+    """The shape that two shapes are broadcast to; ReshapeError if there is none.
 
-    >>> broadcast((3, 1), (2, 1, 4), "doctest")
+    >>> bidirectional_shape((3, 1), (2, 1, 4), "doctest")
     (2, 3, 4)
     """
-    rank = max(len(source), len(shape))
-    pairs = zip(*((*(1,) * (rank - len(sizes)), *sizes) for sizes in (source, shape)), strict=True)
-    made = []
-    for have, want in pairs:
-        if want < 0 or (have != want and 1 not in (have, want)):
-            raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
-        made.append(want if have == 1 else have)
-    return tuple(made)
+    made = broadcast(source, shape)
+    if made is None:
+        raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
+    return made
 
 
 def check_alike(kinds: Sequence[DType], asked_by: str) -> None:

@@ -15,7 +15,7 @@ from ..arrays.foreign import lists, moves, tuples
 from ..arrays.tensor import Array
 from ..errors import DTypeError, ReshapeError, shape_text, shortened
 from ..runtime.ndarrays import is_a, is_sequence
-from ..shapes.layout import normal_axes, normal_axis
+from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import MAX_RANK, integers, plain_shape, request
 from .gathering import take
 from .joining import concat, flat_boxes, joined
@@ -68,14 +68,11 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     (2, 3)
     """
     given = [plain_shape(shape, "a shape", "broadcast_shapes") for shape in shapes]
-    made = [1] * max(map(len, given), default=0)
-    for shape in given:
-        for i, size in enumerate(shape[::-1]):
-            if made[i] != 1 and size not in (1, made[i]):
-                texts = ", ".join(map(shape_text, given))
-                raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
-            made[i] = size if made[i] == 1 else made[i]
-    return tuple(made[::-1])
+    made = broadcast(*given)
+    if made is None:
+        texts = ", ".join(map(shape_text, given))
+        raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
+    return made
 
 
 @tuples

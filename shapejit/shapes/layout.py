@@ -263,6 +263,21 @@ def overflows(shape: Sequence[int]) -> bool:
     return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape that these are broadcast to; None if sizes differ and are not 1, or are negative.
+
+    >>> broadcast((3, 1), (2, 1, 4)), broadcast((3,), (2,))
+    ((2, 3, 4), None)
+    """
+    made = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i, size in enumerate(reversed(shape), 1):
+            if size < 0 or (made[-i] != 1 and size not in (1, made[-i])):
+                return None
+            made[-i] = size if made[-i] == 1 else made[-i]
+    return tuple(made)
+
+
 def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     """The sizes (elements) of a shape; FormatError if one is negative or they exceed int64.
 

@@ -22,7 +22,7 @@ from ...errors import ReshapeError, shape_text
 from ...operations import views
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
-from ..placing import broadcast, part_of, placed
+from ..placing import bidirectional_shape, part_of, placed
 from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
@@ -165,7 +165,7 @@ def expand(
     row = version("Expand", opset)
     row.check(data)
     x = checked(data)
-    target = broadcast(x.shape, ints(row, shape, "the shape"), str(row))
+    target = bidirectional_shape(x.shape, ints(row, shape, "the shape"), str(row))
     return placed(views.broadcast_to(x, target), copy, out)
 
 
