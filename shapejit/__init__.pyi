@@ -18,7 +18,7 @@ from .files.file_formats import load_file as load_file, save_file as save_file
 from .operations.casts import cast as cast, dequantize as dequantize, quantize as quantize
 from .operations.codes import pack as pack, unpack as unpack
 from .operations.equality import array_equal as array_equal
-from .operations.gathering import take as take
+from .operations.gathering import take as take, take_along_axis as take_along_axis
 from .operations.joining import concat as concat, stack as stack
 from .operations.manipulation import (
     broadcast_arrays as broadcast_arrays,

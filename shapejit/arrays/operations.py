@@ -68,6 +68,7 @@ OPERATIONS = {
     "squeeze": _both("views"),
     "stack": Operation("joining"),
     "take": Operation("gathering"),
+    "take_along_axis": Operation("gathering", numpy="arr indices axis"),
     "tile": _both("manipulation"),
     "tobytes": Operation(method="codes"),
     "tolist": Operation(method="aliases"),
