@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from .. import outputs
 from ..arrays.foreign import native
+from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
 from ..programs.ops import COPY
 from ..programs.program import Program
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.system import SHARES_MEMORY
-from .libraries import library
 from .shared_slabs import Sent, Slabs, received
 
 try:

@@ -348,7 +348,7 @@ def _adapter(kind: Any) -> Any:
     """The library of arrays of this type, if it has an adapter: torch's."""
     if issubclass(kind, (np.ndarray, Tensor)) or not hasattr(kind, "__dlpack__"):
         return None
-    return module("adapters.libraries").adapter(kind)
+    return module("arrays.libraries").adapter(kind)
 
 
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:

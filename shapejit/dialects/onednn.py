@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import moves
+from ..arrays.foreign import accepts_any_array
 from ..arrays.tensor import Array, Tensor, is_array
 from ..errors import DTypeError
 from ..operations.views import dtype_of, reshape_as
@@ -41,7 +41,7 @@ def _request(shape: Any, special_zero: bool, name: str) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
 
 
-@moves
+@accepts_any_array
 def static_reshape(
     data: Array,
     *,
@@ -63,7 +63,7 @@ def static_reshape(
     return _reshape(data, _request(shape, special_zero, name), name, copy, out)
 
 
-@moves
+@accepts_any_array
 def dynamic_reshape(
     data: Array,
     shape: Any,

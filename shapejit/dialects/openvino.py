@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import joins, moves, tuples
+from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
@@ -41,7 +41,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
 
 
-@moves
+@accepts_any_array
 def reshape(
     data: Array,
     shape: Any,
@@ -82,7 +82,7 @@ def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
     return integers(values, what, who)
 
 
-@moves
+@accepts_any_array
 def transpose(
     data: Array, input_order: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -104,7 +104,7 @@ def transpose(
     return placed(views.permute_dims(x, order), copy, out)
 
 
-@moves
+@accepts_any_array
 def squeeze(
     data: Array, axes: Any = None, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -126,7 +126,7 @@ def squeeze(
     return placed(views.squeeze(x, drop), copy, out)
 
 
-@moves
+@accepts_any_array
 def unsqueeze(
     data: Array, axes: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -148,7 +148,7 @@ def unsqueeze(
     return placed(views.expand_dims(x, at), copy, out)
 
 
-@moves
+@accepts_any_array
 def broadcast(
     data: Array,
     target_shape: Any,
@@ -193,7 +193,7 @@ def broadcast(
     return placed(views.broadcast_to(x, whole), copy, out)
 
 
-@joins
+@joins_any_arrays
 def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Array:
     """OpenVINO Concat-1: the arrays one after the other along `axis`, in a new array.
 
@@ -211,7 +211,7 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
         return joining.concat(parts, axis=at, out=out)
 
 
-@tuples
+@splits_any_array
 def split(
     data: Array, axis: Any, num_splits: int, *, copy: bool | None = None
 ) -> tuple[Array, ...]:

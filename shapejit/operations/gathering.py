@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, outputs
-from ..arrays.foreign import moves, native
+from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
 from ..copying import is_numpys
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
@@ -33,7 +33,7 @@ CALL, EACH = 3e-6, 1e-9  # seconds of NumPy's for a call, and a byte of it
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 
 
-@moves
+@accepts_any_array
 def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
     """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
 
@@ -81,7 +81,7 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     return target if out is None else out
 
 
-@moves
+@accepts_any_array
 def take_along_axis(
     x: Array, indices: Any, /, *, axis: int = -1, out: Array | None = None
 ) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import outputs
-from ..arrays.foreign import lists, moves, tuples
+from ..arrays.foreign import accepts_any_array, splits_any_array
 from ..arrays.tensor import Array
 from ..errors import DTypeError, ReshapeError, shape_text, shortened
 from ..runtime.ndarrays import is_a, is_sequence
@@ -22,7 +22,7 @@ from .joining import concat, flat_boxes, joined
 from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 
 
-@moves
+@accepts_any_array
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
 
@@ -34,7 +34,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
 
 
-@moves
+@accepts_any_array
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """The view with the dims `source` at the places `destination`, the others in their order.
 
@@ -75,7 +75,7 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     return made
 
 
-@tuples
+@splits_any_array
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
 
@@ -88,7 +88,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     return tuple(broadcast_to(x, shape) for x in given)
 
 
-@tuples
+@splits_any_array
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """The views at each index of `axis`, without that dim (Array API).
 
@@ -102,7 +102,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
 
-@lists
+@splits_any_array
 def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """The views of the parts of `x` along `axis`, as numpy.split has them.
 
@@ -132,7 +132,7 @@ def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     return [whole[(*lead, slice(i, j))] for i, j in pairwise((0, *given, size))]
 
 
-@moves
+@accepts_any_array
 def roll(
     x: Array,
     /,
@@ -199,7 +199,7 @@ def _rolled_flat(x: Any, places: int, out: Any) -> Any:
     return reshape(made, x.shape) if out is None else out
 
 
-@moves
+@accepts_any_array
 def tile(
     x: Array,
     repetitions: int | Sequence[int],
@@ -233,7 +233,7 @@ def tile(
     return made
 
 
-@moves
+@accepts_any_array
 def repeat(
     x: Array,
     repeats: int | Sequence[int],

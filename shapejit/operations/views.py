@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import copying, outputs
-from ..arrays.foreign import moves, opened, typed
+from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, ReshapeError, shape_text
@@ -73,7 +73,7 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     return copied(array, shape, out) if copies or view is None else view
 
 
-@opened
+@sees_native_arrays
 def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`reshape_as` of what is not an exact ndarray."""
     x = checked(x)
@@ -149,7 +149,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     return made
 
 
-@opened
+@sees_native_arrays
 def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     """`ascontiguous` of what is not an exact ndarray."""
     x = checked(x)
@@ -165,7 +165,7 @@ def materialized(t: Tensor, out: Tensor | None) -> Tensor:
     return copied(t, t.shape, out)
 
 
-@moves
+@accepts_any_array
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
@@ -184,7 +184,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
         raise
 
 
-@moves
+@accepts_any_array
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
@@ -199,7 +199,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
-@moves
+@accepts_any_array
 def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
@@ -219,7 +219,7 @@ def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
         raise
 
 
-@moves
+@accepts_any_array
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
@@ -236,7 +236,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return np.expand_dims(x, axes)
 
 
-@moves
+@accepts_any_array
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
@@ -252,7 +252,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     return np.squeeze(x, axes)
 
 
-@moves
+@accepts_any_array
 def matrix_transpose(x: Array, /) -> Array:
     """The view with the last two dims exchanged.
 
@@ -266,7 +266,7 @@ def matrix_transpose(x: Array, /) -> Array:
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
-@moves
+@accepts_any_array
 def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The view of the elements at index i of `axis1` and i + `offset` of `axis2`, as a last dim.
 
@@ -287,7 +287,7 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
     return made
 
 
-@moves
+@accepts_any_array
 def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """The view turned by 90 degrees `k` times, from the first of two `axes` towards the second.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import engine, outputs
 from ..arrays.buffers import Bytes
-from ..arrays.foreign import opened
+from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..converting import launch
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
@@ -32,7 +32,7 @@ from .packing import Packing, Stored
 from .rows import formats
 
 
-@opened
+@sees_native_arrays
 def repack(
     buffer: Any,
     *,

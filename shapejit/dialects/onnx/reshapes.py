@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays.foreign import converts, moves
+from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...operations.views import reshape_as
@@ -49,7 +49,7 @@ def _int64(shape: Any, who: str) -> Any:
     return shape
 
 
-@moves
+@accepts_any_array
 def reshape(
     data: Array,
     shape: Any,
@@ -74,7 +74,7 @@ def reshape(
     return reshape_as(data, asked, copy, out)
 
 
-@converts
+@converts_any_array
 def shape(
     data: NDArray[Any] | Tensor,
     *,
