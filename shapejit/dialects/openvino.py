@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 
 from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
-from ..arrays.tensor import Array, Tensor, is_array
+from ..arrays.tensor import Array, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
 from ..operations import joining, views
 from ..operations.views import checked, dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
-from ..shapes import layout as shapes, request as requests
+from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integers
-from .placing import bidirectional_shape, check_alike, part_of, placed
+from .placing import (
+    bidirectional_shape,
+    check_alike,
+    ints_in,
+    part_of,
+    permuted,
+    placed,
+    special_zero_request,
+)
 
 _NAME = "openvino.Reshape-1"
 
@@ -33,12 +41,7 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     >>> request([0, -1], special_zero=True).dims
     (-2, -1)
     """
-    if not isinstance(special_zero, bool | np.bool_):
-        raise DTypeError(f"special_zero of {_NAME} must be a bool, not {special_zero!r}")
-    who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
+    return special_zero_request(shape, special_zero, _NAME, cancel=True)
 
 
 @accepts_any_array
@@ -59,7 +62,7 @@ def reshape(
     >>> reshape(np.zeros((4, 0, 2), np.float32), [-1, 0], special_zero=True).shape
     (8, 0)
     """
-    asked = request(shape, special_zero=special_zero)
+    asked = special_zero_request(shape, special_zero, _NAME, True)
     return reshape_as(_checked(data, _NAME), asked, copy, out)
 
 
@@ -75,10 +78,11 @@ def _checked(data: Array, who: str) -> Array:
 
 def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
     """An int, a sequence of ints, or a tensor of any integer type without dims or with one."""
-    if is_a(values, Tensor):
-        values = np.asarray(values)
-    if isinstance(values, int | np.integer) or (is_a(values, np.ndarray) and not values.ndim):
-        values = np.reshape(values, -1) if is_a(values, np.ndarray) else (values,)
+    values = ints_in(values, what, who)
+    if isinstance(values, int | np.integer):
+        values = (values,)
+    elif is_a(values, np.ndarray) and not values.ndim:
+        values = values.reshape(-1)
     return integers(values, what, who)
 
 
@@ -98,10 +102,7 @@ def transpose(
     who = "openvino.Transpose-1"
     x, order = _checked(data, who), _ints(input_order, "input_order", who)
     order = order or tuple(range(x.ndim)[::-1])
-    if sorted(order) != list(range(x.ndim)):
-        fault = f"input_order {list(order)} is not a permutation of {x.ndim} dims"
-        raise ReshapeError(fault, x.shape, asked_by=who)
-    return placed(views.permute_dims(x, order), copy, out)
+    return placed(permuted(x, order, "input_order", who), copy, out)
 
 
 @accepts_any_array

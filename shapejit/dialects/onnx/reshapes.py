@@ -16,6 +16,8 @@ from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integers
+from ..placing import ints_in
+from .arguments import INT64
 from .versions import version
 
 
@@ -34,19 +36,8 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
         raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=str(row))
     row.check_attributes(allowzero=(allowzero, 0))
     who = f"{row} (allowzero={int(allowzero)})" if "allowzero" in row.attributes else str(row)
-    return requests.request(_int64(shape, who), copy_zeros=not allowzero, asked_by=who)
-
-
-def _int64(shape: Any, who: str) -> Any:
-    """The shape, which must be int64 in every version if it is a tensor."""
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    if not is_a(shape, np.ndarray):
-        return shape
-    shape = plain(shape)
-    if shape.dtype != np.int64:
-        raise DTypeError(f"the shape tensor of {who} must be int64, not {shape.dtype}")
-    return shape
+    sizes = ints_in(shape, "the shape tensor", who, INT64)  # in every version
+    return requests.request(sizes, copy_zeros=not allowzero, asked_by=who)
 
 
 @accepts_any_array

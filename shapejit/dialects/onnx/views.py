@@ -22,7 +22,7 @@ from ...errors import ReshapeError, shape_text
 from ...operations import views
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
-from ..placing import bidirectional_shape, part_of, placed
+from ..placing import bidirectional_shape, part_of, permuted, placed
 from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
@@ -48,12 +48,7 @@ def transpose(
     row.check(data)
     x = checked(data)
     axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
-    if sorted(axes) != list(range(x.ndim)):
-        raise ReshapeError(
-            f"perm {list(axes)} is not a permutation of the {x.ndim} dims of {shape_text(x.shape)}",
-            asked_by=str(row),
-        )
-    return placed(views.permute_dims(x, tuple(axes)), copy, out)
+    return placed(permuted(x, axes, "perm", str(row)), copy, out)
 
 
 @accepts_any_array
