@@ -250,7 +250,6 @@ class Program(TracedFunction):
             ...
         shapejit.errors.ReshapeError: tensor 'x': the shape is (3,), the program's (2,)
         """
-        self._check_fixed()
         # No arrays are taken for Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
         kind, wanted = self._kind(as_tensors), (as_tensors, self.dtype, self.source_shape)

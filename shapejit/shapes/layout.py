@@ -258,6 +258,14 @@ def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits
     return layout
 
 
+def in_target_order(source: Layout, target: Layout) -> tuple[Layout, Layout]:
+    """Two Layouts of one shape, the dims in the order of the second, whose strides get positive."""
+    back = [axis for axis, stride in enumerate(target.strides) if stride < 0]
+    source, target = source.flip(back), target.flip(back)
+    order = sorted(range(target.ndim), key=lambda axis: -target.strides[axis])
+    return source.permute(order), target.permute(order)
+
+
 def overflows(shape: Sequence[int]) -> bool:
     """Whether the product of the non-zero sizes exceeds int64."""
     return prod(size for size in shape if size != 0) > MAX_SIZE
