@@ -128,8 +128,8 @@ class Program(TracedFunction):
         function a list. New results are rows of one slab: it lives as long as
         any of them. Nothing is written if any tensor or `out` is refused; the
         error names it. (A function is asked as by `imap`: what was moved before
-        the tensor that is refused stays moved.) Arrays of several lengths of a free dim 0
-        have one launch per length.
+        the tensor that is refused stays moved.) Where dim 0 is free, each length has a
+        launch, and a function is asked for all before anything is written.
 
         >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
@@ -139,7 +139,10 @@ class Program(TracedFunction):
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
         if callable(out):
-            return list(self.imap(tensors, out))
+            if self.fn is None:
+                return list(self.imap(tensors, out))
+            tensors = list(tensors)
+            out = [out(i) for i in range(len(tensors))]
         if foreign.is_foreign(tensors):
             return foreign.call_with(self.map, tensors, out)
         if is_array(tensors):

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ..arrays.tensor import Tensor, fixed_width
 from ..dtypes.table import DType
-from ..errors import ReshapeError, shape_text
+from ..errors import FormatError, ReshapeError, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..runtime.recent import Recent
@@ -50,7 +50,16 @@ class TracedFunction:
     def __post_init__(self) -> None:
         # Programs come out of pickles, too: operations that leave their source are refused.
         free = self.fn is not None
-        given = tuple(self.source_shape)[1:] if free else self.source_shape
+        given = self.source_shape
+        if free:
+            if (
+                type(given) is not tuple
+                or given[:1] != (None,)
+                or self.ops
+                or not callable(self.fn)
+            ):
+                raise FormatError("a free dim 0 needs the shape (None, ...), a function and no ops")
+            given = given[1:]
         shape = checked_shape(given, "the source shape", "Program")
         dtype, fill = fixed_width(self.dtype), object.__setattr__
         fill(self, "source_shape", (None, *shape) if free else shape)
