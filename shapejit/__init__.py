@@ -12,25 +12,16 @@ from .cli import startup as _startup  # noqa: F401  # first: Ctrl-C may come at 
 
 from typing import Any as _Any
 
+from .arrays.operations import OPERATIONS as _OPERATIONS
 from .runtime.compilation import module as _module
 
 __version__ = "0.1.0"
 
-# One row per module: the public names that it has. It is imported when one of them is first asked
-# for, and stands for itself where a name is its own. `__init__.pyi` says the same to type checkers.
+# One row per module: the public names that it has beside the operations on arrays. It is imported
+# when one of them is first asked for, and stands for itself where a name is its own. `__init__.pyi`
+# says the same to type checkers.
 _NAMES = {
     "arrays.tensor": "Tensor asarray",
-    "operations.views": (
-        "ascontiguous broadcast_to expand_dims flip matrix_transpose permute_dims reshape squeeze"
-    ),
-    "operations.joining": "concat stack",
-    "operations.gathering": "take",
-    "operations.manipulation": (
-        "broadcast_arrays broadcast_shapes moveaxis repeat roll split tile transpose unstack"
-    ),
-    "operations.codes": "pack unpack",
-    "operations.equality": "array_equal",
-    "operations.casts": "cast dequantize quantize",
     "programs.planned": "plan",
     "programs.program": "Program",
     "programs.batch": "reshape_batch",
@@ -57,19 +48,19 @@ _NAMES = {
 
 # What pickles call: they name nothing below the package itself, so that modules may move.
 _PICKLED = {
-    "programs.steps": "_constant",
-    "programs.program": "_program",
-    "arrays.tensor": "_tensor",
+    "_constant": "programs.steps",
+    "_program": "programs.program",
+    "_tensor": "arrays.tensor",
 }
 
-__all__ = sorted(name for names in _NAMES.values() for name in names.split())
-
-_WHERE = {
-    name: where
-    for table in (_NAMES, _PICKLED)
-    for where, names in table.items()
-    for name in names.split()
+_FUNCTIONS = {
+    name: f"operations.{row.function}" for name, row in _OPERATIONS.items() if row.function
 }
+_WHERE = _FUNCTIONS | {name: where for where, names in _NAMES.items() for name in names.split()}
+
+__all__ = sorted(_WHERE)
+
+_WHERE |= _PICKLED
 
 
 def __getattr__(name: str) -> _Any:

@@ -18,7 +18,7 @@ from .files.file_formats import load_file as load_file, save_file as save_file
 from .operations.casts import cast as cast, dequantize as dequantize, quantize as quantize
 from .operations.codes import pack as pack, unpack as unpack
 from .operations.equality import array_equal as array_equal
-from .operations.gathering import take as take
+from .operations.gathering import take as take, take_along_axis as take_along_axis
 from .operations.joining import concat as concat, stack as stack
 from .operations.manipulation import (
     broadcast_arrays as broadcast_arrays,
@@ -34,11 +34,13 @@ from .operations.manipulation import (
 from .operations.views import (
     ascontiguous as ascontiguous,
     broadcast_to as broadcast_to,
+    diagonal as diagonal,
     expand_dims as expand_dims,
     flip as flip,
     matrix_transpose as matrix_transpose,
     permute_dims as permute_dims,
     reshape as reshape,
+    rot90 as rot90,
     squeeze as squeeze,
 )
 from .packings.repacking import repack as repack

@@ -14,8 +14,8 @@ import shapejit as sj
 
 VERSION = "2025.12"
 NAMES = ("broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flip", "moveaxis",
-         "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "take", "tile",
-         "unstack")  # fmt: skip
+         "permute_dims", "repeat", "reshape", "roll", "squeeze", "stack", "take",
+         "take_along_axis", "tile", "unstack")  # fmt: skip
 NAMESPACE = f"""
 import numpy, shapejit
 globals().update(vars(numpy), **{{name: getattr(shapejit, name) for name in {NAMES}}})

@@ -96,3 +96,55 @@ def test_refusals(indices, axis, error, message):
             sj.take(x, indices, axis=axis)
         with pytest.raises(sj.ReshapeError, match="out= overlaps"):
             sj.take(x, [0, 1, 2], axis=0, out=x)
+
+
+@pytest.mark.parametrize("kind", [*DTYPES, object], ids=str)
+def test_take_along_axis(kind):
+    """NumPy's, of arrays and Tensors; all dims but the axis are broadcast."""
+    rng = np.random.default_rng(3)
+    for shape, of_indices, axis in (
+        ((5,), (3,), -1), ((3, 4), (3, 2), 1), ((3, 4), (2, 4), 0), ((3, 4), (1, 7), -1),
+        ((3, 1, 4), (3, 5, 4), 0), ((2, 1, 5), (1, 3, 0), 2), ((0, 4), (0, 2), 1),
+    ):  # fmt: skip
+        x = of_any_bits(rng, shape, np.uint8 if kind is object else kind).astype(kind)
+        indices = rng.integers(-shape[axis], shape[axis], of_indices)
+        want = np.asarray(np.take_along_axis(x, indices, axis), x.dtype)
+        out = np.empty(want.shape, x.dtype)
+        assert sj.take_along_axis(x, indices, axis=axis, out=out) is out
+        assert out.tolist() == want.tolist()
+        if kind is object:
+            continue
+        same(sj.take_along_axis(x.T[...].T, indices.astype(np.int8), axis=axis), want)
+        t = sj.pack(x) if sj.dtype(kind).packed else sj.asarray(x)
+        made = sj.take_along_axis(t, sj.asarray(indices), axis=axis)
+        assert type(made) is type(np.take_along_axis(t, sj.asarray(indices), axis)) is sj.Tensor
+        same(made, want)
+        flipped = np.take_along_axis(x[..., ::-1], indices, axis)
+        same(sj.take_along_axis(t[..., ::-1], indices, axis=axis), np.asarray(flipped, x.dtype))
+
+
+def test_take_along_axis_of_codes_without_a_dtype_of_numpys():
+    t = sj.pack(np.arange(6, dtype=np.uint8).reshape(2, 3), "nf4")
+    made = sj.take_along_axis(t, np.array([[2, 0], [1, -1]]))
+    assert made.unpack().tolist() == [[2, 0], [4, 5]]
+    assert sj.take_along_axis(sj.asarray(np.ones(2, np.float32)), [1, 1, 0]).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("indices", "axis", "error", "message"),
+    [
+        ([[3]], 0, IndexError, "index 3 is out of bounds for dim 0 of size 3"),
+        ([[-5]], 1, sj.OutOfBoundsError, "index -5 is out of bounds"),
+        ([0], 0, sj.ReshapeError, "indices have 1 dims, x 2"),
+        ([[0]], 2, sj.AxisError, "axis 2 is out of bounds for 2 dims"),
+        ([[0], [0]], 1, sj.ReshapeError, r"cannot broadcast indices of \(2, 1\) into \[3, 4\]"),
+        ([[0.5]], 0, sj.DTypeError, "indices must be integers, not float64"),
+        ([[0]], None, sj.DTypeError, "axis must hold ints only"),
+    ],
+)
+def test_refusals_of_take_along_axis(indices, axis, error, message):
+    for x in (np.zeros((3, 4), np.int8), sj.asarray(np.zeros((3, 4), np.int8))):
+        with pytest.raises(error, match=message):
+            sj.take_along_axis(x, indices, axis=axis)
+        with pytest.raises(sj.ReshapeError, match="out= overlaps"):
+            sj.take_along_axis(x, np.zeros((3, 4), int), axis=1, out=x)

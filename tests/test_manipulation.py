@@ -74,6 +74,16 @@ ONES = [
     (lambda xp, x: xp.transpose(x), (2, 3, 4)),
     (lambda xp, x: xp.expand_dims(x, axis=(0, -1, 2)), (2, 3)),
     (lambda xp, x: xp.expand_dims(x, axis=()), (2, 3)),
+    (lambda xp, x: xp.diagonal(x), (3, 4)),
+    (lambda xp, x: xp.diagonal(x, 2), (3, 4)),
+    (lambda xp, x: xp.diagonal(x, -1, 2, 0), (3, 2, 4)),
+    (lambda xp, x: xp.diagonal(x, 9), (3, 4)),
+    (lambda xp, x: xp.diagonal(x, axis1=1, axis2=-1), (2, 1, 1)),
+    (lambda xp, x: xp.diagonal(x), (0, 3, 2)),
+    (lambda xp, x: xp.rot90(x), (2, 3)),
+    (lambda xp, x: xp.rot90(x, 2, (0, 2)), (2, 3, 4)),
+    (lambda xp, x: xp.rot90(x, -1, axes=(-1, 0)), (2, 3, 4)),
+    (lambda xp, x: xp.rot90(x, k=8), (0, 3)),
     (lambda xp, x: xp.roll(x, 2), (5,)),
     (lambda xp, x: xp.roll(x, -7), (2, 3, 4)),
     (lambda xp, x: xp.roll(x, 1, axis=1), (2, 3, 4)),
@@ -127,7 +137,8 @@ def test_methods_do_the_same():
     codes = values(t)
     for name, given in (
         ("moveaxis", (0, 2)), ("roll", (1, 0)), ("repeat", (2, 1)), ("tile", (2,)),
-        ("transpose", ()), ("transpose", ((1, 0, 2),)), ("astype", ("uint8",)),
+        ("rot90", (3, (1, 2))), ("transpose", ()), ("transpose", ((1, 0, 2),)),
+        ("astype", ("uint8",)),
     ):  # fmt: skip
         expected = getattr(np, name)(codes, *given)
         made = getattr(t, name)(*given)
@@ -161,6 +172,9 @@ def test_methods_do_the_same():
         lambda t: sj.split(t, [1], axis=1)[1].flatten(),
         lambda t: t.unstack(axis=2)[1].T,
         lambda t: next(iter(t)),
+        lambda t: np.diagonal(t.reshape((4, 6)).T, -1).reshape((2, 2)),
+        lambda t: t.diagonal(1, 2, 1)[:, ::-1].T,
+        lambda t: np.rot90(t.rot90(3, (2, 1)), axes=(0, 2)),
         lambda t: np.tile(np.swapaxes(t, 0, -1), (1, 2, 1)),
         lambda t: t.astype("float32").transpose(1, 0, 2),
         lambda t: sj.broadcast_arrays(t, t[:, :1])[1],
@@ -335,6 +349,48 @@ def test_ndarrays_and_tensors_are_refused_alike(call):
     assert issubclass(faults[0][0], sj.ReshapeError | sj.DTypeError)
 
 
+def test_diagonals_of_programs():
+    """Stacked arrays, dims of several strides, and values that were written."""
+    x = np.arange(2 * 12 * 12, dtype=np.int16).reshape(2, 12, 12)
+    for fn in (
+        lambda t: t.diagonal(),
+        lambda t: t.T.diagonal(-3),
+        lambda t: t.T.reshape((3, 4, 12)).diagonal(0, 1, 2),
+        lambda t: t.T.reshape((16, 9)).diagonal(2).reshape((7,)).cast("int32"),
+    ):
+        program = sj.plan(x.shape[1:], x.dtype, fn)
+        want = [fn(sj.asarray(row)).numpy() for row in x]
+        assert np.array_equal(program(x[1]), want[1])
+        assert np.array_equal(program.map(x), want)
+        assert np.array_equal(program.map([*x]), want)
+    for given in (x, sj.asarray(x)):
+        np.asarray(sj.diagonal(given, 1, 0, 2))[...] = -1
+        assert (np.diagonal(x, 1, 0, 2) == -1).all()
+        with pytest.raises(sj.ReshapeError, match="repeated axis"):
+            sj.diagonal(given, 0, 1, -2)
+        with pytest.raises(sj.AxisError, match="axis 3 is out of bounds"):
+            sj.diagonal(given, 0, 0, 3)
+    x.flags.writeable = False
+    assert not sj.diagonal(x).flags.writeable
+
+
+def test_rot90_is_a_view_of_two_axes():
+    for x in (np.zeros((2, 3, 4)), sj.pack(np.zeros((2, 3, 4), np.uint8), "uint4")):
+        for k in range(-4, 5):
+            made = sj.rot90(x, k)
+            memory = [a if isinstance(a, np.ndarray) else a.buffer for a in (made, x)]
+            assert np.shares_memory(*memory)
+        for axes, fault in (
+            ((0,), "needs 2 axes"),
+            ((0, 0), "repeated"),
+            ((0, 3), "out of bounds"),
+        ):
+            with pytest.raises(sj.ReshapeError, match=fault):
+                sj.rot90(x, axes=axes)
+        with pytest.raises(sj.DTypeError):
+            sj.rot90(x, 1.5)
+
+
 def test_axes_out_of_bounds_are_index_errors():
     for fault in (IndexError, ValueError, np.exceptions.AxisError, sj.AxisError):
         with pytest.raises(fault, match="axis 9 is out of bounds for 3 dims"):
@@ -351,6 +407,8 @@ def test_numpys_functions_keep_tensors_packed():
         lambda x: np.repeat(x, 2, axis=0), lambda x: np.roll(x, 1), lambda x: np.reshape(x, (4, 3)),
         lambda x: np.transpose(x), lambda x: np.permute_dims(x, (1, 0)),
         lambda x: np.swapaxes(x, 0, -1), lambda x: np.moveaxis(x, 0, 1), lambda x: np.flip(x, 0),
+        lambda x: np.diagonal(x, axis1=1, axis2=0), lambda x: np.diagonal(a=x, offset=1),
+        lambda x: np.rot90(x, axes=(1, 0)), lambda x: np.rot90(m=x, k=2),
         lambda x: np.expand_dims(x, (0, 1)), lambda x: np.squeeze(x[:1]),
         lambda x: np.broadcast_to(x, (2, 3, 4)), lambda x: np.ravel(x), lambda x: np.copy(x),
         lambda x: np.unstack(x)[1], lambda x: np.matrix_transpose(x),

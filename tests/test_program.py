@@ -730,7 +730,8 @@ def test_pickles_name_nothing_below_the_package(value):
     own = {name.split()[0] for name in names if name.startswith("shapejit")}
     assert own == {"shapejit"}
     again = pickle.loads(raw)
-    assert (type(again), again.dtype, again.shape) == (type(value), value.dtype, value.shape)
+    assert (type(again), again.dtype) == (type(value), value.dtype)
+    assert again == value if isinstance(value, sj.Program) else again.shape == value.shape
 
 
 def test_programs_print_what_they_do():

@@ -233,6 +233,53 @@ def test_any_length_of_dim_0():
         sj.plan((3, None), "uint8", fn)
 
 
+def test_a_free_dim_0_is_a_property_of_a_program():
+    fn = lambda t: t.T.cast("float32")  # noqa: E731
+    program, fixed = sj.plan((None, 3), "uint8", fn), sj.plan((2, 3), "uint8", fn)
+    assert (type(program), program.free_dims, fixed.free_dims) == (sj.Program, (0,), ())
+    assert program.source_shape == (None, 3)
+    assert (program.of(2), fixed.of(2)) == (fixed, fixed)
+    assert program == sj.plan((None, 3), np.uint8, fn) != fixed
+    assert str(program) == "(n, 3) uint8: traced for each n"
+    for name in ("shape", "result_dtype", "nbytes", "is_view", "steps"):
+        with pytest.raises(sj.ReshapeError, match=r"shape \(n, 3\) makes depends on n"):
+            getattr(program, name)
+    with pytest.raises(sj.ReshapeError, match=r"the program is of shape \(2, 3\)"):
+        fixed.of(3)
+    outer = sj.plan((2, 3), "uint8", lambda t: program(t).T)
+    x = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    assert np.array_equal(outer(x), x)
+
+
+@pytest.mark.parametrize("own", [np.asarray, sj.asarray])
+def test_programs_with_a_free_dim_0_map_as_others_do(own):
+    """A stack gives a stack; an iterator is mapped with bounded memory."""
+    program = sj.plan((None, 3), "uint8", lambda t: t.T.cast("float32"))
+    stack = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+    want = stack.swapaxes(1, 2).astype(np.float32)
+    made = program.map(own(stack))
+    assert type(made) is type(own(stack))
+    assert np.array_equal(np.asarray(made), want)
+    out = own(np.zeros((4, 3, 2), np.float32))
+    assert program.map(own(stack), out=out) is out
+    assert np.array_equal(np.asarray(out), want)
+    slab = own(np.zeros((4, 3, 2), np.float32))
+    assert program.map([own(x) for x in stack], out=slab) is slab
+    assert np.array_equal(np.asarray(slab), want)
+    for wrong in (stack[0], stack.reshape(4, 3, 2)):
+        with pytest.raises(sj.ReshapeError, match=r"has shape \(n, any, 3\), not"):
+            program.map(own(wrong))
+    rows = [np.full((n, 3), n, np.uint8) for n in (1, 4, 4, 0, 2)]
+    for chunk in (None, 1, 3):
+        made = [*program.imap(map(own, rows), chunk=chunk)]
+        assert [x.shape for x in made] == [(3, len(x)) for x in rows]
+        assert all(np.array_equal(np.asarray(a), b.T) for a, b in zip(made, rows, strict=True))
+    taken = []
+    large = (taken.append(i) or own(np.zeros((1 << 20, 3), np.uint8)) for i in range(9))
+    next(program.imap(large))
+    assert len(taken) == 1
+
+
 ROWS = sj.plan((None, 3), "float32", lambda t: t.reshape((-1,)))
 OWN = {
     "ndarrays": np.asarray,

@@ -5,7 +5,6 @@ file.
 """
 
 import inspect
-from importlib import import_module
 from pathlib import Path
 
 import shapejit as sj
@@ -13,8 +12,6 @@ import shapejit as sj
 RECORDED = Path(__file__).with_name("public_names.txt")
 NAMESPACES = ("dtypes", "files", "onnx", "openvino", "onednn")
 CLASSES = ("Tensor", "DType", "Program")
-# Modules that define methods of Tensor, which are bound when one of them is first called.
-DEFINING = ("views", "codes", "casts", "manipulation", "aliases", "numpy_protocol")
 
 
 def parameters(function):
@@ -36,8 +33,6 @@ def public(holder):
 
 
 def lines():
-    for name in DEFINING:
-        import_module(f"shapejit.operations.{name}")
     yield from (described(name, getattr(sj, name)) for name in sj.__all__ if name not in NAMESPACES)
     for name in NAMESPACES:
         space = getattr(sj, name)
@@ -50,6 +45,7 @@ def lines():
     for name in CLASSES:
         kind = getattr(sj, name)
         for each in public(kind):
+            getattr(kind, each)  # methods are bound when they are first asked for
             value = inspect.getattr_static(kind, each)
             function = getattr(value, "__func__", value)
             text = parameters(function) if inspect.isfunction(function) else ""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import shapejit as sj
-from shapejit.arrays import methods
+from shapejit.arrays import operations
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tests" / "users_script.py"
@@ -123,14 +123,26 @@ def parameters(function):
     return [(p.name, p.kind, p.default) for p in given if p.name != "self"]
 
 
+def declared_methods():
+    """The methods that type checkers see, and the names of the attributes that they see."""
+    tree = ast.parse(Path(operations.__file__).read_text())
+    (cls,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Methods")
+    (block,) = (n for n in cls.body if isinstance(n, ast.If))
+    space = {}
+    exec("from __future__ import annotations\n" + ast.unparse(block.body), space)
+    functions = {n.name: space[n.name] for n in block.body if isinstance(n, ast.FunctionDef)}
+    return functions, {n.target.id for n in block.body if isinstance(n, ast.AnnAssign)}
+
+
 def test_the_types_of_methods_are_those_of_what_is_bound():
-    stub = runpy.run_path(str(PACKAGE / "arrays" / "methods.pyi"))["Methods"]
-    names = {name for row in methods.DEFINED.values() for name in row.split()}
-    assert names == {n for n in (*vars(stub), *stub.__annotations__) if n in names or n[0] != "_"}
-    for where, row in methods.DEFINED.items():
-        import_module(f"shapejit.{where}")
-        for name in row.split():
-            if name in vars(stub):
-                theirs, ours = getattr(stub, name), getattr(sj.Tensor, name)
-                assert [p[0] for p in parameters(theirs)] == [p[0] for p in parameters(ours)], name
-                assert parameters(theirs) == parameters(ours), name
+    functions, attributes = declared_methods()
+    names = {name for name, row in operations.OPERATIONS.items() if row.method}
+    assert names == {*functions, *attributes}
+    for name, theirs in functions.items():
+        assert parameters(theirs) == parameters(getattr(sj.Tensor, name)), name
+
+
+def test_help_shows_what_a_method_does_before_it_is_called():
+    code = "import shapejit as sj, inspect; print(inspect.getdoc(sj.Tensor.squeeze))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.startswith("The view without the dims `axis`")

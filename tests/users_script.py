@@ -90,4 +90,4 @@ def wrong() -> None:
     sj.reshape(x, "abc")  # type: ignore[arg-type]
     sj.reshape(x, (6,), order="F")  # type: ignore[call-overload]
     sj.concat(3)  # type: ignore[call-overload]
-    sj.plan((2, 3), "float32", 3)  # type: ignore[call-overload]
+    sj.plan((2, 3), "float32", 3)  # type: ignore[arg-type]

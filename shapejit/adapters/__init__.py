@@ -1,1 +1,1 @@
-"""Doors to other libraries: one leaf module each, which the core never imports."""
+"""Other programs, a leaf module each: onnx, einops, dask, torch's loader. Nothing imports them."""

@@ -27,15 +27,13 @@ from numpy.typing import NDArray
 
 from .. import outputs
 from ..arrays.foreign import native
+from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
-from ..programs.columns import MapsBatches
 from ..programs.ops import COPY
-from ..programs.planned import FreeProgram
 from ..programs.program import Program
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.system import SHARES_MEMORY
-from .libraries import library
 from .shared_slabs import Sent, Slabs, received
 
 try:
@@ -71,10 +69,8 @@ class Collate:
             [1., 1.]], dtype=torch.float64), 'y': ['a', 'b']}
     """
 
-    def __init__(
-        self, program: Program | FreeProgram | None = None, *, allocate: Allocate | None = None
-    ) -> None:
-        if program is not None and not is_a(program, MapsBatches):
+    def __init__(self, program: Program | None = None, *, allocate: Allocate | None = None) -> None:
+        if program is not None and not is_a(program, Program):
             raise DTypeError(f"a Program comes from plan(), not {type(program).__name__}")
         self.program = program
         self.allocate = allocate

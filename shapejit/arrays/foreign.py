@@ -2,8 +2,8 @@
 
 Whatever has `__dlpack__` is such an array. It enters over its own memory, as an ndarray or,
 where elements share bytes, as a Tensor; everything else in the package sees only these.
-A result leaves as an array of the library of the first one that came in. Which libraries
-there are, and what is special about each, the adapters know.
+A result leaves as an array of the library of the first one that came in. `libraries` has what is
+special about each.
 """
 
 from __future__ import annotations
@@ -12,29 +12,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, wraps
 from inspect import signature
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DTypeError
-from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a, unwrapped
+from .libraries import Library, library
 from .tensor import Tensor, asarray, is_array
-
-Native = NDArray[Any] | Tensor
-
-
-class Library(NamedTuple):
-    """How the arrays of one library enter and leave.
-
-    `enter` (array) gives an ndarray or a Tensor over the same memory; `leave` (result,
-    array that came in or None) an array of the library, over the memory of the result
-    where the library has such arrays. Both raise DTypeError or FormatError.
-    """
-
-    enter: Callable[[Any], Native]
-    leave: Callable[[Native, Any], Any]
 
 
 class Lends(Protocol):
@@ -115,10 +101,9 @@ class Tuples(Protocol[P]):
     def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Other, ...]: ...
 
 
-def library(kind: type) -> Library:
-    """The library of arrays of this type: the adapters know it, and are imported late."""
-    found: Library = module("adapters.libraries").library(kind)
-    return found
+def _library_of(x: Any) -> Library:
+    kind: Any = type(x)
+    return library(kind)
 
 
 @lru_cache(maxsize=1024)
@@ -139,13 +124,13 @@ def is_foreign(x: object) -> bool:
 
 def native(x: Any) -> Any:
     """A foreign array as an ndarray or a Tensor over its memory; everything else as it is."""
-    return library(type(x)).enter(x) if is_foreign(x) else x
+    return _library_of(x).enter(x) if is_foreign(x) else x
 
 
 def left(made: Any, like: Any) -> Any:
     """A result as `like`, which came in, has it: an array, or a list or tuple of arrays."""
     if is_array(made):
-        return library(type(like)).leave(made, like)
+        return _library_of(like).leave(made, like)
     if type(made) in (list, tuple):
         return type(made)(left(x, like) for x in made)
     return made
@@ -158,9 +143,9 @@ def _named(x: Any) -> str:
 
 def natives(items: Sequence[Any]) -> list[Any]:
     """Foreign arrays, which must all be of one library, as `native` has each."""
-    own = library(type(items[0]))
+    own = _library_of(items[0])
     for i, x in enumerate(items):
-        if library(type(x)) is not own:
+        if _library_of(x) is not own:
             raise DTypeError(f"array {i} is of type {_named(x)}, array 0 {_named(items[0])}")
     return [own.enter(x) for x in items]
 
@@ -212,7 +197,7 @@ def check_out(x: Any, out: Any) -> None:
     if out is None:
         return
     like, into = _first(x), _first(out)
-    if library(type(into)) is not library(type(like)):
+    if _library_of(into) is not _library_of(like):
         raise DTypeError(f"out= must be of type {_named(like)} like the source, not {_named(into)}")
 
 
@@ -232,13 +217,13 @@ def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *res
 _NATIVE = frozenset((np.ndarray, Tensor))
 
 
-def opened(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, whose first argument is an array or several, of other libraries too."""
+def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose first argument is an array or several, for other libraries' arrays too."""
     names = list(signature(function).parameters)
     place = names.index("out") if "out" in names else sys.maxsize
 
     @wraps(function)
-    def call_opened(*args: Any, **named: Any) -> Any:
+    def call_with_any_array(*args: Any, **named: Any) -> Any:
         if args and type(args[0]) in _NATIVE:
             return function(*args, **named)
         if not args and names[0] in named:
@@ -251,34 +236,40 @@ def opened(function: Callable[P, R]) -> Callable[P, R]:
         check_out(args[0], out)
         return call(function, args, named, out)
 
-    return call_opened
+    return call_with_any_array
 
 
-def moves(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
-    """`opened`, of a function whose result has the dtype of its array."""
-    return cast(Moves[P], opened(function))
+def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
+    """`sees_native_arrays` of a function whose result has the dtype of its array.
+
+    Type checkers know that the result has the type of the array that came in. They need a name
+    for each way in which types come out: mypy takes an overloaded decorator of generic
+    functions for Any.
+    """
+    return cast(Moves[P], sees_native_arrays(function))
 
 
-def converts(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
-    """`opened`, of a function whose result has another dtype."""
-    return cast(Converts[P], opened(function))
+def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
+    """`accepts_any_array` of a function whose result has another dtype."""
+    return cast(Converts[P], sees_native_arrays(function))
 
 
-def joins(function: Callable[Concatenate[Any, P], Any]) -> Joins[P]:
-    """`opened`, of a function that makes one array of several."""
-    return cast(Joins[P], opened(function))
+def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> Joins[P]:
+    """`accepts_any_array` of a function that makes one array of several."""
+    return cast(Joins[P], sees_native_arrays(function))
 
 
-def lists(function: Callable[Concatenate[Any, P], Any]) -> Lists[P]:
-    """`opened`, of a function that makes a list of arrays of one."""
-    return cast(Lists[P], opened(function))
+@overload
+def splits_any_array(function: Callable[Concatenate[Any, P], list[Any]]) -> Lists[P]: ...
+@overload
+def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -> Tuples[P]: ...
 
 
-def tuples(function: Callable[Concatenate[Any, P], Any]) -> Tuples[P]:
-    """`opened`, of a function that makes a tuple of arrays of one, or of several."""
-    return cast(Tuples[P], opened(function))
+def splits_any_array(function: Callable[..., Any]) -> Any:
+    """`accepts_any_array` of a function that makes a list or a tuple of arrays."""
+    return sees_native_arrays(function)
 
 
 def typed(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
-    """`moves` for the type checker alone: a function that takes foreign arrays by itself."""
+    """The type of `accepts_any_array` alone, for a function that takes any array by itself."""
     return cast(Moves[P], function)

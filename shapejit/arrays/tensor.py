@@ -18,7 +18,7 @@ from ..shapes.slicing import Index, sliced
 from . import dlpack
 from .arithmetic import without_arithmetic
 from .buffers import Bytes as Bytes, as_ndarray, bytes_of, check_bytes, memory_of, preview
-from .methods import Methods
+from .operations import Methods
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -348,7 +348,7 @@ def _adapter(kind: Any) -> Any:
     """The library of arrays of this type, if it has an adapter: torch's."""
     if issubclass(kind, (np.ndarray, Tensor)) or not hasattr(kind, "__dlpack__"):
         return None
-    return module("adapters.libraries").adapter(kind)
+    return module("arrays.libraries").adapter(kind)
 
 
 def is_array(x: object) -> TypeIs[NDArray[Any] | Tensor]:

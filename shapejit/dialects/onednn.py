@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from ..arrays.foreign import moves
-from ..arrays.tensor import Array, Tensor, is_array
+from ..arrays.foreign import accepts_any_array
+from ..arrays.tensor import Array, is_array
 from ..errors import DTypeError
 from ..operations.views import dtype_of, reshape_as
-from ..runtime.ndarrays import is_a
-from ..shapes import request as requests
 from ..shapes.request import Request
+from .placing import special_zero_request
 
 
 def request(shape: Any, *, special_zero: bool) -> Request:
@@ -29,19 +26,10 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     >>> request([0, -1], special_zero=False).dims
     (0, -1)
     """
-    return _request(shape, special_zero, "onednn.Reshape")
+    return special_zero_request(shape, special_zero, "onednn.Reshape", cancel=False)
 
 
-def _request(shape: Any, special_zero: bool, name: str) -> Request:
-    if not isinstance(special_zero, bool | np.bool_):
-        raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
-    who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    return requests.request(shape, copy_zeros=bool(special_zero), asked_by=who)
-
-
-@moves
+@accepts_any_array
 def static_reshape(
     data: Array,
     *,
@@ -60,10 +48,10 @@ def static_reshape(
     (2, 3, 1)
     """
     name = "onednn.StaticReshape"
-    return _reshape(data, _request(shape, special_zero, name), name, copy, out)
+    return _reshape(data, special_zero_request(shape, special_zero, name, False), name, copy, out)
 
 
-@moves
+@accepts_any_array
 def dynamic_reshape(
     data: Array,
     shape: Any,
@@ -79,7 +67,7 @@ def dynamic_reshape(
     (3, 2)
     """
     name = "onednn.DynamicReshape"
-    return _reshape(data, _request(shape, special_zero, name), name, copy, out)
+    return _reshape(data, special_zero_request(shape, special_zero, name, False), name, copy, out)
 
 
 def _reshape(data: Array, asked: Request, name: str, copy: bool | None, out: Array | None) -> Array:

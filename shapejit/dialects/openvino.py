@@ -8,18 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.foreign import joins, moves, tuples
-from ..arrays.tensor import Array, Tensor, is_array
+from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
+from ..arrays.tensor import Array, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
 from ..operations import joining, views
 from ..operations.views import checked, dtype_of, reshape_as
 from ..runtime.ndarrays import is_a
-from ..shapes import request as requests
+from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integers
-from . import placing
-from .placing import check_alike, part_of, placed
+from .placing import (
+    bidirectional_shape,
+    check_alike,
+    ints_in,
+    part_of,
+    permuted,
+    placed,
+    special_zero_request,
+)
 
 _NAME = "openvino.Reshape-1"
 
@@ -34,15 +41,10 @@ def request(shape: Any, *, special_zero: bool) -> Request:
     >>> request([0, -1], special_zero=True).dims
     (-2, -1)
     """
-    if not isinstance(special_zero, bool | np.bool_):
-        raise DTypeError(f"special_zero of {_NAME} must be a bool, not {special_zero!r}")
-    who = f"{_NAME} (special_zero={str(bool(special_zero)).lower()})"
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    return requests.request(shape, copy_zeros=bool(special_zero), cancel=True, asked_by=who)
+    return special_zero_request(shape, special_zero, _NAME, cancel=True)
 
 
-@moves
+@accepts_any_array
 def reshape(
     data: Array,
     shape: Any,
@@ -60,7 +62,7 @@ def reshape(
     >>> reshape(np.zeros((4, 0, 2), np.float32), [-1, 0], special_zero=True).shape
     (8, 0)
     """
-    asked = request(shape, special_zero=special_zero)
+    asked = special_zero_request(shape, special_zero, _NAME, True)
     return reshape_as(_checked(data, _NAME), asked, copy, out)
 
 
@@ -76,14 +78,15 @@ def _checked(data: Array, who: str) -> Array:
 
 def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
     """An int, a sequence of ints, or a tensor of any integer type without dims or with one."""
-    if is_a(values, Tensor):
-        values = np.asarray(values)
-    if isinstance(values, int | np.integer) or (is_a(values, np.ndarray) and not values.ndim):
-        values = np.reshape(values, -1) if is_a(values, np.ndarray) else (values,)
+    values = ints_in(values, what, who)
+    if isinstance(values, int | np.integer):
+        values = (values,)
+    elif is_a(values, np.ndarray) and not values.ndim:
+        values = values.reshape(-1)
     return integers(values, what, who)
 
 
-@moves
+@accepts_any_array
 def transpose(
     data: Array, input_order: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -99,13 +102,10 @@ def transpose(
     who = "openvino.Transpose-1"
     x, order = _checked(data, who), _ints(input_order, "input_order", who)
     order = order or tuple(range(x.ndim)[::-1])
-    if sorted(order) != list(range(x.ndim)):
-        fault = f"input_order {list(order)} is not a permutation of {x.ndim} dims"
-        raise ReshapeError(fault, x.shape, asked_by=who)
-    return placed(views.permute_dims(x, order), copy, out)
+    return placed(permuted(x, order, "input_order", who), copy, out)
 
 
-@moves
+@accepts_any_array
 def squeeze(
     data: Array, axes: Any = None, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -127,7 +127,7 @@ def squeeze(
     return placed(views.squeeze(x, drop), copy, out)
 
 
-@moves
+@accepts_any_array
 def unsqueeze(
     data: Array, axes: Any, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -149,7 +149,7 @@ def unsqueeze(
     return placed(views.expand_dims(x, at), copy, out)
 
 
-@moves
+@accepts_any_array
 def broadcast(
     data: Array,
     target_shape: Any,
@@ -178,7 +178,7 @@ def broadcast(
         raise ReshapeError(
             f"axes_mapping is for mode explicit, and needed there, not for {mode}", asked_by=who
         )
-    whole = placing.broadcast(x.shape, shape, who) if mode == "bidirectional" else shape
+    whole = bidirectional_shape(x.shape, shape, who) if mode == "bidirectional" else shape
     if mode == "explicit":
         at = _ints(axes_mapping, "axes_mapping", who)
         fits = len(at) == x.ndim and all(0 <= axis < len(shape) for axis in at)
@@ -189,12 +189,12 @@ def broadcast(
             )
         sizes = dict(zip(at, x.shape, strict=True))
         x = views.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
-    if len(whole) < x.ndim or placing.broadcast(x.shape, whole, who) != tuple(whole):
+    if shapes.broadcast(x.shape, whole) != tuple(whole):
         raise ReshapeError("cannot broadcast", x.shape, shape, asked_by=who)
     return placed(views.broadcast_to(x, whole), copy, out)
 
 
-@joins
+@joins_any_arrays
 def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Array:
     """OpenVINO Concat-1: the arrays one after the other along `axis`, in a new array.
 
@@ -212,7 +212,7 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
         return joining.concat(parts, axis=at, out=out)
 
 
-@tuples
+@splits_any_array
 def split(
     data: Array, axis: Any, num_splits: int, *, copy: bool | None = None
 ) -> tuple[Array, ...]:

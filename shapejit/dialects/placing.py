@@ -1,15 +1,20 @@
-"""What operators of all specifications end in: views as results, and the shapes of some."""
+"""What operators of several specifications share: how they read arguments and end in views."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from ..arrays.tensor import Array
+import numpy as np
+
+from ..arrays.tensor import Array, Tensor
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError
-from ..operations.views import reshape
+from ..errors import DTypeError, ReshapeError, shape_text
+from ..operations.views import permute_dims, reshape
+from ..runtime.ndarrays import is_a, plain
+from ..shapes.layout import broadcast
+from ..shapes.request import Request, request
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
@@ -29,20 +34,53 @@ def part_of(x: Array, *index: builtins.slice) -> Array:
     return made
 
 
-def broadcast(source: Sequence[int], shape: Sequence[int], asked_by: str) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to, each by the other; sizes in elements.
+def bidirectional_shape(
+    source: Sequence[int], shape: Sequence[int], asked_by: str
+) -> tuple[int, ...]:
+    """The shape that two shapes are broadcast to; ReshapeError if there is none.
 
-    >>> broadcast((3, 1), (2, 1, 4), "doctest")
+    >>> bidirectional_shape((3, 1), (2, 1, 4), "doctest")
     (2, 3, 4)
     """
-    rank = max(len(source), len(shape))
-    pairs = zip(*((*(1,) * (rank - len(sizes)), *sizes) for sizes in (source, shape)), strict=True)
-    made = []
-    for have, want in pairs:
-        if want < 0 or (have != want and 1 not in (have, want)):
-            raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
-        made.append(want if have == 1 else have)
-    return tuple(made)
+    made = broadcast(source, shape)
+    if made is None:
+        raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
+    return made
+
+
+def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:
+    """The view whose dim i is dim `order[i]`; none may be counted from the back."""
+    if sorted(order) != list(range(x.ndim)):
+        text = f"{name} {list(order)} is not a permutation of the {x.ndim} dims"
+        raise ReshapeError(f"{text} of {shape_text(x.shape)}", asked_by=asked_by)
+    made: Array = permute_dims(x, tuple(order))
+    return made
+
+
+def ints_in(values: Any, name: str, asked_by: str, types: Collection[str] = ()) -> Any:
+    """An argument that holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
+
+    >>> ints_in([0, -1], "axes", "doctest")
+    [0, -1]
+    """
+    if is_a(values, Tensor):
+        values = np.asarray(values)
+    if is_a(values, np.ndarray):
+        values = plain(values)
+        if types and values.dtype not in map(np.dtype, types):
+            listed = " or ".join(sorted(types))
+            raise DTypeError(f"{name} of {asked_by} must be {listed}, not {values.dtype}")
+    return values
+
+
+def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool) -> Request:
+    """The Request for a shape in which `special_zero` says whether 0 copies; `cancel` as there."""
+    if not isinstance(special_zero, bool | np.bool_):
+        raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
+    who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
+    if is_a(shape, Tensor):
+        shape = np.asarray(shape)
+    return request(shape, copy_zeros=bool(special_zero), cancel=cancel, asked_by=who)
 
 
 def check_alike(kinds: Sequence[DType], asked_by: str) -> None:

@@ -64,7 +64,7 @@ def astype(t: Tensor, dtype: object, /, *, copy: bool = True) -> Tensor:
     return t if not copy and fixed_width(dtype) is t.dtype else casts.cast(t, dtype)
 
 
-def __iter__(t: Tensor) -> Iterator[Tensor]:  # noqa: N807  # bound to Tensor below
+def __iter__(t: Tensor) -> Iterator[Tensor]:  # noqa: N807  # a method of Tensor
     """The views at each index of dim 0.
 
     >>> [row.tolist() for row in Tensor.frombuffer(bytes([0x21, 0x43]), "int4", (2, 2))]
@@ -73,7 +73,3 @@ def __iter__(t: Tensor) -> Iterator[Tensor]:  # noqa: N807  # bound to Tensor be
     if not t.shape:
         raise TypeError("a Tensor of 0 dims cannot be iterated over")
     return (t[i] for i in range(len(t)))
-
-
-for _method in (transpose, flatten, tolist, item, astype, __iter__):
-    setattr(Tensor, _method.__name__, _method)

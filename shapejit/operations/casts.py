@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import outputs
-from ..arrays.foreign import converts
+from ..arrays.foreign import converts_any_array
 from ..arrays.tensor import Tensor
 from ..converting import Array, Operands, cast_conversion, convert
 from ..dtypes.table import DType, fixed_width
@@ -18,7 +18,7 @@ from .scaling import dequantize_operands, flag, quantize_operands
 ROUND_MODES = ("nearest", "up", "down")
 
 
-@converts
+@converts_any_array
 def cast(
     x: Any,
     dtype: object,
@@ -65,7 +65,7 @@ def cast(
     return _result(source, conversion, kind, None, out)
 
 
-@converts
+@converts_any_array
 def dequantize(
     codes: Any,
     scale: Any,
@@ -97,7 +97,7 @@ def dequantize(
     return _result(source, operands.conversion, kind, operands, out)
 
 
-@converts
+@converts_any_array
 def quantize(
     x: Any,
     scale: Any,
@@ -143,7 +143,7 @@ def _result(
     return target if out is None else out
 
 
-def _converted(
+def converted(
     t: Tensor,
     name: str,
     conversion: Conversion,
@@ -154,8 +154,3 @@ def _converted(
 ) -> Any:
     """The conversion `name` of a Tensor; a traced one writes it down with what is `given`."""
     return _result(t, conversion, kind, operands, out)
-
-
-Tensor.converted = _converted
-for _operation in (cast, dequantize, quantize):
-    setattr(Tensor, _operation.__name__, _operation)

@@ -142,7 +142,3 @@ def memory(t: Tensor) -> Bytes:
     whole = t if t.contiguous and t.offset % 8 == 0 else ascontiguous(t)
     first = whole.offset // 8
     return whole.buffer[first : first + whole.nbytes]
-
-
-for _operation in (numpy, tobytes, unpack):
-    setattr(Tensor, _operation.__name__, _operation)

@@ -1,4 +1,4 @@
-"""take: elements of one dim by their indices, all of them in one launch."""
+"""take, elements of one dim by their indices, all of them in one launch; take_along_axis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import engine, outputs
-from ..arrays.foreign import moves, native
+from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
 from ..copying import is_numpys
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
@@ -20,7 +20,7 @@ from ..places import place_of
 from ..planning import planner
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, plain
-from ..shapes.layout import Layout, normal_axis
+from ..shapes.layout import Layout, broadcast, normal_axis
 from ..shapes.request import integers
 from .codes import pack
 from .views import checked
@@ -32,7 +32,7 @@ LARGE = 10 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one 
 MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
 
 
-@moves
+@accepts_any_array
 def take(x: Array, indices: Any, /, *, axis: int | None = None, out: Array | None = None) -> Array:
     """The elements of `x` at `indices` of the dim `axis`, in a new array (Array API: take).
 
@@ -78,6 +78,49 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     if target.size:
         _gather(x, found.reshape(-1), at, target, fresh)
     return target if out is None else out
+
+
+@accepts_any_array
+def take_along_axis(
+    x: Array, indices: Any, /, *, axis: int = -1, out: Array | None = None
+) -> Array:
+    """The elements of `x` at an index of `axis` for each element of the result, in a new array.
+
+    `indices` is an integer array or Tensor with as many dims as `x`; all but `axis` are
+    broadcast. Negative ones and `out` as in `take`. Array API v2024.12, take_along_axis.
+    Raises OutOfBoundsError (an IndexError), ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> take_along_axis(np.array([[3, 1, 2], [5, 6, 4]]), np.array([[1, 2, 0], [2, 0, 1]]))
+    array([[1, 2, 3],
+           [4, 5, 6]])
+    """
+    who = "take_along_axis"
+    x = checked(x)
+    array = positions(indices, who)
+    at: int = normal_axis(integers((axis,), "axis", who)[0], x.ndim, who)
+    if array.ndim != x.ndim:
+        raise ReshapeError(f"indices have {array.ndim} dims, x {x.ndim}", asked_by=who)
+    found: Addresses = _found(array, x.shape[at], at, who)
+    shape = _shape_along(x.shape, found.shape, at, who)
+    target, _ = outputs.target(out, x.dtype, shape, (x, array))
+    made = np.take_along_axis(x.numpy() if isinstance(x, Tensor) else x, found, at)
+    if isinstance(x, Tensor) and x.dtype.packed:
+        pack(made, x.dtype, out=target)
+    else:
+        (target.numpy() if isinstance(target, Tensor) else target)[...] = made
+    return target if out is None else out
+
+
+def _shape_along(
+    shape: tuple[int, ...], indices: tuple[int, ...], axis: int, asked_by: str
+) -> tuple[int, ...]:
+    """The shape that both are broadcast to, with the size of the indices along the axis."""
+    around = [(*sizes[:axis], 1, *sizes[axis + 1 :]) for sizes in (shape, indices)]
+    made = broadcast(*around)
+    if made is None:
+        raise ReshapeError("cannot broadcast indices of", indices, shape, asked_by=asked_by)
+    return (*made[:axis], indices[axis], *made[axis + 1 :])
 
 
 def positions(indices: Any, asked_by: str) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import engine, fast_joins, outputs
-from ..arrays.foreign import joins
+from ..arrays.foreign import joins_any_arrays
 from ..arrays.tensor import Array, Tensor
 from ..copying import is_numpys
 from ..dtypes.promotion import beyond_numpy, promoted
@@ -29,7 +29,7 @@ from .views import checked, expand_dims
 Box = tuple[slice, ...]  # elements that an index selects, no dim fewer
 
 
-@joins
+@joins_any_arrays
 def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None = None) -> Array:
     """The arrays one after the other along `axis`, in one new array or in `out` (Array API).
 
@@ -54,7 +54,7 @@ def concat(tensors: Sequence[Array], axis: int | None = 0, *, out: Array | None 
     return made
 
 
-@joins
+@joins_any_arrays
 def stack(tensors: Sequence[Array], axis: int = 0, *, out: Array | None = None) -> Array:
     """The arrays, all of one shape, side by side along a new dim `axis` (Array API).
 

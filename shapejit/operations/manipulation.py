@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 
 from .. import outputs
-from ..arrays.foreign import lists, moves, tuples
-from ..arrays.tensor import Array, Tensor
+from ..arrays.foreign import accepts_any_array, splits_any_array
+from ..arrays.tensor import Array
 from ..errors import DTypeError, ReshapeError, shape_text, shortened
 from ..runtime.ndarrays import is_a, is_sequence
-from ..shapes.layout import normal_axes, normal_axis
+from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import MAX_RANK, integers, plain_shape, request
 from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
 
 
-@moves
+@accepts_any_array
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
 
@@ -34,7 +34,7 @@ def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     return permute_dims(x, tuple(range(x.ndim))[::-1] if axes is None else axes)
 
 
-@moves
+@accepts_any_array
 def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[int], /) -> Array:
     """The view with the dims `source` at the places `destination`, the others in their order.
 
@@ -68,17 +68,14 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     (2, 3)
     """
     given = [plain_shape(shape, "a shape", "broadcast_shapes") for shape in shapes]
-    made = [1] * max(map(len, given), default=0)
-    for shape in given:
-        for i, size in enumerate(shape[::-1]):
-            if made[i] != 1 and size not in (1, made[i]):
-                texts = ", ".join(map(shape_text, given))
-                raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
-            made[i] = size if made[i] == 1 else made[i]
-    return tuple(made[::-1])
+    made = broadcast(*given)
+    if made is None:
+        texts = ", ".join(map(shape_text, given))
+        raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
+    return made
 
 
-@tuples
+@splits_any_array
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
 
@@ -91,7 +88,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     return tuple(broadcast_to(x, shape) for x in given)
 
 
-@tuples
+@splits_any_array
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """The views at each index of `axis`, without that dim (Array API).
 
@@ -105,7 +102,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
 
-@lists
+@splits_any_array
 def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """The views of the parts of `x` along `axis`, as numpy.split has them.
 
@@ -135,7 +132,7 @@ def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     return [whole[(*lead, slice(i, j))] for i, j in pairwise((0, *given, size))]
 
 
-@moves
+@accepts_any_array
 def roll(
     x: Array,
     /,
@@ -202,7 +199,7 @@ def _rolled_flat(x: Any, places: int, out: Any) -> Any:
     return reshape(made, x.shape) if out is None else out
 
 
-@moves
+@accepts_any_array
 def tile(
     x: Array,
     repetitions: int | Sequence[int],
@@ -236,7 +233,7 @@ def tile(
     return made
 
 
-@moves
+@accepts_any_array
 def repeat(
     x: Array,
     repeats: int | Sequence[int],
@@ -319,7 +316,3 @@ def _not_negative(counts: tuple[int, ...], what: str, asked_by: str) -> tuple[in
         shown = shortened(str(counts), 60)
         raise ReshapeError(f"{what} {shown} must not be negative", asked_by=asked_by)
     return counts
-
-
-for _operation in (moveaxis, repeat, roll, split, tile, unstack):
-    setattr(Tensor, _operation.__name__, _operation)

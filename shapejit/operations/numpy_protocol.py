@@ -1,20 +1,24 @@
 """NumPy's functions, called with Tensors (NEP 18: `__array_function__`).
 
-What has a row here is done by shapejit: packed elements stay packed, and the result is a
-Tensor. All else computes or reads elements: Tensors of whole bytes are passed on as the
-ndarrays that they are, packed ones are refused. Nothing is unpacked without being asked.
+What has a row here or in `OPERATIONS` is done by shapejit: packed elements stay packed, and
+the result is a Tensor. All else computes or reads elements: Tensors of whole bytes are passed
+on as the ndarrays that they are, packed ones are refused. Nothing is unpacked without being
+asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ..arrays.operations import OPERATIONS
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError, ReshapeError
+from ..runtime.compilation import module
 from ..runtime.ndarrays import is_a, is_sequence
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import integers, plain_shape
@@ -24,7 +28,7 @@ _OWN = (np.ndarray, Tensor)
 SAME_KIND = "same_kind"  # the default of NumPy's casting=
 
 
-def _array_function(
+def __array_function__(  # noqa: N807  # a method of Tensor
     t: Tensor,
     func: Callable[..., Any],
     types: Sequence[type],
@@ -156,34 +160,44 @@ def _size(a: Any, axis: Any = None) -> int:
     return prod(a.shape[at] for at in normal_axes(axes, a.ndim, "numpy.size"))
 
 
+def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """`function`, called with NumPy's names of its first parameters; others make no difference."""
+    ours = [*signature(function).parameters.values()]
+
+    def call(*args: Any, **named: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | named
+        leading, others, missing = list[Any](), dict[str, Any](), False
+        for name, parameter in zip(names, ours, strict=False):
+            if name not in given:
+                missing = True
+            elif missing or parameter.kind is parameter.KEYWORD_ONLY:
+                others[parameter.name] = given[name]
+            else:
+                leading.append(given[name])
+        return function(*leading, **others)
+
+    return call
+
+
 # What NumPy calls a function -> what does it to Tensors, with NumPy's names of arguments.
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.astype: _astype,
     np.broadcast_arrays: lambda *args, subok=False: manipulation.broadcast_arrays(*args),
-    np.broadcast_to: lambda array, shape, subok=False: views.broadcast_to(array, shape),
     np.concatenate: _concatenate,
     np.copy: _copy,
-    np.expand_dims: views.expand_dims,
-    np.flip: lambda m, axis=None: views.flip(m, axis=axis),
-    np.matrix_transpose: views.matrix_transpose,
-    np.moveaxis: lambda a, source, destination: manipulation.moveaxis(a, source, destination),
     np.ndim: lambda a: a.ndim,
     np.ravel: _ravel,
     np.repeat: _repeat,
     np.reshape: _reshape,
-    np.roll: lambda a, shift, axis=None: manipulation.roll(a, shift, axis),
     np.shape: lambda a: a.shape,
     np.size: _size,
-    np.split: lambda ary, indices_or_sections, axis=0: manipulation.split(
-        ary, indices_or_sections, axis
-    ),
     np.squeeze: _squeeze,
     np.stack: _stack,
     np.swapaxes: _swapaxes,
     np.take: _take,
     np.tile: lambda A, reps: manipulation.tile(A, reps, copy=True),  # noqa: N803  # NumPy's name
-    np.transpose: lambda a, axes=None: manipulation.transpose(a, axes),
-    np.unstack: lambda x, /, *, axis=0: manipulation.unstack(x, axis),
 }
-
-Tensor.__array_function__ = _array_function
+for _name, _row in OPERATIONS.items():
+    if _row.numpy:
+        _function = getattr(module(f"operations.{_row.function}"), _name)
+        FUNCTIONS[getattr(np, _name)] = _renamed(_function, _row.numpy.split())

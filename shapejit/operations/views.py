@@ -1,4 +1,4 @@
-"""The public shape operations, on ndarrays and Tensors alike; Tensor's methods are bound here."""
+"""The public shape operations, on ndarrays and Tensors alike."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import copying, outputs
-from ..arrays.foreign import moves, opened, typed
+from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, ReshapeError, shape_text
@@ -73,7 +73,7 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
     return copied(array, shape, out) if copies or view is None else view
 
 
-@opened
+@sees_native_arrays
 def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`reshape_as` of what is not an exact ndarray."""
     x = checked(x)
@@ -82,7 +82,7 @@ def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | N
     return reshape_as(x, request, copy, out)
 
 
-def _reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
+def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
     """`reshape_as` of a Tensor."""
     shape = target_shape(t.shape, request)
     view = t.layout.reshape(shape)
@@ -149,7 +149,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     return made
 
 
-@opened
+@sees_native_arrays
 def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     """`ascontiguous` of what is not an exact ndarray."""
     x = checked(x)
@@ -158,14 +158,14 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     return ascontiguous(x, out=out)
 
 
-def _materialized(t: Tensor, out: Tensor | None) -> Tensor:
+def materialized(t: Tensor, out: Tensor | None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
     return copied(t, t.shape, out)
 
 
-@moves
+@accepts_any_array
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
@@ -184,7 +184,7 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
         raise
 
 
-@moves
+@accepts_any_array
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
@@ -199,7 +199,7 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     return np.flip(x, axes) if x.ndim else x[...]  # np.flip copies an array without dims
 
 
-@moves
+@accepts_any_array
 def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
 
@@ -219,7 +219,7 @@ def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
         raise
 
 
-@moves
+@accepts_any_array
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
@@ -236,7 +236,7 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     return np.expand_dims(x, axes)
 
 
-@moves
+@accepts_any_array
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
@@ -252,7 +252,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     return np.squeeze(x, axes)
 
 
-@moves
+@accepts_any_array
 def matrix_transpose(x: Array, /) -> Array:
     """The view with the last two dims exchanged.
 
@@ -266,15 +266,52 @@ def matrix_transpose(x: Array, /) -> Array:
     return permute_dims(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
+@accepts_any_array
+def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
+    """The view of the elements at index i of `axis1` and i + `offset` of `axis2`, as a last dim.
+
+    The same as numpy.diagonal and torch.diagonal; as writable as `x`. Raises ReshapeError,
+    DTypeError.
+
+    >>> import numpy as np
+    >>> diagonal(np.array([[1, 2, 3], [4, 5, 6]]), 1)
+    array([2, 6])
+    """
+    x = checked(x)
+    (apart,) = integers((offset,), "offset", "diagonal")
+    first, second = _axes((axis1, axis2), x.ndim, "diagonal")
+    if isinstance(x, Tensor):
+        return x.with_layout(x.layout.diagonal(first, second, apart))
+    made = np.diagonal(x, apart, first, second)
+    made.flags.writeable = x.flags.writeable
+    return made
+
+
+@accepts_any_array
+def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
+    """The view turned by 90 degrees `k` times, from the first of two `axes` towards the second.
+
+    The same as numpy.rot90 and torch.rot90. Raises ReshapeError, DTypeError.
+
+    >>> import numpy as np
+    >>> rot90(np.array([[1, 2], [3, 4]]))
+    array([[2, 4],
+           [1, 3]])
+    """
+    x = checked(x)
+    (turns,) = integers((k,), "k", "rot90")
+    plane = _axes(axes, x.ndim, "rot90")
+    if len(plane) != 2:
+        raise ReshapeError(f"rot90 needs 2 axes, not {len(plane)}", asked_by="rot90")
+    first, second = plane
+    back = ((), (second,), plane, (first,))[turns % 4]
+    order = list(range(x.ndim))
+    if turns % 2:
+        order[first], order[second] = second, first
+    return permute_dims(flip(x, axis=back), order)
+
+
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
     axes = integers(axis if is_sequence(axis) else (axis,), "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)
-
-
-for _operation in (
-    ascontiguous, broadcast_to, expand_dims, flip, matrix_transpose, permute_dims, reshape, squeeze,
-):  # fmt: skip
-    setattr(Tensor, _operation.__name__, _operation)
-for _name, _method in (("reshaped", _reshaped), ("materialized", _materialized)):
-    setattr(Tensor, _name, _method)

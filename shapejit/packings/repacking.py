@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import engine, outputs
 from ..arrays.buffers import Bytes
-from ..arrays.foreign import opened
+from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..converting import launch
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
@@ -27,12 +27,12 @@ from ..operations import views
 from ..planning import planner
 from ..runtime.launches import address_of
 from ..shapes.dims import common
-from ..shapes.layout import Layout, checked_shape
+from ..shapes.layout import Layout, checked_shape, in_target_order
 from .packing import Packing, Stored
 from .rows import formats
 
 
-@opened
+@sees_native_arrays
 def repack(
     buffer: Any,
     *,
@@ -134,15 +134,7 @@ def _views(src: Stored, dst: Stored) -> tuple[Layout, Layout] | None:
     seen, into = seen.reshape(shape), into.reshape(shape)
     assert seen is not None
     assert into is not None
-    return _forwards(seen, into)
-
-
-def _forwards(seen: Layout, into: Layout) -> tuple[Layout, Layout]:
-    """Two Layouts of one shape, with the dims in the order of the second, none backwards there."""
-    back = [axis for axis, stride in enumerate(into.strides) if stride < 0]
-    seen, into = seen.flip(back), into.flip(back)
-    order = sorted(range(into.ndim), key=lambda axis: -into.strides[axis])
-    return seen.permute(order), into.permute(order)
+    return in_target_order(seen, into)
 
 
 def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bias: int) -> None:
@@ -201,7 +193,7 @@ def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: Stored) -> None:
         plane[tuple(slice(size) for size in dst.logical)] = codes >> part.low
         dense = Layout.row_major(part.padded.shape, 8)
         seen = Layout.of(dense.shape, dense.strides, 0, part.bits)
-        layouts = _forwards(seen, part.padded)
+        layouts = in_target_order(seen, part.padded)
         _copy(plane.reshape(-1), memory, *layouts, 8 if dst.pitch > dst.bits else part.bits, 0)
     if dst.words:
         units = into.view(dst.unit).reshape(dst.words.shape).transpose(dst.words.axes)

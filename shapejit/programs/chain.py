@@ -9,11 +9,12 @@ does not divide, a copy must come between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
 from ..shapes.layout import Layout
+from .index_maps import IndexMap, View
 
 Factor = tuple[int, int]  # size, stride in bits
 
@@ -22,12 +23,13 @@ Factor = tuple[int, int]  # size, stride in bits
 class Chain:
     """Elements of `bits` in `shape`, found along `factors` from the bit `offset` on.
 
-    >>> chain = Chain.of(Layout.row_major((4, 6), 8)).permute((1, 0)).reshape((3, 2, 4))
+    >>> turned = [lambda layout: layout.permute((1, 0))]
+    >>> chain = Chain.of(Layout.row_major((4, 6), 8)).viewed(turned).reshape((3, 8))
     >>> chain.factors
     ((6, 8), (4, 48))
-    >>> chain.permute((1, 0, 2)).factors
-    ((2, 8), (3, 16), (4, 48))
-    >>> chain.reshape((8, 3)).permute((1, 0)) is None
+    >>> chain.viewed(turned).factors
+    ((2, 8), (12, 16))
+    >>> chain.reshape((8, 3)).viewed(turned) is None
     True
     """
 
@@ -51,72 +53,34 @@ class Chain:
             strides = [stride for _, stride in self.factors]
         return Layout.of(sizes, strides, self.offset, self.bits)
 
-    def permute(self, axes: Sequence[int]) -> Chain | None:
-        """Dim i of the result is dim axes[i]; None: a copy must come first."""
-        # Neighbours that stay neighbours move together: nothing is cut between them.
-        heads = [i for k, i in enumerate(axes) if k == 0 or i != axes[k - 1] + 1]
-        blocks = self._blocks(heads)
+    def viewed(self, views: Sequence[View]) -> Chain | None:
+        """What view operations of a Layout make of it; None: a copy must come first."""
+        found = IndexMap.of(self.shape, views)
+        if 0 in found.shape:
+            return self._with(found.shape, [])
+        parts = found.parts()
+        if parts is None:
+            return self._viewed_as_layout(views)
+        blocks = self._blocks({cut for part in parts for cut in (part.first, part.end)})
         if blocks is None:
             return None
-        order = dict(zip(sorted({0, *heads}), blocks, strict=True))
-        moved = [factor for head in heads for factor in order[head]]
-        return self._with([self.shape[i] for i in axes], moved)
+        offset, factors = self.offset, list[Factor]()
+        for first, _, start, size, step in parts:
+            kept = _narrowed(blocks[first], start, size, step) if step else ([(size, 0)], 0)
+            if kept is None:
+                return None
+            factors += kept[0]
+            offset += kept[1]
+        return self._with(found.shape, factors, offset)
 
-    def flip(self, axes: Sequence[int]) -> Chain | None:
-        """The order reversed along `axes`."""
-        cuts = sorted({i for a in axes for i in (a, a + 1) if ((i - 1) in axes) != (i in axes)})
-        blocks = self._blocks(cuts)
-        if blocks is None:
+    def _viewed_as_layout(self, views: Sequence[View]) -> Chain | None:
+        """The same where each dim has one stride."""
+        layout = self.layout.reshape(self.shape)
+        if layout is None:
             return None
-        offset, factors = self.offset, []
-        for first, block in zip(sorted({0, *cuts}), blocks, strict=True):
-            if first in axes:
-                offset += sum((size - 1) * stride for size, stride in block)
-                block = [(size, -stride) for size, stride in block]
-            factors += block
-        return self._with(self.shape, factors, offset)
-
-    def narrow(self, axis: int, start: int, size: int, step: int) -> Chain | None:
-        """`size` elements along `axis`, from `start` in steps of `step`."""
-        shape = [*self.shape[:axis], size, *self.shape[axis + 1 :]]
-        if 0 in shape:
-            return self._with(shape, [])
-        blocks = self._around(axis)
-        if blocks is None:
-            return None
-        before, own, behind = blocks
-        kept = _narrowed(own, start, size, step)
-        if kept is None:
-            return None
-        factors, offset = kept
-        return self._with(shape, [*before, *factors, *behind], self.offset + offset)
-
-    def select(self, axis: int, index: int) -> Chain | None:
-        """The elements at `index` of `axis`, which is dropped."""
-        shape = [*self.shape[:axis], *self.shape[axis + 1 :]]
-        blocks = self._around(axis)
-        if blocks is None:
-            return None
-        before, own, behind = blocks
-        return self._with(shape, [*before, *behind], self.offset + _offset(own, index))
-
-    def broadcast_to(self, shape: Sequence[int]) -> Chain | None:
-        """Dims of size 1, and dims put in front, repeated by a stride of zero."""
-        lead = len(shape) - len(self.shape)
-        grown = [k for k, size in enumerate(shape) if k < lead or size != self.shape[k - lead]]
-        cuts = sorted({max(k - lead, 0) for k in grown})
-        blocks = self._blocks(cuts)
-        if blocks is None:
-            return None
-        order = dict(zip(sorted({0, *cuts}), blocks, strict=True))
-        factors: list[Factor] = []
-        for k in range(len(shape) + 1):
-            if k in grown and shape[k] != 1:
-                # A dim of size 1 has no factors: the block behind its start follows.
-                factors.append((shape[k], 0))
-            if k >= lead:
-                factors += order.pop(k - lead, [])
-        return self._with(shape, factors)
+        for view in views:
+            layout = view(layout)
+        return Chain.of(layout)
 
     def reshape(self, shape: Sequence[int]) -> Chain:
         """The same elements in the same order, in as many of `shape`."""
@@ -125,7 +89,7 @@ class Chain:
     def once(self) -> tuple[Layout, Layout | None]:
         """What to copy if repeated elements are copied once, and the view of that; None: no use.
 
-        >>> Chain.of(Layout.row_major((3, 1), 8)).broadcast_to((3, 99)).once()[0].shape
+        >>> Chain.of(Layout((3, 99), (8, 0), 0, 8)).once()[0].shape
         (3,)
         """
         factors = [factor for factor in self.factors if factor[1] != 0]
@@ -150,31 +114,20 @@ class Chain:
         merged = Layout.of(sizes, strides, at, self.bits).runs()
         return Chain(tuple(shape), tuple(merged), at, self.bits)
 
-    def _around(self, axis: int) -> tuple[list[Factor], list[Factor], list[Factor]] | None:
-        """The factors before, of and behind a dim."""
-        blocks = self._blocks(sorted({axis, axis + 1}))
-        if blocks is None:
-            return None
-        order = dict(zip(sorted({0, axis, axis + 1}), blocks, strict=True))
-        return (order[0] if axis else []), order[axis], order[axis + 1]
-
-    def _blocks(self, cuts: Sequence[int]) -> list[list[Factor]] | None:
-        """The factors cut before each of the dims `cuts` (and before dim 0), in order."""
+    def _blocks(self, cuts: Set[int]) -> dict[int, list[Factor]] | None:
+        """The factors cut before each of the dims `cuts` and before dim 0, by these dims."""
         starts = sorted({0, *cuts})
         if 0 in self.shape:
-            return [[] for _ in starts]
-        blocks: list[list[Factor]] = []
-        left = list(self.factors)
+            return {start: [] for start in starts}
+        blocks: dict[int, list[Factor]] = {}
+        left, behind = list(self.factors), 1
         for start in reversed(starts[1:]):
-            behind = _taken(left, prod(self.shape[start:]) // _size(blocks))
-            if behind is None:
+            block = _taken(left, prod(self.shape[start:]) // behind)
+            if block is None:
                 return None
-            blocks.insert(0, behind)
-        return [left, *blocks]
-
-
-def _size(blocks: Sequence[Sequence[Factor]]) -> int:
-    return prod(size for block in blocks for size, _ in block)
+            blocks[start] = block
+            behind = prod(self.shape[start:])
+        return {**blocks, 0: left}
 
 
 def _taken(factors: list[Factor], count: int) -> list[Factor] | None:
@@ -209,6 +162,8 @@ def _narrowed(
     """The factors of elements `start`, `start` + `step` ... of a block, and where they begin."""
     if size == 1:
         return [], _offset(factors, start)
+    if step == 1 and size == prod(n for n, _ in factors):
+        return factors, 0
     if step < 0:
         turned = _narrowed(factors, start + (size - 1) * step, size, -step)
         if turned is None:

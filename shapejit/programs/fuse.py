@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..converting import parts_of
 from ..dtypes.table import DType
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
 from .chain import Chain
-from .ops import OPERATIONS, Op
+from .index_maps import View
+from .ops import OPERATIONS, Op, view_of
 from .passes import Pass, aligned
 from .steps import Step
 
@@ -122,8 +124,14 @@ def _converted(
 def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layout | None:
     """Where the scales lie for elements to which `ops` were done; None: not as a view."""
     chain: Chain | None = Chain(shape, tuple(layout.runs()), layout.offset, layout.bits)
-    for name, given in ops:
-        chain = None if chain is None else OPERATIONS[name].fused(chain, *given)
+    for op in ops:
+        row = OPERATIONS[op[0]]
+        if chain is None:
+            return None
+        if row.maps:
+            chain = chain.viewed([view_of(op)])
+        elif row.reshapes:
+            chain = chain.reshape(*op[1])
     return None if chain is None else chain.layout
 
 
@@ -132,22 +140,38 @@ def _moved(ops: Sequence[Op], source: Layout) -> Route:
     seen, chain = source, Chain.of(source)
     fresh = read_only = False
     copies: list[Pass] = []
-    for name, given in ops:
-        row = OPERATIONS[name]
-        view = row.view(seen, *given)
-        following = row.fused(chain, *given)
-        if following is None:
-            copies.append(_copy(chain.layout))
-            chain = Chain.of(Layout.row_major(chain.shape, chain.bits))
-            following = row.fused(chain, *given)
-            assert following is not None  # a row-major array has every view
-        chain = following
-        fresh = fresh or view is None
-        read_only = view is not None and (read_only or row.read_only)
-        seen = Layout.row_major(chain.shape, chain.bits) if view is None else view
+    for maps, group in groupby(ops, lambda op: OPERATIONS[op[0]].maps):
+        if maps:
+            together = tuple(group)
+            views = [view_of(op) for op in together]
+            for view in views:
+                seen = view(seen)
+            read_only = read_only or any(OPERATIONS[name].read_only for name, _ in together)
+            chain = _viewed(chain, views, copies)
+            continue
+        for name, given in group:
+            row = OPERATIONS[name]
+            stays = row.view(seen, *given)
+            chain = chain.reshape(*given) if row.reshapes else chain
+            fresh, read_only = fresh or stays is None, read_only and stays is not None
+            seen = Layout.row_major(chain.shape, chain.bits) if stays is None else stays
     if not fresh:
         return Route((), seen, (_copy(seen),), False, read_only)
     return _copied(copies, chain, seen.contiguous, read_only)
+
+
+def _viewed(chain: Chain, views: Sequence[View], copies: list[Pass]) -> Chain:
+    """What view operations make of a Chain, as many at a time as can be, after more `copies`."""
+    while views:
+        for count in range(len(views), 0, -1):
+            made = chain.viewed(views[:count])
+            if made is not None:
+                chain, views = made, views[count:]
+                break
+        else:  # a row-major array has every view
+            copies.append(_copy(chain.layout))
+            chain = Chain.of(Layout.row_major(chain.shape, chain.bits))
+    return chain
 
 
 def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: bool) -> Route:

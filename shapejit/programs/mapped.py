@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import outputs
+from ..arrays import foreign
+from ..dtypes.table import DType
 from ..outputs import Kind
 from ..places import Places
+from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 
 
@@ -43,3 +49,64 @@ class Mapped(NamedTuple):
             for i, x in zip(which.tolist(), made, strict=True):
                 results[i] = x
         return results
+
+
+def of_all_lengths(
+    jobs: Sequence[Mapped], which: Sequence[Sequence[int]], names: Sequence[object]
+) -> list[Any]:
+    """The results of several jobs, one list for all: `which` tensors each has, in that order.
+
+    All outputs are checked before the first is filled.
+    """
+    order = [i for own in which for i in own]
+    into = [job.targets for job in jobs if job.targets is not None]
+    if into:
+        own_names = [names[i] for i in order]
+        outputs.check_lists_apart([job.sources for job in jobs], into, own_names)
+    results: list[Any] = [None] * len(order)
+    for i, made in zip(order, chain.from_iterable(job.results() for job in jobs), strict=True):
+        results[i] = made
+    return results
+
+
+def in_chunks(
+    run: Callable[[Sequence[Any], Any, int], Any],
+    tensors: Iterator[Any],
+    out: Any,
+    most: int,
+    ahead: int,
+    dtype: DType,
+) -> Iterator[Any]:
+    """The results of `run` (tensors, outputs, number of the first), which has some at a time.
+
+    `most` tensors at a time, and no more than reach `ahead` bytes of `dtype`. Nothing is given
+    to `run` together with an output that it has not filled yet.
+    """
+    first = held = 0
+    taken: list[Any] = []
+    outs: list[Any] = []
+    pending = outputs.Pending()
+
+    def results() -> Any:
+        """The results of what was taken, which is forgotten."""
+        nonlocal first, held, taken, outs, pending
+        made = run(taken, None if out is None else outs, first)
+        first, held, taken = first + len(taken), 0, []
+        outs, pending = [], outputs.Pending()
+        return made
+
+    for x in tensors:
+        if out is not None:
+            into = out(first + len(taken))
+            lent = foreign.native(into)
+            if not pending.add(lent):
+                yield from results()
+                pending.add(lent)
+            outs.append(into)
+        taken.append(x)
+        if ahead < MAX_SIZE:
+            held += dtype.nbytes(prod(getattr(x, "shape", ())))
+        del x  # a source may live no longer than its chunk
+        if len(taken) == most or held >= ahead:
+            yield from results()
+    yield from results()

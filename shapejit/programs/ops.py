@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.buffers import memory_of
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
+from ..outputs import array_over
 from ..shapes.arithmetic import MAX_SIZE
-from ..shapes.layout import Layout, checked_shape
-from .chain import Chain
+from ..shapes.layout import AXES, Layout, checked_shape
+from .index_maps import IndexMap, View
 from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
@@ -41,18 +43,16 @@ class Operation:
 
     # (layout, *given): the view of a Layout; None where doing this step by itself is a copy.
     view: Callable[..., Layout | None]
-    # (chain, *given): the view of a Chain; None where a copy must come first.
-    fused: Callable[..., Chain | None]
     # (shape, *given): the shape of the result. Raises FormatError for what tracing does not write.
     check: Callable[..., Shape]
     # (*given): the call of NumPy that does the same to an ndarray.
     numpy: Callable[..., Callable[[NDArray[Any]], NDArray[Any]]]
     # (count, shape, *given): what does it to each of `count` stacked arrays of `shape`.
     batched: Callable[..., tuple[Op, ...]]
-    # (before, after, *given): the arguments to write down for a call of one of the `methods` of
-    # Layout that made one Layout of another; None if nothing has changed.
-    recorded: Callable[..., Arguments | None] = lambda before, after, *given: given
-    methods: tuple[str, ...] = ()
+    maps: bool = (
+        False  # whether it is a view of every Layout, of other elements or in another order
+    )
+    reshapes: bool = False  # whether it has the elements in the same order in another shape
     read_only: bool = False  # whether a view that it makes must not be written through
     # (dtype, shape, *given): the conversion of all elements, if it is one.
     convert: Callable[..., Step] | None = None
@@ -118,54 +118,33 @@ def numpy_call(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return OPERATIONS[name].numpy(*given)
 
 
-def _check_permute(shape: Shape, axes: Any) -> Shape:
-    _check_axes(axes, len(shape))
-    if len(axes) != len(shape):
-        raise FormatError(f"{len(axes)} axes for {len(shape)} dims")
-    return tuple(shape[axis] for axis in axes)
+def view_of(op: Op) -> View:
+    """An operation that maps indices, as a view of a Layout."""
+    name, given = op
+    row = OPERATIONS[name]
+
+    def view(layout: Layout) -> Layout:
+        seen = row.view(layout, *given)
+        assert seen is not None
+        return seen
+
+    return view
 
 
-def _recorded_permute(before: Layout, after: Layout, axes: Sequence[int]) -> Arguments | None:
-    order = tuple(axis % before.ndim for axis in axes)
-    return None if order == tuple(range(before.ndim)) else (order,)
-
-
-def _check_flip(shape: Shape, axes: Any) -> Shape:
-    _check_axes(axes, len(shape))
-    return shape
-
-
-def _recorded_flip(
-    before: Layout, after: Layout, axes: Sequence[int] | None = None
-) -> Arguments | None:
-    given = range(before.ndim) if axes is None else axes
-    turned = tuple(sorted(axis % before.ndim for axis in given if before.shape[axis] > 1))
-    return (turned,) if turned else None
-
-
-def _numpy_flip(axes: Shape) -> Any:
-    steps = (-1 if i in axes else 1 for i in range(max(axes, default=-1) + 1))
-    # The Ellipsis makes an array of an array without dims, too.
-    return operator.itemgetter((*(slice(None, None, step) for step in steps), Ellipsis))
-
-
-def _check_narrow(shape: Shape, axis: Any, start: Any, size: Any, step: Any) -> Shape:
-    _check_axes((axis,), len(shape))
-    _check_ints((start, size, step))
-    if size < 0 or (size > 1 and step == 0):
-        raise FormatError(f"a slice cannot have {size} elements in steps of {step}")
-    if size > 0:
-        _check_index(start, shape[axis])
-        _check_index(start + (size - 1) * step, shape[axis])
-    return (*shape[:axis], size, *shape[axis + 1 :])
-
-
-def _recorded_narrow(
-    before: Layout, after: Layout, axis: int, start: int, size: int, step: int
-) -> Arguments | None:
-    if size == before.shape[axis] and (step == 1 or size < 2):
+def recorded(method: str, before: Layout, after: Layout, given: Arguments) -> Op | None:
+    """The operation to write down for a view method of Layout; None if nothing has changed."""
+    name = method if method in OPERATIONS else "reshape"
+    places = [(layout.shape, layout.strides, layout.offset) for layout in (before, after)]
+    if places[0] == places[1] and not OPERATIONS[name].read_only:
         return None
-    return axis, start, size, step if size > 1 else 1
+    if name == "permute":
+        given = (tuple(axis % before.ndim for axis in given[0]),)
+    elif name not in AXES:
+        given = (after.shape,)
+    return name, given
+
+
+METHODS = ("permute", "broadcast_to", "insert", "squeeze", "reshape", *AXES)
 
 
 def _numpy_narrow(axis: int, start: int, size: int, step: int) -> Any:
@@ -174,25 +153,8 @@ def _numpy_narrow(axis: int, start: int, size: int, step: int) -> Any:
     return operator.itemgetter((slice(None),) * axis + (kept,))
 
 
-def _check_select(shape: Shape, axis: Any, index: Any) -> Shape:
-    _check_axes((axis,), len(shape))
-    _check_ints((index,))
-    _check_index(index, shape[axis])
-    return (*shape[:axis], *shape[axis + 1 :])
-
-
 def _numpy_select(axis: int, index: int) -> Any:
-    # The Ellipsis makes an array of the last dim, too.
     return operator.itemgetter((slice(None),) * axis + (index, Ellipsis))
-
-
-def _check_broadcast(shape: Shape, target: Any) -> Shape:
-    _check_ints(target)
-    checked_shape(target, "the target shape", "broadcast_to")
-    lead = len(target) - len(shape)
-    if lead < 0 or any(n not in (1, to) for n, to in zip(shape, target[lead:], strict=True)):
-        raise FormatError("the sizes differ and are not 1")
-    return Shape(target)
 
 
 def _batched_broadcast(count: int, shape: Shape, target: Shape) -> tuple[Op, ...]:
@@ -218,10 +180,6 @@ def _must_view(layout: Layout, shape: Shape) -> Layout:
     return view
 
 
-def _recorded_reshape(before: Layout, after: Layout, *given: object) -> Arguments | None:
-    return None if after.shape == before.shape else (after.shape,)
-
-
 def _check_ints(values: Any) -> None:
     if type(values) is not tuple or not set(map(type, values)) <= {int}:
         raise FormatError("the arguments are ints and tuples of ints, nothing else")
@@ -229,16 +187,47 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-def _check_index(index: int, size: int) -> None:
-    if not 0 <= index < size:
-        raise FormatError(f"index {index} is out of bounds")
+def _map(
+    name: str,
+    batched: Callable[..., tuple[Op, ...]],
+    numpy: Callable[..., Any] | None = None,
+    read_only: bool = False,
+) -> Operation:
+    """The row of a view method of Layout."""
+    view = getattr(Layout, name)
+
+    def check(shape: Shape, first: Any, *others: Any) -> Shape:
+        given = first, *others
+        for values in given:
+            _check_ints(values if type(values) is tuple else (values,))
+        if min(first if type(first) is tuple else given[:1], default=0) < 0:
+            raise FormatError("axes are counted from the front, and no size is negative")
+        try:
+            found = IndexMap.of(shape, [lambda layout: view(layout, *given)])
+        except IndexError:
+            raise FormatError(f"there is no such axis among the {len(shape)} dims") from None
+        made = checked_shape(found.shape, "the shape", name)
+        found.check(repeats=read_only)
+        return made
+
+    def by_layout(*given: Any) -> Any:
+        def call(x: NDArray[Any]) -> Any:
+            memory, layout = memory_of(x, 8 * x.itemsize)
+            return array_over(memory, x.dtype, view(layout, *given), not x.flags.writeable)
+
+        return call
+
+    return Operation(view, check, numpy or by_layout, batched, maps=True, read_only=read_only)
 
 
-def _check_axes(axes: Any, ndim: int) -> None:
-    """Refuse axes that are not counted from the front, or are given twice."""
-    _check_ints(axes)
-    if len(set(axes)) < len(axes) or not set(axes) <= set(range(ndim)):
-        raise FormatError(f"the axes must be different ones of the {ndim} dims")
+def _along_axes(name: str, numpy: Callable[..., Any] | None) -> Operation:
+    """The row of a view method whose first arguments are axes."""
+    count = AXES[name]
+
+    def batched(_: int, shape: Shape, *given: int) -> tuple[Op, ...]:
+        return ((name, (*(1 + axis for axis in given[:count]), *given[count:])),)
+
+    return _map(name, batched, numpy)
 
 
 def _conversion(
@@ -251,7 +240,6 @@ def _conversion(
 
     return Operation(
         view=lambda layout, *given: None,
-        fused=lambda chain, *given: chain,
         check=lambda shape, *given: shape,
         numpy=by_numpy,
         batched=lambda count, shape, *given: ((name, stack(count, *given)),),
@@ -263,78 +251,45 @@ def _stacked_scales(count: int, *given: Any) -> Arguments:
     return (*stacked(count, *given[:3]), *given[3:])
 
 
+# NumPy's own calls, where they are faster than a view of the Layout. The Ellipsis makes an array of
+# the last dim, too.
+_NUMPY: dict[str, Callable[..., Any]] = {"narrow": _numpy_narrow, "select": _numpy_select}
+
 OPERATIONS: dict[str, Operation] = {
-    "permute": Operation(
-        view=Layout.permute,
-        fused=Chain.permute,
-        check=_check_permute,
-        numpy=lambda axes: operator.methodcaller("transpose", axes),
-        batched=lambda count, shape, axes: (("permute", ((0, *(1 + a for a in axes)),)),),
-        recorded=_recorded_permute,
-        methods=("permute",),
+    **{name: _along_axes(name, _NUMPY.get(name)) for name in AXES},
+    "permute": _map(
+        "permute",
+        lambda count, shape, axes: (("permute", ((0, *(1 + a for a in axes)),)),),
+        lambda axes: operator.methodcaller("transpose", axes),
     ),
-    "flip": Operation(
-        view=Layout.flip,
-        fused=Chain.flip,
-        check=_check_flip,
-        numpy=_numpy_flip,
-        batched=lambda count, shape, axes: (("flip", (tuple(1 + a for a in axes),)),),
-        recorded=_recorded_flip,
-        methods=("flip",),
-    ),
-    "narrow": Operation(
-        view=Layout.narrow,
-        fused=Chain.narrow,
-        check=_check_narrow,
-        numpy=_numpy_narrow,
-        batched=lambda count, shape, axis, *given: (("narrow", (1 + axis, *given)),),
-        recorded=_recorded_narrow,
-        methods=("narrow",),
-    ),
-    "select": Operation(
-        view=Layout.select,
-        fused=Chain.select,
-        check=_check_select,
-        numpy=_numpy_select,
-        batched=lambda count, shape, axis, index: (("select", (1 + axis, index)),),
-        methods=("select",),
-    ),
-    "broadcast_to": Operation(
-        view=Layout.broadcast_to,
-        fused=Chain.broadcast_to,
-        check=_check_broadcast,
-        numpy=lambda target: partial(np.broadcast_to, shape=target),
-        batched=_batched_broadcast,
-        recorded=lambda before, after, target: (after.shape,),
-        methods=("broadcast_to",),
+    "broadcast_to": _map(
+        "broadcast_to",
+        _batched_broadcast,
+        lambda target: partial(np.broadcast_to, shape=target),
         read_only=True,
     ),
     "reshape": Operation(
         view=Layout.reshape,
-        fused=Chain.reshape,
         check=_check_reshape,
         numpy=lambda target: operator.methodcaller("reshape", target),
         batched=lambda count, shape, target: (("reshape", ((count, *target),)),),
-        recorded=_recorded_reshape,
-        methods=("reshape", "insert", "squeeze"),
+        reshapes=True,
     ),
     VIEW: Operation(
         view=_must_view,
-        fused=Chain.reshape,
         check=_check_reshape,
         numpy=lambda target: operator.methodcaller("reshape", target),
         batched=lambda count, shape, target: ((VIEW, ((count, *target),)),),
+        reshapes=True,
     ),
     "copy": Operation(
         view=lambda layout: None,
-        fused=lambda chain: chain,
         check=lambda shape: shape,
         numpy=lambda: partial(np.array, order="C", copy=True),
         batched=lambda count, shape: (COPY,),
     ),
     "contiguous": Operation(
         view=lambda layout: layout if layout.contiguous and layout.offset % 8 == 0 else None,
-        fused=lambda chain: chain,
         check=lambda shape: shape,
         numpy=lambda: partial(np.array, order="C", copy=None),
         batched=lambda count, shape: (CONTIGUOUS,),

@@ -1,9 +1,8 @@
-"""sj.plan: a function of one Tensor, traced once, run on as many as there are."""
+"""Program: a function of one Tensor, traced once, run on as many as there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, overload
 
@@ -13,39 +12,32 @@ from numpy.typing import NDArray
 from .. import outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
-from ..arrays.tensor import Tensor, fixed_width, is_array
+from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about
 from ..places import located, place_of
-from ..planning.cast_plans import CastPlan
-from ..planning.plans import Plan
 from ..runtime.ndarrays import is_a, unwrapped
-from ..runtime.recent import Recent
 from ..shapes.arithmetic import MAX_SIZE
-from ..shapes.layout import Layout, checked_shape
 from ..shapes.request import integers
 from . import sources
-from .columns import MapsBatches
-from .fast_calls import FastCalls
-from .fuse import Route
-from .mapped import Mapped
-from .ops import Op, batched, checked_ops
-from .specialization import Specialization
-from .text import described
+from .columns import map_batches
+from .mapped import Mapped, in_chunks, of_all_lengths
+from .ops import Op
 from .trace import Traced
+from .traced_functions import TracedFunction
 
-KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
 MOST = 256  # tensors that it takes at a time
 
 
-@dataclass(frozen=True)
-class Program(MapsBatches):
+class Program(TracedFunction):
     """A traced function: which operations, in order, it does to one tensor.
 
-    Programs are equal if they do the same operations to the same shape and
-    dtype. `source_shape` and `shape` are in elements, `nbytes` is the bytes of
-    one result (packed). Made by `planned.plan`; see there.
+    `source_shape` and `shape` are in elements, `nbytes` is the bytes of one result (packed).
+    Where dim 0 of the source is None, it has any length: `fn` is traced for each new one,
+    `of` has the Program of a length, and what depends on the length is asked of that.
+    Programs are equal if they do the same operations to the same shape and dtype, or trace
+    the same function. Made by `shapejit.plan`; see there.
 
     >>> from shapejit import plan
     >>> turn = plan((2, 3), "int4", lambda t: t.T)
@@ -57,78 +49,9 @@ class Program(MapsBatches):
            [3, 6]], dtype=int4)
     """
 
-    source_shape: tuple[int, ...]
-    dtype: DType
-    ops: tuple[Op, ...]
-    shape: tuple[int, ...] = field(init=False, compare=False)
-    result_dtype: DType = field(init=False, compare=False)
-    # What is found as the program runs; threads may find the same at once.
-    _specializations: Recent[tuple[Layout, bool], Specialization] = field(
-        init=False, compare=False, repr=False
-    )
-    _batched: Recent[int, Program] = field(init=False, compare=False, repr=False)
-    _fast: FastCalls = field(init=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        # Programs come out of pickles, too: operations that leave their source are refused.
-        shape = checked_shape(self.source_shape, "the source shape", "Program")
-        dtype, fill = fixed_width(self.dtype), object.__setattr__
-        fill(self, "source_shape", shape)
-        fill(self, "dtype", dtype)
-        made = checked_ops(self.ops, shape, dtype)
-        fill(self, "shape", made[0])
-        fill(self, "result_dtype", made[1])
-        fill(self, "_specializations", Recent(KEPT))
-        fill(self, "_batched", Recent(KEPT))
-        fill(self, "_fast", FastCalls())
-        self._route()  # raises for a view that does not exist
-
     def __reduce__(self) -> tuple[Any, ...]:
         # The rest is compiled, or soon found again.
-        return _program, (self.source_shape, self.dtype, self.ops)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one result, packed.
-
-        >>> from shapejit import plan
-        >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
-        8
-        """
-        return self.result_dtype.nbytes(prod(self.shape))
-
-    @property
-    def is_view(self) -> bool:
-        """Whether the result of a row-major tensor is a view of it.
-
-        >>> from shapejit import plan
-        >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
-        False
-        """
-        return not self._route().fresh
-
-    @property
-    def steps(self) -> tuple[Plan | CastPlan, ...]:
-        """The copies of a row-major tensor, in order, as the planner sees them.
-
-        >>> from shapejit import plan
-        >>> plan((3, 5), "uint4", lambda t: t.T).steps
-        ()
-        """
-        return tuple(step.plan for step in self._route().copies)
-
-    def __str__(self) -> str:
-        return described(
-            (self.source_shape, self.dtype), (self.shape, self.result_dtype), self._route()
-        )
-
-    def __dask_tokenize__(self) -> tuple[object, ...]:
-        # What is found as the program runs makes no other tasks of it.
-        return self.source_shape, self.dtype.name, self.ops
-
-    def fitted(self, shape: tuple[int, ...]) -> Program | None:
-        """This program, if it takes arrays of `shape`."""
-        return self if shape == self.source_shape else None
+        return _program, (self.source_shape, self.dtype, self.ops, self.fn)
 
     @overload
     def __call__(self, x: NDArray[Any], out: None = None) -> NDArray[Any]: ...
@@ -156,6 +79,8 @@ class Program(MapsBatches):
                     return out
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
+        if self.fn is not None:
+            return self.of(sources.length(x, self.source_shape))(x, out)
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
         sources.check(array, as_tensors, self.dtype, self.source_shape)
@@ -168,7 +93,7 @@ class Program(MapsBatches):
             if special.route.fresh and not as_tensors and special.small:
                 return special.by_numpy(array)
             return special.results((array,), [place], kind)[0]
-        target = outputs.checked(out, kind, self.shape)
+        target = outputs.checked(out, kind, self._shape)
         outputs.check_apart(array, target)
         if not as_tensors and self._fast.add(special, array, target):
             return out
@@ -200,7 +125,8 @@ class Program(MapsBatches):
         function a list. New results are rows of one slab: it lives as long as
         any of them. Nothing is written if any tensor or `out` is refused; the
         error names it. (A function is asked as by `imap`: what was moved before
-        the tensor that is refused stays moved.)
+        the tensor that is refused stays moved.) Where dim 0 is free, each length has a
+        launch, and a function is asked for all before anything is written.
 
         >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
@@ -210,13 +136,17 @@ class Program(MapsBatches):
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
         if callable(out):
-            return list(self.imap(tensors, out))
+            if self.fn is None:
+                return list(self.imap(tensors, out))
+            tensors = list(tensors)
+            out = [out(i) for i in range(len(tensors))]
         if foreign.is_foreign(tensors):
             return foreign.call_with(self.map, tensors, out)
         if is_array(tensors):
             stack = sources.checked_stack(tensors, self.source_shape)
             if out is None or is_array(out):
-                return self._of_stacks(len(stack))(stack, out)
+                one = self if self.fn is None else self.of(stack.shape[1])
+                return one._of_stacks(len(stack))(stack, out)
             tensors = sources.rows(stack)
         try:
             items = tuple(tensors)
@@ -252,51 +182,64 @@ class Program(MapsBatches):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
         if is_array(tensors):
             tensors = sources.rows(sources.checked_stack(tensors, self.source_shape))
-        each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
-        most = max(1, min(MOST, AHEAD // max(each, 1)))
+        most, ahead = MOST, AHEAD // 2 if self.fn is not None else MAX_SIZE
+        if self.fn is None:
+            each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
+            most = max(1, min(MOST, AHEAD // max(each, 1)))
         if chunk is not None:
             (most,) = integers((chunk,), "chunk=", "imap")
             if not 1 <= most <= MAX_SIZE:
                 fault = f"chunk= must be at least 1, and an int64, not {chunk}"
                 raise ReshapeError(fault, asked_by="imap")
-        return self._imap(iter(tensors), out, most)
-
-    def _imap(self, tensors: Iterator[Any], out: Any, most: int) -> Iterator[Any]:
-        first = 0
-        taken: list[Any] = []
-        outs: list[Any] = []
-        pending = outputs.Pending()
-
-        def results() -> Any:
-            """The results of what was taken, which is forgotten."""
-            nonlocal first, taken, outs, pending
-            made = self._map(taken, None if out is None else outs, first)
-            first, taken, outs, pending = first + len(taken), [], [], outputs.Pending()
-            return made
-
-        for x in tensors:
-            if out is not None:
-                into = out(first + len(taken))
-                lent = foreign.native(into)
-                if not pending.add(lent):
-                    yield from results()
-                    pending.add(lent)
-                outs.append(into)
-            taken.append(x)
-            del x  # a source may live no longer than its chunk
-            if len(taken) == most:
-                yield from results()
-        yield from results()
+            ahead = MAX_SIZE
+        return in_chunks(self._map, iter(tensors), out, most, ahead, self.dtype)
 
     def _map(self, items: Sequence[Any], out: Any, first: int) -> Any:
         """`map` of a sequence whose first tensor has the number `first`."""
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
         names = range(first, first + len(items))
+        if self.fn is not None:
+            return self._map_lengths(items, out, names)
         job = self.mapped(items, out, names)
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
         return job.results()
+
+    def _map_lengths(self, items: Sequence[Any], out: Any, names: range) -> Any:
+        """`map` where dim 0 is free, one launch per length."""
+        lengths = sources.by_length(items, self.source_shape, names)
+        if len(lengths) == 1:
+            return self.of(*lengths)._map(items, out, names.start)
+        outs = [None] * len(items) if out is None else sources.listed(out, len(items))
+        jobs = []
+        for length, which in lengths.items():
+            targets = None if out is None else [outs[i] for i in which]
+            own = [items[i] for i in which], targets, [names[i] for i in which]
+            jobs.append(self.of(length).mapped(*own))
+        made = of_all_lengths(jobs, [*lengths.values()], names)
+        return made if out is None else out
+
+    def map_batches(
+        self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """A batch with this program done to each row of some of its columns, one launch a column.
+
+        `batch` is a dict of ndarrays whose dim 0 counts the rows, as Ray Data's
+        `Dataset.map_batches` hands it over; where rows differ in shape, an object array of
+        ndarrays. `columns` names what is transformed; if not given, that is every column
+        whose rows have the program's shape and dtype; an object array without rows has none.
+        The others pass through as they are, and the batch is not changed. A new column is an
+        ndarray of shape (rows, *shape), an object array where results differ in shape.
+        Raises ReshapeError, DTypeError, UnknownNameError, which name the column.
+
+        >>> import shapejit as sj
+        >>> load = sj.plan((2, 2, 3), "uint8", lambda t: t.permute_dims((2, 0, 1)).cast("float32"))
+        >>> batch = {"image": np.ones((5, 2, 2, 3), np.uint8), "label": np.arange(5)}
+        >>> {name: (x.shape, str(x.dtype)) for name, x in load.map_batches(batch).items()}
+        {'image': ((5, 3, 2, 2), 'float32'), 'label': ((5,), 'int64')}
+        """
+        return map_batches(self, batch, columns)
 
     def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
         """`map` of the named arrays: all is checked but that arrays and outputs lie apart.
@@ -317,12 +260,12 @@ class Program(MapsBatches):
                 groups.append((self._specialized(layout, as_tensors), which))
         targets = kept = None
         if out is not None:
-            targets, kept = outputs.given(out, kind, self.shape, names)
+            targets, kept = outputs.given(out, kind, self._shape, names)
         return Mapped(items, places, groups, kind, out, targets, kept)
 
     def _kind(self, as_tensors: bool) -> outputs.Kind:
         """The dtype of the results, as Tensors or as ndarrays have it."""
-        made = self.result_dtype
+        made = self._result_dtype
         if as_tensors:
             return made
         if made.numpy is None and made is not self.dtype:
@@ -330,32 +273,15 @@ class Program(MapsBatches):
         # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
         return np.dtype(np.void) if made.numpy is None else made.numpy
 
-    def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
-        """What the program does to Tensors, or to ndarrays, of this Layout."""
-        key = layout, as_tensors
-        special = self._specializations.get(key)
-        if special is None:
-            special = Specialization(self.ops, layout, self.dtype, as_tensors)
-            self._specializations.put(key, special)
-        return special
 
-    def _route(self) -> Route:
-        """How the result of a row-major tensor is made."""
-        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
-
-    def _of_stacks(self, count: int) -> Program:
-        """The program of stacks of `count` tensors."""
-        program = self._batched.get(count)
-        if program is None:
-            ops = batched(self.ops, self.source_shape, count)
-            program = Program((count, *self.source_shape), self.dtype, ops)
-            self._batched.put(count, program)
-        return program
-
-
-def _program(source_shape: tuple[int, ...], dtype: DType, ops: tuple[Op, ...]) -> Program:
+def _program(
+    source_shape: tuple[int | None, ...],
+    dtype: DType,
+    ops: tuple[Op, ...],
+    fn: Callable[[Tensor], Tensor] | None = None,
+) -> Program:
     """The Program of a pickle."""
-    return Program(source_shape, dtype, ops)
+    return Program(source_shape, dtype, ops, fn)
 
 
 _program.__module__ = "shapejit"  # where pickles look for it

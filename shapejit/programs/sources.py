@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, shape_text
+from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..runtime.ndarrays import is_a, plain
 
 
@@ -29,11 +29,52 @@ def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> Non
         raise ReshapeError(f"the shape is {have}, the program's {want}")
 
 
-def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int, ...]) -> Any:
+def length(x: Any, shape: tuple[int | None, ...]) -> int:
+    """The length of dim 0 of an array whose other dims are those of `shape`."""
+    if not is_array(x):
+        raise DTypeError(f"expected an ndarray or a Tensor, not {type(x).__name__}")
+    found = x.shape if is_a(x, Tensor) else plain(x).shape
+    if not found or found[1:] != shape[1:]:
+        raise ReshapeError(f"a tensor for this program has shape {free_text(shape)}, not {found}")
+    return int(found[0])
+
+
+def free_text(shape: tuple[int | None, ...]) -> str:
+    """A shape whose dims of any length are called n."""
+    return str(shape).replace("None", "n")
+
+
+def by_length(
+    items: Sequence[Any], shape: tuple[int | None, ...], names: Sequence[object]
+) -> dict[int, list[int]]:
+    """The places of the named arrays, by the length of dim 0."""
+    lengths: dict[int, list[int]] = {}
+    for i, x in enumerate(items):
+        with about(f"tensor {names[i]}"):
+            lengths.setdefault(length(x, shape), []).append(i)
+    return lengths
+
+
+def listed(out: Any, count: int) -> list[Any]:
+    """The arrays of an out=, as many as there are results."""
+    try:
+        outs = list(out)
+    except TypeError:
+        raise DTypeError(
+            f"out= must be a sequence of arrays, or a function of the index, "
+            f"not {type(out).__name__}"
+        ) from None
+    if len(outs) != count:
+        raise ReshapeError(f"out= holds {len(outs)} arrays for {count} tensors")
+    return outs
+
+
+def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> Any:
     """An array of tensors of this shape along dim 0, without its subclass."""
     stack = x if is_a(x, Tensor) else plain(x)
-    if stack.shape[1:] != shape or not stack.ndim:
-        want = ", ".join(["n", *map(str, shape)])
+    sizes = zip(stack.shape[1:], shape, strict=False)
+    if stack.ndim != len(shape) + 1 or any(want not in (None, have) for have, want in sizes):
+        want = ", ".join(["n", *("any" if size is None else str(size) for size in shape)])
         raise ReshapeError(f"a stack for this program has shape ({want}), not {stack.shape}")
     return stack
 

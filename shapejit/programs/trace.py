@@ -18,7 +18,7 @@ from ..shapes.layout import Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
 from .fuse import route
-from .ops import CONTIGUOUS, COPY, OPERATIONS, VIEW, Op, checked_ops
+from .ops import CONTIGUOUS, COPY, METHODS, VIEW, Op, checked_ops, recorded
 from .steps import scaled
 
 
@@ -48,30 +48,29 @@ class Recorded(Layout):
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
 
-def _recording(method: str, name: str) -> Callable[..., Recorded | None]:
-    """A view method of Layout whose calls are written down as the operation `name`."""
-    view, row = getattr(Layout, method), OPERATIONS[name]
+def _recording(method: str) -> Callable[..., Recorded | None]:
+    """A view method of Layout whose calls are written down."""
+    view = getattr(Layout, method)
 
     @wraps(view)
     def recording(self: Recorded, *given: Any) -> Recorded | None:
         seen = view(self, *given)
         if seen is None:
             return None
-        arguments = row.recorded(self, seen, *given)
-        return self if arguments is None else self.then(seen, (name, arguments))
+        op = recorded(method, self, seen, given)
+        return self if op is None else self.then(seen, op)
 
     return recording
 
 
-for _name, _row in OPERATIONS.items():
-    for _method in _row.methods:
-        setattr(Recorded, _method, _recording(_method, _name))
+for _method in METHODS:
+    setattr(Recorded, _method, _recording(_method))
 
 
 class Traced(Tensor, traced=True):
-    """A Tensor without data, in whose place a function is traced; its dims can be moved.
+    """A Tensor without data, with which a function is called once to record what it does.
 
-    Whatever reads, converts or joins elements raises TraceError.
+    Views, copies, casts and scales are recorded. What reads or joins elements raises TraceError.
     """
 
     __slots__ = ("trace",)
@@ -149,9 +148,9 @@ class Traced(Tensor, traced=True):
 
     def _no_data(self) -> NoReturn:
         raise TraceError(
-            "a traced tensor has no data: plan() runs the function once, on a shape alone, and "
-            "takes what moves dims (reshape, permute_dims, flip, slices, broadcast_to ...), not "
-            "what reads, converts or joins elements"
+            "a traced tensor has no data: plan() calls the function once, with a shape alone, and "
+            "records views, copies, casts and scales (reshape, permute_dims, slices, "
+            "broadcast_to, cast ...), not what reads or joins elements"
         )
 
 

@@ -124,12 +124,11 @@ class Layout:
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
         """The view with the elements reversed along `axes` (None: all)."""
-        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
-        strides, offset = list(self.strides), self.offset
-        for i in dims:
-            offset += max(self.shape[i] - 1, 0) * strides[i]
-            strides[i] = -strides[i]
-        return Layout.of(self.shape, strides, offset, self.bits)
+        layout = self
+        for i in range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip"):
+            if self.shape[i] > 1:
+                layout = layout.narrow(i, self.shape[i] - 1, self.shape[i], -1)
+        return layout
 
     def narrow(self, axis: int, start: int, size: int, step: int) -> Layout:
         """The view of `size` elements along `axis`: `start`, `start` + `step` ... (in bounds)."""
@@ -146,6 +145,18 @@ class Layout:
             [self.shape[i] for i in keep],
             [self.strides[i] for i in keep],
             self.offset + index * self.strides[axis],
+            self.bits,
+        )
+
+    def diagonal(self, axis1: int, axis2: int, offset: int) -> Layout:
+        """The view of the elements at (i, i + `offset`) of two dims, along a new last dim."""
+        rows, columns = max(-offset, 0), max(offset, 0)  # where it begins
+        size = max(0, min(self.shape[axis1] - rows, self.shape[axis2] - columns))
+        keep = [i for i in range(self.ndim) if i not in (axis1, axis2)]
+        return Layout.of(
+            [*(self.shape[i] for i in keep), size],
+            [*(self.strides[i] for i in keep), self.strides[axis1] + self.strides[axis2]],
+            self.offset + rows * self.strides[axis1] + columns * self.strides[axis2],
             self.bits,
         )
 
@@ -207,6 +218,10 @@ class Layout:
         return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
 
 
+# How many of its first arguments are axes, for each view operation along some of the dims.
+AXES = {"narrow": 1, "select": 1, "diagonal": 2}
+
+
 @lru_cache(maxsize=4096)
 def _reshaped(
     source: tuple[int, ...], strides: tuple[int, ...], bits: int, shape: tuple[int, ...]
@@ -243,9 +258,32 @@ def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits
     return layout
 
 
+def in_target_order(source: Layout, target: Layout) -> tuple[Layout, Layout]:
+    """Two Layouts of one shape, the dims in the order of the second, whose strides get positive."""
+    back = [axis for axis, stride in enumerate(target.strides) if stride < 0]
+    source, target = source.flip(back), target.flip(back)
+    order = sorted(range(target.ndim), key=lambda axis: -target.strides[axis])
+    return source.permute(order), target.permute(order)
+
+
 def overflows(shape: Sequence[int]) -> bool:
     """Whether the product of the non-zero sizes exceeds int64."""
     return prod(size for size in shape if size != 0) > MAX_SIZE
+
+
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
+    """The shape that these are broadcast to; None if sizes differ and are not 1, or are negative.
+
+    >>> broadcast((3, 1), (2, 1, 4)), broadcast((3,), (2,))
+    ((2, 3, 4), None)
+    """
+    made = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i, size in enumerate(reversed(shape), 1):
+            if size < 0 or (made[-i] != 1 and size not in (1, made[-i])):
+                return None
+            made[-i] = size if made[-i] == 1 else made[-i]
+    return tuple(made)
 
 
 def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.tensor import Tensor
-from ...dtypes.table import dtype
-from ...errors import DTypeError, ReshapeError
-from ...runtime.ndarrays import is_a, plain
+from ...errors import ReshapeError
+from ...runtime.ndarrays import is_a
 from ...shapes.layout import normal_axes
 from ...shapes.request import integers
+from ..placing import ints_in
 from .versions import NEGATIVE_AXES, Version
 
 INT64 = ("int64",)
@@ -33,13 +32,9 @@ def ints(
     >>> ints(version("Squeeze", 13), np.array([0, -1]), "axes")
     (0, -1)
     """
-    if is_a(values, Tensor):
-        values = np.asarray(values)
-    if is_a(values, np.ndarray):
-        values = plain(values).reshape(-1) if scalar and not values.ndim else plain(values)
-        if types and dtype(values.dtype).name not in types:
-            listed = " or ".join(sorted(types))
-            raise DTypeError(f"{name} of {row} must be {listed}, not {values.dtype}")
+    values = ints_in(values, name, str(row), types)
+    if scalar and is_a(values, np.ndarray) and not values.ndim:
+        values = values.reshape(-1)
     return integers(values, name, str(row))
 
 

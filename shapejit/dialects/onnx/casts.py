@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays.foreign import converts
+from ...arrays.foreign import converts_any_array
 from ...arrays.tensor import Array, Tensor
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import DTypeError, ReshapeError, shape_text
@@ -33,7 +33,7 @@ _SCALAR: tuple[tuple[int, ...], ...] = ((), (1,))
 Operand = NDArray[Any] | Tensor
 
 
-@converts
+@converts_any_array
 def cast(
     x: Array, *, to: int | str, saturate: int = 1, round_mode: str = "up", opset: int = 25
 ) -> Array:
@@ -54,7 +54,7 @@ def cast(
     return _cast(row, x, dtype(to, vocabulary="onnx"), saturate, round_mode)
 
 
-@converts
+@converts_any_array
 def cast_like(
     x: Array,
     target_type: Operand,
@@ -91,7 +91,7 @@ def _cast(row: Version, x: Array, to: DType, saturate: int, round_mode: str) -> 
     return y
 
 
-@converts
+@converts_any_array
 def dequantize_linear(
     x: Array,
     x_scale: Operand,
@@ -130,7 +130,7 @@ def dequantize_linear(
     return y
 
 
-@converts
+@converts_any_array
 def quantize_linear(
     x: Array,
     y_scale: Operand,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arrays.foreign import joins, moves
+from ...arrays.foreign import accepts_any_array, joins_any_arrays
 from ...arrays.tensor import Array, Tensor, is_array
 from ...dtypes.table import STRING, DType
 from ...errors import DTypeError, ReshapeError, about, shape_text
@@ -29,7 +29,7 @@ _DEPTH_ORDERS = {"DCR": (0, 3, 4, 1, 5, 2), "CRD": (0, 1, 4, 2, 5, 3)}
 _SPACE_ORDERS = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}
 
 
-@joins
+@joins_any_arrays
 def concat(
     inputs: Sequence[Array], *, axis: int | None = None, opset: int = 25, out: Array | None = None
 ) -> Array:
@@ -64,7 +64,7 @@ def _of_objects(x: Any) -> Any:
     return x.astype(object) if x.dtype.kind in "SUT" else x
 
 
-@moves
+@accepts_any_array
 def tile(
     data: Array,
     repeats: Any,
@@ -112,7 +112,7 @@ def _scalar(row: Version, value: Any, name: str) -> int:
     return values[0]
 
 
-@moves
+@accepts_any_array
 def depth_to_space(
     data: Array,
     *,
@@ -145,7 +145,7 @@ def depth_to_space(
     return views.reshape(apart, (b, depth, h * block, w * block), copy=copy, out=out)
 
 
-@moves
+@accepts_any_array
 def space_to_depth(
     data: Array,
     *,
@@ -195,7 +195,7 @@ def _blocks(
     return x, block, order
 
 
-@moves
+@accepts_any_array
 def gather(
     data: Array,
     indices: Any,
@@ -228,7 +228,7 @@ def gather(
     return taken(x, found, at, out, str(row))
 
 
-@moves
+@accepts_any_array
 def pad(
     data: Array,
     pads: Any,
@@ -293,7 +293,7 @@ def _value(row: Version, x: Array, kind: DType, value: Any) -> Any:
     return views.reshape(made, ())
 
 
-@moves
+@accepts_any_array
 def center_crop_pad(
     data: Array,
     shape: Any,

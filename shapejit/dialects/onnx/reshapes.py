@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays.foreign import converts, moves
+from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...operations.views import reshape_as
@@ -16,6 +16,8 @@ from ...runtime.ndarrays import is_a, plain
 from ...shapes import request as requests
 from ...shapes.arithmetic import MAX_SIZE
 from ...shapes.request import Request, integers
+from ..placing import ints_in
+from .arguments import INT64
 from .versions import version
 
 
@@ -34,22 +36,11 @@ def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
         raise ReshapeError(f"allowzero must be 0 or 1, not {allowzero!r}", asked_by=str(row))
     row.check_attributes(allowzero=(allowzero, 0))
     who = f"{row} (allowzero={int(allowzero)})" if "allowzero" in row.attributes else str(row)
-    return requests.request(_int64(shape, who), copy_zeros=not allowzero, asked_by=who)
+    sizes = ints_in(shape, "the shape tensor", who, INT64)  # in every version
+    return requests.request(sizes, copy_zeros=not allowzero, asked_by=who)
 
 
-def _int64(shape: Any, who: str) -> Any:
-    """The shape, which must be int64 in every version if it is a tensor."""
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    if not is_a(shape, np.ndarray):
-        return shape
-    shape = plain(shape)
-    if shape.dtype != np.int64:
-        raise DTypeError(f"the shape tensor of {who} must be int64, not {shape.dtype}")
-    return shape
-
-
-@moves
+@accepts_any_array
 def reshape(
     data: Array,
     shape: Any,
@@ -74,7 +65,7 @@ def reshape(
     return reshape_as(data, asked, copy, out)
 
 
-@converts
+@converts_any_array
 def shape(
     data: NDArray[Any] | Tensor,
     *,

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays.foreign import converts, moves, tuples
+from ...arrays.foreign import accepts_any_array, converts_any_array, splits_any_array
 from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, shape_text
 from ...operations import views
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
-from ..placing import broadcast, part_of, placed
+from ..placing import bidirectional_shape, part_of, permuted, placed
 from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
 
-@moves
+@accepts_any_array
 def transpose(
     data: Array,
     *,
@@ -48,15 +48,10 @@ def transpose(
     row.check(data)
     x = checked(data)
     axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
-    if sorted(axes) != list(range(x.ndim)):
-        raise ReshapeError(
-            f"perm {list(axes)} is not a permutation of the {x.ndim} dims of {shape_text(x.shape)}",
-            asked_by=str(row),
-        )
-    return placed(views.permute_dims(x, tuple(axes)), copy, out)
+    return placed(permuted(x, axes, "perm", str(row)), copy, out)
 
 
-@moves
+@accepts_any_array
 def squeeze(
     data: Array,
     axes: Any = None,
@@ -88,7 +83,7 @@ def squeeze(
     return placed(views.squeeze(x, drop), copy, out)
 
 
-@moves
+@accepts_any_array
 def unsqueeze(
     data: Array,
     axes: Any,
@@ -116,7 +111,7 @@ def unsqueeze(
     )
 
 
-@moves
+@accepts_any_array
 def flatten(
     data: Array,
     *,
@@ -145,7 +140,7 @@ def flatten(
     return views.reshape(x, (prod(x.shape[:at]), prod(x.shape[at:])), copy=copy, out=out)
 
 
-@moves
+@accepts_any_array
 def expand(
     data: Array,
     shape: Any,
@@ -165,11 +160,11 @@ def expand(
     row = version("Expand", opset)
     row.check(data)
     x = checked(data)
-    target = broadcast(x.shape, ints(row, shape, "the shape"), str(row))
+    target = bidirectional_shape(x.shape, ints(row, shape, "the shape"), str(row))
     return placed(views.broadcast_to(x, target), copy, out)
 
 
-@moves
+@accepts_any_array
 def slice(  # noqa: A001  # the operator's name
     data: Array,
     starts: Any,
@@ -223,7 +218,7 @@ def _bounds(start: int, stop: int, step: int) -> tuple[int, int | None, int]:
     return start, stop if stop >= 0 else None, step
 
 
-@tuples
+@splits_any_array
 def split(
     data: Array,
     split: Any = None,
@@ -292,7 +287,7 @@ def _equal(row: Version, size: int, parts: int | None) -> tuple[int, ...]:
     return (*(each,) * (count - 1), last)
 
 
-@moves
+@accepts_any_array
 def identity(
     data: Array, *, opset: int = 25, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -306,7 +301,7 @@ def identity(
     return placed(checked(data), copy, out)
 
 
-@converts
+@converts_any_array
 def size(data: NDArray[Any] | Tensor, *, opset: int = 25) -> NDArray[np.int64]:
     """ONNX Size (1, 13, 19, 21, 23, 24, 25): the number of elements, as an int64 scalar.
 

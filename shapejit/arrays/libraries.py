@@ -1,4 +1,4 @@
-"""The libraries whose arrays enter and leave: one row per library that needs its own adapter.
+"""The libraries whose arrays enter and leave: one row per library that needs its own module.
 
 All others exchange memory by DLPack: `__dlpack__` of the array gives it, `from_dlpack` of the
 library's namespace (the Array API's `__array_namespace__()`, or the module) takes it.
@@ -11,23 +11,38 @@ from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..arrays import dlpack
-from ..arrays.foreign import Library, Native
-from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, FormatError
 from ..runtime.ndarrays import is_a
+from . import dlpack
+from .tensor import Tensor, asarray
 
-# The package that an array's class comes from, and the adapter that knows it.
+Native = NDArray[Any] | Tensor
+
+
+class Library(NamedTuple):
+    """How the arrays of one library enter and leave.
+
+    `enter` (array) gives an ndarray or a Tensor over the same memory; `leave` (result,
+    array that came in or None) an array of the library, over the memory of the result
+    where the library has such arrays. Both raise DTypeError or FormatError.
+    """
+
+    enter: Callable[[Any], Native]
+    leave: Callable[[Native, Any], Any]
+
+
+# The package that an array's class comes from, and the module that knows it.
 _ADAPTERS = {"torch": "torch_arrays"}
 
 
 def adapter(kind: type) -> Library | None:
-    """The library of arrays of this type, if one of the adapters knows it."""
+    """The library of arrays of this type, if it has a row."""
     for base in kind.__mro__ if hasattr(kind, "__dlpack__") else ():
         module = _ADAPTERS.get(base.__module__.partition(".")[0])
         if module is not None:
@@ -37,8 +52,8 @@ def adapter(kind: type) -> Library | None:
 
 
 @lru_cache(maxsize=1024)
-def library(kind: type) -> Library:
-    """The library of arrays of this type; of those without an adapter, each type has its own."""
+def library(kind: Any) -> Library:
+    """The library of arrays of this type; of those without a row, each type has its own."""
     return adapter(kind) or Library(_enter, _leave)
 
 

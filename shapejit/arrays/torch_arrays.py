@@ -12,16 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..arrays import dlpack
-from ..arrays.foreign import Library, Native
-from ..arrays.tensor import Tensor
 from ..dtypes import table
 from ..errors import DTypeError, FormatError
-from ..operations.codes import memory, pack
-from ..operations.views import ascontiguous
 from ..runtime.launches import address_of
 from ..runtime.ndarrays import is_a
 from ..shapes.layout import Layout
+from . import dlpack
+from .libraries import Library, Native
+from .tensor import Tensor, asarray
 
 _CODES = {8: torch.uint8, 16: torch.int16, 32: torch.int32}  # what NumPy has, too, by bits
 _NUMPY_CODES = {8: np.uint8, 16: np.int16, 32: np.int32}
@@ -67,7 +65,7 @@ def _leave(made: Native, like: Any) -> Any:
     array: Any = made.numpy() if is_a(made, Tensor) else made
     kind, size = _TORCH.get(array.dtype), array.itemsize
     if kind is None:
-        return _packed(pack(array))
+        return _packed(asarray(array))
     if any(stride < 0 or stride % size for stride in array.strides):
         array = _forwards(array)
     if like is not None and like.dtype is kind and array.size:
@@ -87,7 +85,7 @@ def _forwards(array: NDArray[Any]) -> NDArray[Any]:
     """The array with strides of whole elements, none negative: a copy where a view has others."""
     size, dims = array.itemsize, zip(array.shape, array.strides, strict=True)
     if array.size and any(n > 1 and (stride < 0 or stride % size) for n, stride in dims):
-        return ascontiguous(array)
+        return np.asarray(asarray(array).ascontiguous())
     # The strides of the other dims mean nothing.
     strides = Layout.of(array.shape, array.strides, 0, size).strides
     return np.lib.stride_tricks.as_strided(array, strides=strides)
@@ -110,8 +108,12 @@ def _packed(t: Tensor) -> Any:
         raise DTypeError(f"torch has no {t.dtype}: pass shapejit.asarray(x), which gives a Tensor")
     if not t.shape or t.shape[-1] % 2:
         raise DTypeError(f"torch has pairs of float4: the last dim of {t.shape} is not even")
-    pairs = memory(t).reshape(*t.shape[:-1], t.shape[-1] // 2)
-    return torch.from_numpy(pairs if pairs.flags.writeable else pairs.copy()).view(kind)
+    t = t.ascontiguous()
+    first = t.offset // 8
+    memory = t.buffer[first : first + t.nbytes].reshape(*t.shape[:-1], t.shape[-1] // 2)
+    if not memory.flags.writeable:
+        memory = memory.copy()
+    return torch.from_numpy(memory).view(kind)
 
 
 LIBRARY = Library(_enter, _leave)

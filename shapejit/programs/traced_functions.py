@@ -1,0 +1,206 @@
+"""What a Program does, as a value: its source, its operations, and what they make of Layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Self
+
+from ..arrays.tensor import Tensor, fixed_width
+from ..dtypes.table import DType
+from ..errors import FormatError, ReshapeError, shape_text
+from ..planning.cast_plans import CastPlan
+from ..planning.plans import Plan
+from ..runtime.recent import Recent
+from ..shapes.layout import Layout, checked_shape
+from .fast_calls import FastCalls
+from .fuse import Route
+from .ops import Op, batched, checked_ops
+from .sources import free_text
+from .specialization import Specialization
+from .text import described
+from .trace import traced
+
+LENGTHS = 64  # of a free dim 0 whose programs are remembered
+KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
+
+
+@dataclass(frozen=True)
+class TracedFunction:
+    """What a Program does: the shape and dtype of its source, and the operations.
+
+    If dim 0 of the source has any length, `fn` is traced for each new one.
+    """
+
+    source_shape: tuple[Any, ...]
+    dtype: DType
+    ops: tuple[Op, ...] = ()
+    fn: Callable[[Tensor], Tensor] | None = None
+    _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    _result_dtype: DType = field(init=False, compare=False, repr=False)
+    # What is found as the program runs; threads may find the same at once.
+    _specializations: Recent[tuple[Layout, bool], Specialization] = field(
+        init=False, compare=False, repr=False
+    )
+    # Of stacks of so many tensors, or if dim 0 is free, of lengths of it.
+    _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
+    _fast: FastCalls = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Programs come out of pickles, too: operations that leave their source are refused.
+        free = self.fn is not None
+        given = self.source_shape
+        if free:
+            if (
+                type(given) is not tuple
+                or given[:1] != (None,)
+                or self.ops
+                or not callable(self.fn)
+            ):
+                raise FormatError("a free dim 0 needs the shape (None, ...), a function and no ops")
+            given = given[1:]
+        shape = checked_shape(given, "the source shape", "Program")
+        dtype, fill = fixed_width(self.dtype), object.__setattr__
+        fill(self, "source_shape", (None, *shape) if free else shape)
+        fill(self, "dtype", dtype)
+        fill(self, "_specializations", Recent(KEPT))
+        fill(self, "_programs", Recent(LENGTHS if free else KEPT))
+        fill(self, "_fast", FastCalls())
+        made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
+        fill(self, "_shape", made[0])
+        fill(self, "_result_dtype", made[1])
+        if not free:
+            self._route()  # raises for a view that does not exist
+
+    @property
+    def free_dims(self) -> tuple[int, ...]:
+        """The dims of the source that have any length: (0,) or none.
+
+        >>> from shapejit import plan
+        >>> plan((None, 2), "uint8", lambda t: t.T).free_dims
+        (0,)
+        """
+        return () if self.fn is None else (0,)
+
+    def of(self, length: int) -> Self:
+        """The Program for one length of dim 0 (elements). Raises ReshapeError if it has another.
+
+        >>> from shapejit import plan
+        >>> plan((None, 2), "uint8", lambda t: t.T).of(5).shape
+        (2, 5)
+        """
+        if self.fn is None:
+            if self.source_shape[:1] != (length,):
+                raise ReshapeError(f"the program is of shape {shape_text(self.source_shape)}")
+            return self
+        program = self._programs.get(length)
+        if program is None:
+            shape = (length, *self.source_shape[1:])
+            program = type(self)(shape, self.dtype, traced(self.fn, shape, self.dtype))
+            self._programs.put(length, program)
+        return program
+
+    def fitted(self, shape: tuple[int, ...]) -> Self | None:
+        """The Program for arrays of `shape`, if there is one.
+
+        >>> from shapejit import plan
+        >>> rows = plan((None, 2), "uint8", lambda t: t.T)
+        >>> rows.fitted((5, 2)).shape, rows.fitted((5, 3))
+        ((2, 5), None)
+        """
+        if self.fn is None:
+            return self if shape == self.source_shape else None
+        return self.of(shape[0]) if shape and shape[1:] == self.source_shape[1:] else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the dims of a result, in elements.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).shape
+        (5, 3)
+        """
+        self._check_fixed()
+        return self._shape
+
+    @property
+    def result_dtype(self) -> DType:
+        """The dtype of a result.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.cast("int8")).result_dtype
+        shapejit.dtype('int8')
+        """
+        self._check_fixed()
+        return self._result_dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one result, packed.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).nbytes
+        8
+        """
+        return self.result_dtype.nbytes(prod(self.shape))
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result of a row-major tensor is a view of it.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T.reshape((15,))).is_view
+        False
+        """
+        return not self._route().fresh
+
+    @property
+    def steps(self) -> tuple[Plan | CastPlan, ...]:
+        """The copies of a row-major tensor, in order, as the planner sees them.
+
+        >>> from shapejit import plan
+        >>> plan((3, 5), "uint4", lambda t: t.T).steps
+        ()
+        """
+        return tuple(step.plan for step in self._route().copies)
+
+    def __str__(self) -> str:
+        if self.fn is not None:
+            return f"{free_text(self.source_shape)} {self.dtype}: traced for each n"
+        return described(
+            (self.source_shape, self.dtype), (self.shape, self.result_dtype), self._route()
+        )
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        # What is found as the program runs makes no other tasks of it.
+        return self.source_shape, self.dtype.name, self.ops, self.fn
+
+    def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
+        """What the program does to Tensors, or to ndarrays, of this Layout."""
+        key = layout, as_tensors
+        special = self._specializations.get(key)
+        if special is None:
+            special = Specialization(self.ops, layout, self.dtype, as_tensors)
+            self._specializations.put(key, special)
+        return special
+
+    def _route(self) -> Route:
+        """How the result of a row-major tensor is made."""
+        self._check_fixed()
+        return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
+
+    def _of_stacks(self, count: int) -> Self:
+        """The program of stacks of `count` tensors."""
+        program = self._programs.get(count)
+        if program is None:
+            ops = batched(self.ops, self.source_shape, count)
+            program = type(self)((count, *self.source_shape), self.dtype, ops)
+            self._programs.put(count, program)
+        return program
+
+    def _check_fixed(self) -> None:
+        """Refuse to say what depends on the length of dim 0."""
+        if self.fn is not None:
+            text = free_text(self.source_shape)
+            raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")
