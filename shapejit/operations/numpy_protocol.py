@@ -163,8 +163,14 @@ def _size(a: Any, axis: Any = None) -> int:
 def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """`function`, called with NumPy's names of its first parameters; others make no difference."""
     ours = [*signature(function).parameters.values()]
+    keywords = [parameter.name for parameter in ours if parameter.kind is parameter.KEYWORD_ONLY]
+    count = len(ours) - len(keywords)
 
     def call(*args: Any, **named: Any) -> Any:
+        if not named and len(args) <= count:
+            return function(*args)
+        if not named:
+            return function(*args[:count], **dict(zip(keywords, args[count:], strict=False)))
         given = dict(zip(names, args, strict=False)) | named
         leading, others, missing = list[Any](), dict[str, Any](), False
         for name, parameter in zip(names, ours, strict=False):

@@ -14,7 +14,7 @@ from ..dtypes.table import DType
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import is_a
-from ..shapes.layout import Layout
+from ..shapes.layout import COMPOSED, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
 from .fuse import route
@@ -65,6 +65,8 @@ def _recording(method: str) -> Callable[..., Recorded | None]:
 
 for _method in METHODS:
     setattr(Recorded, _method, _recording(_method))
+for _method, _composed in COMPOSED.items():  # of those that are recorded
+    setattr(Recorded, _method, _composed)
 
 
 class Traced(Tensor, traced=True):

@@ -6,7 +6,7 @@ returns None where no view exists.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -124,11 +124,12 @@ class Layout:
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
         """The view with the elements reversed along `axes` (None: all)."""
-        layout = self
-        for i in range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip"):
-            if self.shape[i] > 1:
-                layout = layout.narrow(i, self.shape[i] - 1, self.shape[i], -1)
-        return layout
+        dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")
+        strides, offset = list(self.strides), self.offset
+        for i in dims:
+            offset += max(self.shape[i] - 1, 0) * strides[i]
+            strides[i] = -strides[i]
+        return Layout.of(self.shape, strides, offset, self.bits)
 
     def narrow(self, axis: int, start: int, size: int, step: int) -> Layout:
         """The view of `size` elements along `axis`: `start`, `start` + `step` ... (in bounds)."""
@@ -220,6 +221,16 @@ class Layout:
 
 # How many of its first arguments are axes, for each view operation along some of the dims.
 AXES = {"narrow": 1, "select": 1, "diagonal": 2}
+
+
+def _flip(layout: Layout, axes: Sequence[int] | None = None) -> Layout:
+    for i in range(layout.ndim) if axes is None else normal_axes(axes, layout.ndim, "flip"):
+        layout = layout.narrow(i, max(layout.shape[i] - 1, 0), layout.shape[i], -1)
+    return layout
+
+
+# View operations as others one after the other, which take longer.
+COMPOSED: dict[str, Callable[..., Layout]] = {"flip": _flip}
 
 
 @lru_cache(maxsize=4096)
