@@ -13,7 +13,7 @@ from . import few
 from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from .kernels.numbers import Conversion
 from .kernels.small_plans import MOVER
-from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
+from .patience import Kind, Kinds, by_numpy, kernels_ready, numpy_forced, unready
 from .planning import planner
 from .planning.cast_plans import CastPlan
 from .planning.plans import Plan
@@ -250,7 +250,7 @@ def run_cast(
 def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
     """The kind of the kernels that `run_cast` takes, if they are not ready."""
     key = conversion, plan.streaming and not fresh
-    if plan.kept.get("ready") == key:
+    if plan.kept.get("ready") == key and not numpy_forced():
         return ()
     known, names = plan.kept.get("names", (None, ()))
     if known != key:

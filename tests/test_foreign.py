@@ -145,6 +145,7 @@ def check_call(call, to, kind, back):
 OTHERS = {
     *("array_equal", "asarray", "pack", "unpack", "save_file", "load_file", "set_result_cache"),
     *("broadcast_shapes", "dtype", "plan", "resolve", "resolve_batch", "warmup"),
+    "kernel_status",
     *("onnx.request", "onnx.shape_of", "onnx.version", "openvino.request", "onednn.request"),
 }
 

@@ -748,6 +748,7 @@ def test_programs_print_what_they_do():
     assert repr(program).startswith("Program(source_shape=(8, 128, 256)")
 
 
+@pytest.mark.skipif(not COMPILED, reason="the JIT is off, for which numba is imported")
 def test_views_take_no_kernels():
     code = """
 import numpy, shapejit as sj

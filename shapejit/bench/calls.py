@@ -28,6 +28,8 @@ def _look(look: Look, tensor: bool, sj: Any, np: Any, nbytes: int) -> Ways:
 LOOKS: dict[str, Look] = {
     "permute_dims": lambda m, x: m.permute_dims(x, (2, 0, 1)),
     "flip": lambda m, x: m.flip(x, axis=1),
+    "rot90": lambda m, x: m.rot90(x),
+    "diagonal": lambda m, x: m.diagonal(x),
     "broadcast_to": lambda m, x: m.broadcast_to(x, (8, 16, 32, 64)),
     "expand_dims": lambda m, x: m.expand_dims(x, axis=1),
     "squeeze": lambda m, x: m.squeeze(x[:1], axis=0),
@@ -139,6 +141,15 @@ def _take(shape: tuple[int, int], axis: int, indices: int, sj: Any, np: Any, nby
     return {OURS: partial(sj.take, x, at, axis=axis), "numpy": partial(np.take, x, at, axis)}
 
 
+def _along(indices: int, sj: Any, np: Any, nbytes: int) -> Ways:
+    x = np.ones((max(1, nbytes // 4096), 1024), np.float32)
+    at = np.random.default_rng(1).integers(0, 1024, (len(x), indices))
+    return {
+        OURS: partial(sj.take_along_axis, x, at, axis=1),
+        "numpy": partial(np.take_along_axis, x, at, axis=1),
+    }
+
+
 def _pad(shape: tuple[int, ...], sj: Any, np: Any, nbytes: int) -> Ways:
     count = min(shape[0], max(1, nbytes // (4 * prod(shape[1:]))))
     x = np.ones((count, *shape[1:]), np.float32)
@@ -197,6 +208,7 @@ def functions() -> tuple[Call, ...]:
         "take/rows-64B": partial(_take, (65536, 16), 0, 65536),
         "take/columns": partial(_take, (1024, 1024), 1, 2048),
         "take/few": partial(_take, (64, 64), 0, 8),
+        "take-along/columns": partial(_along, 64),
         "pad/images": partial(_pad, (32, 64, 56, 56)),
         "pad/small": partial(_pad, (1, 8, 8, 8)),
         "tile": partial(_moved, lambda m, x: m.tile(x, (2, 1))),
