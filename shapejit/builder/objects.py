@@ -54,13 +54,11 @@ class BuildError(Exception):
 
 
 class _Library(AOTCodeLibrary):  # type: ignore[misc]  # numba is not type-checked
-    """Modules of numba's as they are: a kernel is optimised once, with all that it calls."""
+    """Modules of numba's, optimised and neither emitted nor loaded: kernels are, each as a whole.
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
-    def _optimize_final_module(self) -> None:
-        pass
+    A kernel that is optimised once, with all that it calls, takes a third less time to compile and
+    is a sixth smaller; but its tiles spill more: int4 transposed took 1.2 times as long.
+    """
 
     def get_pointer_to_function(self, name: str) -> int:
         """The address of what nobody calls; numba asks for it when all is there."""
@@ -249,13 +247,10 @@ def _alone(module: Any, symbol: str) -> Any:
     for one in (*module.functions, *module.global_variables):
         if not one.is_declaration and one.name != symbol:
             one.linkage = "internal"
-    builder = binding.create_pass_builder(
-        processor.target_machine(), binding.create_pipeline_tuning_options(speed_level=3)
-    )
-    unused = binding.create_new_module_pass_manager()
-    unused.add_global_dead_code_eliminate_pass()
-    for passes in (unused, builder.getModulePassManager(), unused):
-        passes.run(module, builder)
+    passes = binding.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    passes.run(module, binding.create_pass_builder(processor.target_machine(), options))
     asked = {one.name for one in module.functions if one.is_declaration}
     unknown = {name for name in asked - LIBRARY - PYTHON if not name.startswith("llvm.")}
     if unknown:
