@@ -15,9 +15,9 @@ ROOT, SITE, PYTHON = FOLDER / "root", FOLDER / "site", FOLDER / "python"
 TOOLS = ("qemu-user-static", "debootstrap", "debian-archive-keyring")
 RELEASE, VERSION = "bookworm", "3.11"
 GLIBC = range(17, 37)  # 2.17, the oldest that wheels ask for, to that of the release
-TESTS_NEED = (
+TESTS_NEED = (  # without onnxruntime, whose import ends emulated processes
     *("hypothesis", "pytest", "pytest-xdist"),
-    *("dask", "einops", "gguf", "mlx", "onnx", "onnx-ir", "onnxruntime", "safetensors"),
+    *("dask", "einops", "gguf", "mlx", "onnx", "onnx-ir", "safetensors"),
 )
 
 # As its own argv[0] the script is sys.executable, so that tests start processes by it, too.
