@@ -426,19 +426,49 @@ def test_attributes():
 
 def test_repr():
     t = sj.Tensor.frombuffer(bytes([0x21, 0x43, 0x65, 0x87]), "uint4", (2, 4))
-    assert repr(t) == "Tensor([1, 2, 3, ..., 6, 7, 8], shape=(2, 4), dtype=uint4, 4 bits each)"
-    assert repr(t[:, :3]).startswith("Tensor([1, 2, 3, 5, 6, 7], shape=(2, 3)")
+    rows = "[[1, 2, 3, 4],\n        [5, 6, 7, 8]]"
+    assert repr(t) == f"Tensor({rows}, shape=(2, 4), dtype=uint4, 4 bits each)"
     assert repr(t[0, ::-3]).startswith("Tensor([4, 1], shape=(2,)")
     assert repr(tensor("nf4", (0,))) == "Tensor([], shape=(0,), dtype=nf4, 4 bits each)"
-    assert repr(sj.asarray(np.ones((), np.float32))).startswith("Tensor([1.0], shape=(),")
+    assert repr(sj.asarray(np.ones((), np.float32))).startswith("Tensor(1., shape=(),")
+    many = np.arange(12000.0).reshape(40, 3, 100)
+    text = np.array2string(many, separator=", ", prefix="Tensor(")
+    assert repr(sj.asarray(many)).startswith(f"Tensor({text}, ")
+    with np.printoptions(edgeitems=1, threshold=4):
+        assert repr(t).startswith("Tensor([[1, ..., 4],\n        [5, ..., 8]], shape=(2, 4)")
 
 
 @pytest.mark.parametrize("dtype", [d for d in sj.dtypes.all() if d.bits], ids=str)
 def test_repr_of_every_dtype(dtype):
     t = tensor(dtype, (3, 4))[:, ::-1].T
-    values = [str(v) for v in t.unpack().reshape(-1)]
-    ends = ", ".join([*values[:3], "...", *values[-3:]])
-    assert repr(t) == f"Tensor([{ends}], shape=(4, 3), dtype={dtype}, {dtype.bits} bits each)"
+    rows = np.array2string(t.unpack(), separator=", ", prefix="Tensor(")
+    assert repr(t) == f"Tensor({rows}, shape=(4, 3), dtype={dtype}, {dtype.bits} bits each)"
+
+
+def test_reshape_takes_a_shape_as_one_argument_or_as_several():
+    t = tensor("int4", (4, 6))
+    for made in (t.reshape(3, 8), t.reshape(3, -1), t.reshape((3, 8)), t.reshape(shape=[3, 8])):
+        assert sj.array_equal(made, sj.reshape(t, (3, 8)))
+    assert t.reshape(24).shape == t.reshape(-1).shape == (24,)
+    assert t[:1, :1].reshape(()).shape == ()
+    assert t.T.reshape(3, 8, copy=True).tobytes() == sj.reshape(t.T, (3, 8)).tobytes()
+    with pytest.raises(sj.ReshapeError, match="copy=False"):
+        t.T.reshape(3, 8, copy=False)
+    with pytest.raises(TypeError):
+        t.reshape()
+    with pytest.raises(TypeError):
+        t.reshape((3,), 8)
+
+
+def test_asarray_casts_to_a_dtype():
+    x = np.array([[0.1, 300], [-2.5, 4]], np.float32)
+    made = sj.asarray(x, dtype="bf16")
+    assert np.array_equal(np.asarray(made), x.astype(ml_dtypes.bfloat16))
+    assert np.shares_memory(sj.asarray(x, dtype=np.float32).buffer, x)
+    assert sj.asarray(made, dtype="bfloat16") is made
+    assert sj.asarray([1, 2, -3], dtype="int4").tolist() == [1, 2, -3]
+    with pytest.raises(sj.DTypeError):
+        sj.asarray(x, dtype="string")
 
 
 def test_repr_reads_a_few_elements():

@@ -60,7 +60,7 @@ OPERATIONS = {
     "permute_dims": _both("views"),
     "quantize": _both("casts"),
     "repeat": _both("manipulation"),
-    "reshape": _both("views"),
+    "reshape": Operation("views", "aliases"),
     "reshaped": Operation(method="views"),
     "roll": _both("manipulation", "a shift axis"),
     "rot90": _both("views", "m k axes"),
@@ -136,7 +136,11 @@ class Methods:
             out: Self | None = None,
         ) -> Self: ...
         def reshape(
-            self, shape: Sequence[int] | int, *, copy: bool | None = None, out: Self | None = None
+            self,
+            *sizes: Sequence[int] | int,
+            shape: Sequence[int] | int | None = None,
+            copy: bool | None = None,
+            out: Self | None = None,
         ) -> Self: ...
         def roll(
             self,

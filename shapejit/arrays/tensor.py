@@ -205,7 +205,11 @@ class Tensor(Methods):
         return Tensor.trusted(self.buffer, self.dtype, layout)
 
     def locked(self) -> Tensor:
-        """The same view, read-only."""
+        """The same view, read-only.
+
+        >>> Tensor.frombuffer(bytearray(1), "int8", (1,)).locked().buffer.flags.writeable
+        False
+        """
         memory = self.buffer.view()
         memory.flags.writeable = False
         return Tensor.trusted(memory, self.dtype, self.layout)
@@ -286,9 +290,9 @@ class Tensor(Methods):
         return dlpack.CPU
 
     def __repr__(self) -> str:
-        values = preview(self.buffer, self.dtype, self.layout)
+        values = preview(self.buffer, self.dtype, self.layout, "Tensor(")
         kind = f"dtype={self.dtype}, {self.dtype.bits} bits each"
-        return f"Tensor([{values}], shape={self.shape}, {kind})"
+        return f"Tensor({values}, shape={self.shape}, {kind})"
 
 
 # `trusted` sets the fields without `Tensor.__setattr__`.
@@ -314,10 +318,11 @@ def _tensor(
 _tensor.__module__ = "shapejit"  # where pickles look for it
 
 
-def asarray(x: Any, /) -> Tensor:
+def asarray(x: Any, /, *, dtype: object = None) -> Tensor:
     """An ndarray, or any object that NumPy or DLPack can read, as a Tensor over its memory.
 
-    A Tensor is returned unchanged. ml_dtypes' sub-byte arrays have one byte per
+    A Tensor is returned unchanged. With `dtype`, what has another one is cast to it, as by
+    `shapejit.cast`. ml_dtypes' sub-byte arrays have one byte per
     element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
     one). Dtypes that NumPy lacks come by DLPack from the CPU: torch's bfloat16 and
     float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
@@ -328,7 +333,15 @@ def asarray(x: Any, /) -> Tensor:
     >>> import numpy as np, ml_dtypes
     >>> asarray(np.array([[1, 2], [3, 4]], ml_dtypes.int4)).strides
     (16, 8)
+    >>> asarray([0.1, 2], dtype="bfloat16")
+    Tensor([0.100098, 2], shape=(2,), dtype=bfloat16, 16 bits each)
     """
+    made = _tensor_over(x)
+    return made if dtype is None else made.astype(dtype, copy=False)
+
+
+def _tensor_over(x: Any) -> Tensor:
+    """`asarray` without a dtype."""
     kind: Any = type(x)
     adapter = _adapter(kind)
     if adapter is not None:

@@ -81,7 +81,8 @@ def convert(
     ...     sj.save_file({f"fc.{k}": t for k, t in parts.items()}, src)
     ...     report = sj.files.convert(src, dst, [("to", "bf16")])
     ...     sj.load_file(dst)["fc.weight"]
-    Tensor([1, 0, 0, 1], shape=(2, 2), dtype=bfloat16, 16 bits each)
+    Tensor([[1, 0],
+            [0, 1]], shape=(2, 2), dtype=bfloat16, 16 bits each)
     """
     given = tuple((r.option, r.text) for r in rules_of(rules))
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)

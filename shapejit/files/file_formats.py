@@ -162,7 +162,8 @@ def save_file(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_file({"w": np.eye(2)}, f"{folder}/w.safetensors", metadata={"by": "me"})
     ...     load_file(f"{folder}/w.safetensors")["w"]
-    Tensor([1.0, 0.0, 0.0, 1.0], shape=(2, 2), dtype=float64, 64 bits each)
+    Tensor([[1., 0.],
+            [0., 1.]], shape=(2, 2), dtype=float64, 64 bits each)
     """
     new = []
     for name, given in dict(tensors).items():

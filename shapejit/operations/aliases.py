@@ -16,12 +16,34 @@ from . import casts, manipulation, views
 def transpose(t: Tensor, *axes: Any) -> Tensor:
     """The view with the dims in another order, in the reverse one if none is given.
 
+    `axes` is one sequence or several ints. Raises ReshapeError, DTypeError.
+
     >>> t = Tensor.frombuffer(bytes(3), "int4", (1, 2, 3))
     >>> t.transpose().shape, t.transpose(1, 0, 2).shape, t.transpose((0, -1, 1)).shape
     ((3, 2, 1), (2, 1, 3), (1, 3, 2))
     """
     given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
     return manipulation.transpose(t, given if axes else None)
+
+
+def reshape(
+    t: Tensor,
+    *sizes: Any,
+    shape: Any = None,
+    copy: bool | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """`shapejit.reshape` of a shape that is given as one sequence or as several ints.
+
+    Raises ReshapeError, DTypeError.
+
+    >>> t = Tensor.frombuffer(bytes(3), "int4", (2, 3))
+    >>> t.reshape(3, 2).shape, t.reshape((3, -1)).shape, t.reshape(6).shape
+    ((3, 2), (3, 2), (6,))
+    """
+    if sizes:
+        shape = sizes[0] if len(sizes) == 1 else sizes
+    return t.reshaped(views.array_request(shape, "reshape"), copy, out)
 
 
 def flatten(t: Tensor) -> Tensor:
@@ -57,6 +79,8 @@ def item(t: Tensor) -> Any:
 
 def astype(t: Tensor, dtype: object, /, *, copy: bool = True) -> Tensor:
     """`cast`; with `copy=False` a Tensor of that dtype is returned as it is (Array API).
+
+    Raises DTypeError.
 
     >>> Tensor.frombuffer(bytes([0x21]), "int4", (2,)).astype("float32").tolist()
     [1.0, 2.0]
