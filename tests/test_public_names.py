@@ -4,14 +4,22 @@
 file.
 """
 
+import doctest
 import inspect
+import re
 from pathlib import Path
+
+import pytest
 
 import shapejit as sj
 
 RECORDED = Path(__file__).with_name("public_names.txt")
 NAMESPACES = ("dtypes", "files", "onnx", "openvino", "onednn")
 CLASSES = ("Tensor", "DType", "Program")
+# What the methods of Tensor call on it, and a traced one does in another way.
+INTERNAL = [
+    f"Tensor.{name}" for name in ("converted", "materialized", "reshaped", "trusted", "with_layout")
+]
 
 
 def parameters(function):
@@ -52,6 +60,41 @@ def lines():
             yield f"{name}.{each}{text}"
     yield from (f"formats[{name!r}]" for name in sj.formats)
     yield from (f"schemes[{name!r}]" for name in sj.schemes)
+
+
+def documented():
+    """Every public callable and property, by the name under which users find it."""
+    spaces = {f"{name}.": getattr(sj, name) for name in (*NAMESPACES, *CLASSES)}
+    for prefix, holder in {"": sj, **spaces}.items():
+        names = getattr(holder, "__all__", None) or public(holder)
+        for name in names:
+            value = getattr(holder, name)
+            if callable(value) or inspect.isdatadescriptor(value):
+                yield prefix + name, value
+
+
+DOCUMENTED = {name: value for name, value in documented() if name not in INTERNAL}
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_docstrings_have_an_example(name):
+    value = DOCUMENTED[name]
+    if inspect.ismemberdescriptor(value) or (
+        inspect.isclass(value) and issubclass(value, Exception)
+    ):
+        return  # a field of a class, or what the examples of others raise
+    assert doctest.DocTestParser().get_examples(value.__doc__ or ""), value.__module__
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_docstrings_name_the_errors(name):
+    """Of every function with arguments."""
+    value = DOCUMENTED[name]
+    if not inspect.isroutine(value):
+        return
+    given = [p for p in inspect.signature(value).parameters if p not in ("self", "t")]
+    if given:
+        assert re.search(r"\braises?\b", value.__doc__ or "", re.IGNORECASE), value.__module__
 
 
 def test_the_contract_is_what_is_recorded():

@@ -16,12 +16,15 @@ from ..operations.views import dtype_of, reshape_as
 from ..shapes.request import Request
 from .placing import special_zero_request
 
+__all__ = ["dynamic_reshape", "request", "static_reshape"]
+
 
 def request(shape: Any, *, special_zero: bool) -> Request:
     """The Request of both oneDNN reshapes for `shape` (sizes in elements).
 
     With `special_zero` a 0 copies the source dim of the same index, without it
-    0 is a size; one -1 is inferred, which is an error if another size is 0.
+    0 is a size; one -1 is inferred, which is an error if another size is 0. Raises
+    ReshapeError, DTypeError.
 
     >>> request([0, -1], special_zero=False).dims
     (0, -1)
@@ -61,6 +64,8 @@ def dynamic_reshape(
     out: Array | None = None,
 ) -> Array:
     """oneDNN Graph DynamicReshape: `static_reshape` with the shape as a 1-D integer tensor.
+
+    Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> dynamic_reshape(np.zeros((2, 3), np.float32), np.array([3, 2]), special_zero=False).shape

@@ -28,6 +28,17 @@ from .placing import (
     special_zero_request,
 )
 
+__all__ = [
+    "broadcast",
+    "concat",
+    "request",
+    "reshape",
+    "split",
+    "squeeze",
+    "transpose",
+    "unsqueeze",
+]
+
 _NAME = "openvino.Reshape-1"
 
 
@@ -36,7 +47,8 @@ def request(shape: Any, *, special_zero: bool) -> Request:
 
     With `special_zero` a 0 copies the source dim of the same index, and copied
     dims cancel on both sides before -1 is computed; without it 0 is a size.
-    `shape` is a sequence of ints or a 1-D array of any integer type.
+    `shape` is a sequence of ints or a 1-D array of any integer type. Raises
+    ReshapeError, DTypeError.
 
     >>> request([0, -1], special_zero=True).dims
     (-2, -1)

@@ -80,16 +80,24 @@ class DType:
 
     @property
     def packed(self) -> bool:
-        """Whether elements have fewer than 8 bits, so that several share a byte."""
+        """Whether elements have fewer than 8 bits, so that several share a byte.
+
+        >>> dtype("int4").packed, dtype("int8").packed
+        (True, False)
+        """
         return 0 < self.bits < 8
 
     @property
     def codes(self) -> np.dtype[Any]:
-        """The NumPy dtype of unpacked elements: `numpy`, or uint8 (their codes) if that is None."""
+        """The NumPy dtype of unpacked elements: `numpy`, or uint8 (their codes) if that is None.
+
+        >>> dtype("nf4").numpy, dtype("nf4").codes
+        (None, dtype('uint8'))
+        """
         return np.dtype(np.uint8) if self.numpy is None else self.numpy
 
     def nbytes(self, count: int) -> int:
-        """The bytes that `count` packed elements take.
+        """The bytes that `count` packed elements take. Raises TypeError for what is no number.
 
         >>> dtype("float6_e2m3fn").nbytes(5)
         4

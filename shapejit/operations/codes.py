@@ -93,7 +93,8 @@ def _side_by_side(t: Tensor, apart: int) -> bool:
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """One element a byte (or whole bytes) as a new ndarray, or in `out`.
 
-    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes.
+    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes. Raises
+    DTypeError for what is no Tensor, DTypeError and ReshapeError for an `out` that does not fit.
 
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)

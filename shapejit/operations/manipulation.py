@@ -26,6 +26,8 @@ from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, re
 def transpose(x: Array, axes: Sequence[int] | None = None) -> Array:
     """`permute_dims` with the axes in reverse order where none are given, as in NumPy.
 
+    Raises ReshapeError, DTypeError.
+
     >>> import numpy as np
     >>> transpose(np.zeros((2, 3, 4))).shape
     (4, 3, 2)
@@ -64,6 +66,8 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
 def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     """The shape that arrays of these shapes are broadcast to (Array API v2025.12).
 
+    Raises ReshapeError if there is none, DTypeError for what is not a shape.
+
     >>> broadcast_shapes((2, 1), (3,), ())
     (2, 3)
     """
@@ -79,6 +83,8 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """The arrays as read-only views of one shape (Array API); see `broadcast_to`.
 
+    Raises ReshapeError if they have no common shape, DTypeError.
+
     >>> import numpy as np
     >>> [x.shape for x in broadcast_arrays(np.zeros((2, 1)), np.zeros(3))]
     [(2, 3), (2, 3)]
@@ -91,6 +97,8 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
 @splits_any_array
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     """The views at each index of `axis`, without that dim (Array API).
+
+    Raises AxisError, DTypeError.
 
     >>> import numpy as np
     >>> unstack(np.array([[1, 2], [3, 4]]), axis=1)

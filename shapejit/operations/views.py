@@ -130,7 +130,7 @@ def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
 
-    `out` is filled and returned, as in `reshape`.
+    `out` is filled and returned, as in `reshape`. Raises ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
@@ -169,6 +169,8 @@ def materialized(t: Tensor, out: Tensor | None) -> Tensor:
 def permute_dims(x: Array, axes: Sequence[int]) -> Array:
     """The view whose dim i is dim `axes[i]` of `x` (Array API).
 
+    Raises ReshapeError for axes that are no permutation of the dims, DTypeError.
+
     >>> import numpy as np
     >>> permute_dims(np.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
@@ -188,6 +190,8 @@ def permute_dims(x: Array, axes: Sequence[int]) -> Array:
 def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
     """The view with the order of the elements reversed along `axis` (None: along all).
 
+    Raises AxisError, ReshapeError for an axis that is given twice, DTypeError.
+
     >>> import numpy as np
     >>> flip(np.arange(3))
     array([2, 1, 0])
@@ -202,6 +206,8 @@ def flip(x: Array, *, axis: int | Sequence[int] | None = None) -> Array:
 @accepts_any_array
 def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
     """The read-only view of `shape` in which dims of size 1 repeat (stride 0).
+
+    Raises ReshapeError for a shape that `x` cannot be broadcast to, DTypeError.
 
     >>> import numpy as np
     >>> broadcast_to(np.arange(3), (2, 3)).strides
@@ -223,6 +229,8 @@ def broadcast_to(x: Array, shape: Sequence[int] | int) -> Array:
 def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
     """The view with new dims of size 1 at the places `axis` of the result.
 
+    Raises AxisError, ReshapeError for an axis that is given twice, DTypeError.
+
     >>> import numpy as np
     >>> expand_dims(np.zeros((2, 3)), axis=1).shape
     (2, 1, 3)
@@ -240,6 +248,8 @@ def expand_dims(x: Array, /, axis: int | Sequence[int] = 0) -> Array:
 def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
     """The view without the dims `axis`, which must be of size 1.
 
+    Raises AxisError, ReshapeError for dims of other sizes, DTypeError.
+
     >>> import numpy as np
     >>> squeeze(np.zeros((2, 1, 3)), axis=1).shape
     (2, 3)
@@ -254,7 +264,7 @@ def squeeze(x: Array, /, axis: int | Sequence[int]) -> Array:
 
 @accepts_any_array
 def matrix_transpose(x: Array, /) -> Array:
-    """The view with the last two dims exchanged.
+    """The view with the last two dims exchanged. Raises ReshapeError for fewer dims, DTypeError.
 
     >>> import numpy as np
     >>> matrix_transpose(np.zeros((5, 2, 3))).shape

@@ -63,7 +63,8 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     a dict of them. `copy` and `out`, in the same arrangement as `tensors`, are those
     of `reshape`; so are the results. All shapes are resolved and all `out` checked before a byte is
     written, and the copies run together: an error names the index or the key of
-    its tensor. New results below 1 MiB share allocations of up to 64 MiB.
+    its tensor. New results below 1 MiB share allocations of up to 64 MiB. Raises
+    ReshapeError, DTypeError, FormatError.
 
     >>> import numpy as np
     >>> weights = {"a": np.ones((2, 3)).T, "b": np.ones((4, 5), np.int8)}

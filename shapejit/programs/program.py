@@ -126,7 +126,8 @@ class Program(TracedFunction):
         any of them. Nothing is written if any tensor or `out` is refused; the
         error names it. (A function is asked as by `imap`: what was moved before
         the tensor that is refused stays moved.) Where dim 0 is free, each length has a
-        launch, and a function is asked for all before anything is written.
+        launch, and a function is asked for all before anything is written. Raises
+        ReshapeError, DTypeError.
 
         >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T.reshape((6,)))
@@ -169,7 +170,7 @@ class Program(TracedFunction):
         `out(i)` gives the array for result i; an array may be given again once the
         result in it was yielded, and a pool of n arrays that waits for one to come
         back needs `chunk` of n at most. Without `out` the results of a chunk are
-        rows of one slab.
+        rows of one slab. Raises ReshapeError, DTypeError.
 
         >>> from shapejit import plan
         >>> turn = plan((2, 3), "int16", lambda t: t.T)
@@ -242,7 +243,9 @@ class Program(TracedFunction):
         return map_batches(self, batch, columns)
 
     def mapped(self, items: Sequence[Any], out: Any, names: Sequence[object]) -> Mapped:
-        """`map` of the named arrays: all is checked but that arrays and outputs lie apart.
+        """`map` of the named arrays: all is checked but that arrays and outputs do not overlap.
+
+        Raises ReshapeError, DTypeError, which name the array.
 
         >>> from shapejit import plan
         >>> plan((2,), "int8", lambda t: t).mapped([np.zeros(3, np.int8)], None, ["x"])

@@ -102,7 +102,7 @@ class TracedFunction:
         return program
 
     def fitted(self, shape: tuple[int, ...]) -> Self | None:
-        """The Program for arrays of `shape`, if there is one.
+        """The Program for arrays of `shape`, or None. Raises what the traced function raises.
 
         >>> from shapejit import plan
         >>> rows = plan((None, 2), "uint8", lambda t: t.T)

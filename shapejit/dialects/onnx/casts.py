@@ -65,6 +65,8 @@ def cast_like(
 ) -> Array:
     """ONNX CastLike (15, 19, 21, 23, 24, 25): `cast` to the dtype of `target_type`.
 
+    Raises DTypeError, ReshapeError.
+
     >>> import numpy as np
     >>> cast_like(np.array([1.5, -2.5], np.float32), np.zeros(0, np.int8))
     array([ 1, -2], dtype=int8)

@@ -98,7 +98,7 @@ def shape_of(
     end: int | None = None,
     opset: int = 25,
 ) -> NDArray[np.int64]:
-    """`shape` for a shape without data.
+    """`shape` for a shape without data. Raises ReshapeError, DTypeError.
 
     >>> shape_of((2, 3, 4), end=-1)
     array([2, 3])

@@ -183,6 +183,10 @@ class Version(NamedTuple):
 
     `operands` has the types by the name of an input or output; there is one, `""`, where
     all have the same T.
+
+    >>> row = version("Reshape", 17)
+    >>> row.since, "bfloat16" in row.types, sorted(row.attributes)
+    (14, True, ['allowzero'])
     """
 
     operator: str
@@ -272,6 +276,8 @@ VERSIONS = {
 @lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused
 def version(operator: str, opset: int) -> Version:
     """The version of an operator (`"Reshape"`, `"Cast"`, …) in force at an opset (1 to NEWEST).
+
+    Raises ReshapeError for an opset without the operator, DTypeError for what is not an int.
 
     >>> str(version("Reshape", 17))
     'onnx.Reshape-14'

@@ -293,6 +293,8 @@ def identity(
 ) -> Array:
     """ONNX Identity (1, 13, 14, 16, 19, 21, 23, 24, 25) of a tensor: the array itself, or a copy.
 
+    `copy` and `out` as in `shapejit.reshape`. Raises DTypeError, ReshapeError.
+
     >>> import numpy as np
     >>> identity(np.zeros((2, 3), np.float32)).shape
     (2, 3)
@@ -304,6 +306,8 @@ def identity(
 @converts_any_array
 def size(data: NDArray[Any] | Tensor, *, opset: int = 25) -> NDArray[np.int64]:
     """ONNX Size (1, 13, 19, 21, 23, 24, 25): the number of elements, as an int64 scalar.
+
+    Raises DTypeError, ReshapeError.
 
     >>> import numpy as np
     >>> size(np.zeros((2, 3), np.float32))
