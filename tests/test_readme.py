@@ -99,10 +99,18 @@ def test_parts_are_converted_as_their_readme_says(tmp_path, monkeypatch, capsys)
 
 def test_every_rule_is_listed_as_its_row_says():
     rows = [f"| `--{name} '{kind.form}'` | {kind.text} |" for name, kind in RULES.items()]
-    assert (
-        "\n".join(["| rule | what it does |", "|---|---|", *rows, ""])
-        in READMES["shapejit/README.md"]
-    )
+    assert "\n".join(["| rule | what it does |", "|---|---|", *rows, ""]) in README
+
+
+def test_a_file_of_rules_is_read_as_it_stands_in_the_readme(tmp_path):
+    (text,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "rules.toml").write_text(text)
+    parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
+    weights = {f"model.fc.{part}": t for part, t in parts.items()}
+    sj.save_file(weights, tmp_path / "a.safetensors")
+    words = ["convert", tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    assert main([*map(str, words), "--rules", str(tmp_path / "rules.toml")]) == 0
+    assert [*sj.load_file(tmp_path / "b.safetensors")] == ["fc.weight"]
 
 
 def test_continuous_integration_runs_the_commands_of_the_readme_as_they_stand_there():
@@ -125,8 +133,28 @@ def test_tests_are_collected_without_torch():
     assert done.returncode == 0, done.stdout
 
 
-def test_the_readme_is_short_and_says_how_long_things_take():
-    assert len(README.splitlines()) < 250
+def anchor(title):
+    """What GitHub calls the section of a title."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_links_to_sections_lead_somewhere(name):
+    for path, section in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", READMES[name]):
+        text = (ROOT / name).parent.joinpath(path).read_text() if path else READMES[name]
+        titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        assert section in map(anchor, titles), (path, section)
+
+
+def test_the_contents_of_the_readme_are_its_sections_in_their_order():
+    contents, rest = README.partition("## Contents\n")[2].split("\n## ", 1)
+    listed = re.findall(r"\(#([^)]+)\)", contents)
+    sections = [anchor(title) for title in re.findall(r"^## (.*)$", f"## {rest}", re.MULTILINE)]
+    assert listed == [name for name in sections if name != "licence"]
+
+
+def test_the_readme_says_at_once_what_it_is_for_and_how_long_things_take():
+    assert "shapejit convert" in "\n".join(README.splitlines()[:12])
     for command in commands("sh", [README]):
         if command.startswith("python3 -m venv"):
             before = README[: README.index(command)].split("\n\n")[-2]

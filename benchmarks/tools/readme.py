@@ -1,7 +1,8 @@
 """Write what READMEs say of speed from the recorded figures (`figures`).
 
-README.md gets a table of lines, the list of names and, in benchmarks/, its picture;
-benchmarks/README.md the table of all suites, and that of other processors (`processors`).
+README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
+names and, in benchmarks/, its picture; benchmarks/README.md the table of all suites, and that of
+other processors (`processors`).
 """
 
 import json
@@ -11,7 +12,7 @@ import textwrap
 import time
 from statistics import geometric_mean
 
-from . import names, picture, processors, timelines
+from . import conversion, names, picture, processors, timelines
 from .exits import ending, parser_of
 from .figures import recorded
 from .lines import numpys, table as lines_table
@@ -20,7 +21,12 @@ from .repository import RESULTS, ROOT, RecordError
 MARKER = "<!-- {}: written by python -m benchmarks.tools.readme -->\n{}<!-- /{} -->"
 # What stands between the markers of each file.
 PARTS = {
-    "README.md": {"lines": lines_table, "names": lambda figures: names.listed()},
+    "README.md": {
+        "conversion": lambda figures: conversion.table(conversion.last()),
+        "lines": lambda figures: "\n\n".join([lines_table(figures), _beside(figures)]),
+        "first": lambda figures: timelines.sentence(timelines.last()),
+        "names": lambda figures: names.listed(),
+    },
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),
@@ -30,6 +36,7 @@ PARTS = {
     },
 }
 PEERS = ROOT / "benchmarks" / "measured" / "peers"
+_NAMED = ("NumPy", "torch")  # whose times the lines have
 HEAD = ("suite", "cases", "time/memcpy", "worst", "faster than NumPy")
 
 
@@ -70,6 +77,18 @@ def _where(figures):
         f"Geometric means and worst cases of `shapejit bench --suite NAME`{less}, recorded at "
         f"{commits} on {facts['cpu']} ({facts['architecture']}, {facts['threads']} "
         f"threads; {', '.join(f'{name} {version}' for name, version in versions.items())}):"
+    )
+    return textwrap.fill(text, 100, break_on_hyphens=False)
+
+
+def _beside(figures):
+    """Beside what the lines were measured, and where."""
+    facts = figures["machine"]
+    versions = {"NumPy": facts["numpy"]} | facts["peers"]
+    named = " and ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions)
+    text = (
+        f"Medians beside {named}, recorded at {figures['commits'][0][:8]} on {facts['cpu']} with "
+        f"{facts['threads']} threads; all results are compared bit for bit."
     )
     return textwrap.fill(text, 100, break_on_hyphens=False)
 

@@ -1,6 +1,7 @@
 """What is recorded by `tiers`: its limits, the table and the picture of the README."""
 
 import json
+import textwrap
 from math import inf, log10
 from typing import NamedTuple
 
@@ -78,6 +79,29 @@ def table(record):
     where = f"{record['commit'][:8]} on {record['cpu']}, {record['threads']} threads"
     note = f"{len(unmet(record))} values are above their limits, marked with !"
     return "\n".join(["```text", *lines, "", f"{note}; {where}", "```"])
+
+
+SHOWN = "transposed-4096x4096/bfloat16"  # the row that the README tells of
+
+
+def sentence(record):
+    """What first calls take, in words."""
+    row = record and record["rows"].get(SHOWN)
+    if not row:
+        return "None is recorded yet."
+    warm, empty = (values(row, cache) for cache in CACHES)
+    numpy, kernels = (warm[name][0] for name in ("NumPy", "kernels"))
+
+    def said(found):
+        longest, settled_after = (found[name][0] for name in ("longest", "as kernels after"))
+        return f"no call takes longer than {longest:.2g} s, and after {settled_after:.2g} s of work"
+
+    text = (
+        f"Transposing 4096 x 4096 bfloat16 takes NumPy {numpy:.2g} s and a kernel {kernels:.2g} s. "
+        f"In a new process that finds its kernels on disk {said(warm)} all are as fast as the "
+        f"kernel; with an empty cache {said(empty)}."
+    )
+    return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
 def _cell(value, limit):

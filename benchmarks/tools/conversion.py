@@ -1,0 +1,128 @@
+"""An FP8 checkpoint as bfloat16: time and peak memory of `shapejit convert`, and of torch.
+
+The checkpoint is one file shaped as DeepSeek-V3's are. torch does it as one does it by hand:
+safetensors loads the file, each weight is multiplied by the scales of its blocks in float32, and
+safetensors saves the result. Both run in new processes that take turns, kernels on disk, and their
+results are compared. With --record it is kept, and `readme` makes the README's table of it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from .checkpoints import make
+from .exits import SAME, WORSE, MeasureError, ending, parser_of
+from .machines import QUIET, entry
+from .repository import ROOT, git
+
+CONVERSIONS = ROOT / "benchmarks" / "measured" / "conversion"
+BY_TORCH = """
+import sys
+import torch
+from safetensors.torch import load_file, save_file
+
+source, target = sys.argv[1:]
+tensors = load_file(f"{source}/model.safetensors")
+decoded = {}
+for name, weight in tensors.items():
+    if not name.endswith("_scale_inv"):
+        scale = tensors[f"{name}_scale_inv"]
+        scale = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
+        decoded[name] = (weight.float() * scale).to(torch.bfloat16)
+save_file(decoded, f"{target}/model.safetensors")
+"""
+WAYS = {
+    "shapejit": ("-m", "shapejit", "convert", "--to", "bf16"),
+    "torch": ("-c", BY_TORCH),
+}
+
+
+def taken(way, source, target):
+    """The seconds and the peak of resident bytes of a process that converts a folder."""
+    command = [sys.executable, *WAYS[way], str(source), str(target)]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise MeasureError(f"{way} ended with {process.returncode}")
+    return time.perf_counter() - start, 1024 * used.ru_maxrss
+
+
+def measured(size, rounds):
+    """The record: medians of rounds after one that does not count."""
+    found = {way: [] for way in WAYS}
+    with tempfile.TemporaryDirectory(prefix="shapejit-") as folder:
+        source = Path(folder, "fp8")
+        nbytes = make("deepseek-v3", str(source), size)
+        targets = {way: Path(folder, way) for way in WAYS}
+        for _ in range(rounds + 1):
+            for way, target in targets.items():
+                target.mkdir(exist_ok=True)
+                (target / "model.safetensors").unlink(missing_ok=True)
+                os.sync()
+                found[way].append(taken(way, source, target))
+        same = _same(*targets.values())
+    ways = {way: [*map(median, zip(*runs[1:], strict=True))] for way, runs in found.items()}
+    return {"nbytes": nbytes, "same": same, "ways": ways}
+
+
+def _same(first, second):
+    """Whether two folders hold the same tensors, bit for bit."""
+    found = import_module("shapejit").files.differences
+    load = import_module("shapejit").load_file
+    return not [*found(load(str(first)), load(str(second)))]
+
+
+def last():
+    """The last record; None if there is none."""
+    paths = sorted(CONVERSIONS.glob("*.json"))
+    return json.loads(paths[-1].read_text()) if paths else None
+
+
+def table(record):
+    """The lines of a README."""
+    if record is None:
+        return "None is recorded yet."
+    (ours, own), (theirs, other) = (record["ways"][way] for way in WAYS)
+    torch = f"torch {record['torch']} and safetensors, file by file"
+    convert = "`shapejit convert model-fp8 model-bf16 --to bf16`"
+    rows = [
+        f"| {record['nbytes'] / 1e9:.1f} GB of FP8 weights to bfloat16 | time | memory |",
+        "|---|---|---|",
+        f"| {convert} | {ours:.1f} s | {own / 1e9:.2f} GB |",
+        f"| {torch} | {theirs:.1f} s | {other / 1e9:.2f} GB |",
+    ]
+    return "\n".join(rows)
+
+
+@ending
+def main(argv=None):
+    """0 measured, 1 the results differ, 2 bad arguments or something that could not be measured."""
+    parser = parser_of(__file__, __doc__)
+    parser.add_argument("--size", default="2GiB", help="of the checkpoint; 2GiB if not given")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--busy", action="store_true", help="even if others have the cores")
+    args = parser.parse_args(argv)
+    if os.getloadavg()[0] > QUIET and not args.busy:
+        raise MeasureError(f"load average {os.getloadavg()[0]:.1f}: other programs have the cores")
+    facts = import_module("shapejit.bench.machine").machine()
+    size = import_module("shapejit.conversion").nbytes_of(args.size)
+    record = {"commit": git("rev-parse", "HEAD"), "cpu": facts["cpu"], "threads": facts["threads"]}
+    record |= {"torch": version("torch"), **measured(size, args.rounds)}
+    print(table(record), f"the results are {'' if record['same'] else 'NOT '}the same", sep="\n")
+    if args.record:
+        entry(CONVERSIONS, ".json").write_text(json.dumps(record, indent=1) + "\n")
+    return SAME if record["same"] else WORSE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
