@@ -92,7 +92,7 @@ def test_no_modules_import_each_other(root):
 def test_what_kernels_share_with_the_package_imports_nothing_of_it():
     """The stamp of the compiled code covers what kernels import, and no more.
 
-    What the system has is compiled into none of them, and what numba is told is numba's to check.
+    What the system has is compiled into none of them, and numba checks its own settings.
     """
     apart = {ROOT / "runtime" / name for name in ("system.py", "numba_settings.py")}
     for path in sorted((ROOT / "kernels").glob("*.py")):

@@ -58,15 +58,15 @@ ATTACKS = {
     [("fails", "too large"), ("crashes", "Segmentation fault"), ("hangs", "Timeout")],
 )
 def test_failures_are_told_and_the_rest_runs(name, text):
-    told = []
-    outcome = run(name, 1, 2, 6, failed=told.append, table="test_attack")
+    reported = []
+    outcome = run(name, 1, 2, 6, failed=reported.append, table="test_attack")
     assert outcome.cases == 4
-    assert outcome.failures == told
-    assert 1 <= len(told) < 4
-    for failure in told:
+    assert outcome.failures == reported
+    assert 1 <= len(reported) < 4
+    for failure in reported:
         assert text in str(failure)
         assert f"--only {name} --seed 1 --cases {failure.case}:{failure.case + 1}" in str(failure)
-    case = told[0].case
+    case = reported[0].case
     again = run(name, 1, case, case + 1, table="test_attack")
     assert [f.case for f in again.failures] == [case]
 

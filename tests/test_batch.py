@@ -223,7 +223,7 @@ def test_the_first_bad_tensor_is_named():
         sj.reshape_batch(xs, shapes)
 
 
-def locked(x):
+def readonly(x):
     x.flags.writeable = False
     return x
 
@@ -235,7 +235,7 @@ def locked(x):
         (np.zeros((6, 1), np.float32), sj.ReshapeError),
         (np.zeros(6, np.float64), sj.DTypeError),
         (np.zeros(12, np.float32)[::2], sj.ReshapeError),
-        (locked(np.zeros(6, np.float32)), sj.ReshapeError),
+        (readonly(np.zeros(6, np.float32)), sj.ReshapeError),
         (sj.asarray(np.zeros(6, np.float32)), sj.DTypeError),
         (None, sj.DTypeError),
     ],

@@ -684,7 +684,7 @@ def some_codes(name):
     ],
 )
 def test_processors_without_instructions_for_float16(cpu, features, names):
-    """Casts from and to these dtypes; what is compiled has only what numba is told of."""
+    """Casts from and to these dtypes; compiled with these features only."""
     code = f"""
 for source, target in itertools.product(REAL, REAL):
     if source in {names} or target in {names}:

@@ -360,11 +360,11 @@ sys.kept = [t.__dlpack__(max_version=(1, 1)), sj.asarray(Lender(t))]
 def test_what_is_lent_comes_back(dtype):
     t = tensor(dtype, (4, 8, 4))
     for view in (t, t[1:, ::2].permute_dims((2, 0, 1)), t[::-1], t[2:2], t[0, 0, 0]):
-        twin = sj.asarray(Lender(view))
-        assert (twin.dtype, twin.shape) == (dtype, view.shape)
-        assert twin.tobytes() == view.tobytes()
-        assert np.shares_memory(twin.buffer, t.buffer) == bool(view.size)
-    twin.buffer[...] = 255
+        duplicate = sj.asarray(Lender(view))
+        assert (duplicate.dtype, duplicate.shape) == (dtype, view.shape)
+        assert duplicate.tobytes() == view.tobytes()
+        assert np.shares_memory(duplicate.buffer, t.buffer) == bool(view.size)
+    duplicate.buffer[...] = 255
     assert t.buffer[0] == 255
 
 
@@ -372,11 +372,11 @@ def test_what_is_lent_comes_back(dtype):
 def test_one_element_a_byte_comes_back(scalar):
     array = np.random.default_rng(2).integers(0, 256, (3, 5), np.uint8).view(scalar)
     for view in (array, array.T[::-1], array[:, ::2], array[:, :1]):
-        twin = sj.asarray(Lender(sj.asarray(view)))
-        mask = (1 << twin.dtype.bits) - 1
-        assert np.array_equal(codes_of(twin), view.view(np.uint8) & mask)
-        assert np.shares_memory(twin.buffer, array)
-        assert opened(twin.__dlpack__(max_version=(1, 1))).flags == ONE_A_BYTE
+        duplicate = sj.asarray(Lender(sj.asarray(view)))
+        mask = (1 << duplicate.dtype.bits) - 1
+        assert np.array_equal(codes_of(duplicate), view.view(np.uint8) & mask)
+        assert np.shares_memory(duplicate.buffer, array)
+        assert opened(duplicate.__dlpack__(max_version=(1, 1))).flags == ONE_A_BYTE
 
 
 def test_read_only_memory_stays_so():
@@ -391,9 +391,9 @@ def test_a_lender_of_the_first_protocol():
             return self.tensor.__dlpack__()
 
     t = tensor("bfloat16", (3, 4))
-    twin = sj.asarray(Old(t.T))
-    assert twin.tobytes() == t.T.tobytes()
-    assert not twin.buffer.flags.writeable  # it could not say
+    duplicate = sj.asarray(Old(t.T))
+    assert duplicate.tobytes() == t.T.tobytes()
+    assert not duplicate.buffer.flags.writeable  # it could not say
 
 
 def test_strides_may_be_missing():
@@ -409,9 +409,13 @@ def test_lanes_multiply_the_last_dim():
         managed.dl_tensor.code, managed.dl_tensor.bits, managed.dl_tensor.lanes = 17, 4, 2
 
     pairs = tensor("uint8", (3, 4))
-    twin = sj.asarray(Lender(pairs, change=change))
-    assert (twin.dtype.name, twin.shape, twin.contiguous) == ("float4_e2m1fn", (3, 8), True)
-    assert twin.tobytes() == pairs.tobytes()
+    duplicate = sj.asarray(Lender(pairs, change=change))
+    assert (duplicate.dtype.name, duplicate.shape, duplicate.contiguous) == (
+        "float4_e2m1fn",
+        (3, 8),
+        True,
+    )
+    assert duplicate.tobytes() == pairs.tobytes()
     assert sj.asarray(Lender(pairs[::2, 1:], change=change)).strides == (64, 4)
     assert sj.asarray(Lender(pairs[0, 0], change=change)).shape == (2,)
     with pytest.raises(sj.FormatError, match="not contiguous"):

@@ -152,7 +152,7 @@ def test_ml_dtypes(name):
 
 
 def test_ml_dtypes_are_many():
-    """The walk above is over what ml_dtypes offers: it must have found it."""
+    """The loop above is over what ml_dtypes offers: it must have found it."""
     assert {"bfloat16", "int1", "uint1", "float8_e3m4", "complex32", "bcomplex32"} <= set(ML_DTYPES)
 
 

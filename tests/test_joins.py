@@ -216,8 +216,8 @@ class Marked(np.ndarray):
 def not_for_one_call():
     x = np.arange(12.0).reshape(3, 4)
     fit = np.empty((2, 3, 4))
-    locked = fit.copy()
-    locked.flags.writeable = False
+    readonly = fit.copy()
+    readonly.flags.writeable = False
     memory = np.empty(36)
     return {
         "other shape": ((x, x[:2]), fit),
@@ -227,7 +227,7 @@ def not_for_one_call():
         "later transposed": ((x, x.reshape(4, 3).T), fit),
         "no array": ((x, [[1.0] * 4] * 3), fit),
         "a subclass": ((x, x.view(Marked)), fit),
-        "out locked": ((x, x), locked),
+        "out readonly": ((x, x), readonly),
         "out of another shape": ((x, x), np.empty((2, 4, 3))),
         "out of another dtype": ((x, x), np.empty((2, 3, 4), "f4")),
         "out with gaps": ((x, x), np.empty((2, 3, 8))[..., ::2]),

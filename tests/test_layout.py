@@ -165,8 +165,8 @@ def test_a_pickled_layout_is_checked():
 
 @pytest.mark.parametrize("layout", [Layout((2, 3), (-12, 4), 12, 4), Layout.row_major((0, 9), 8)])
 def test_layouts_come_back_from_pickles_and_copies(layout):
-    for twin in (pickle.loads(pickle.dumps(layout)), copy.copy(layout), copy.deepcopy(layout)):
-        assert twin == layout
+    for duplicate in (pickle.loads(pickle.dumps(layout)), copy.copy(layout), copy.deepcopy(layout)):
+        assert duplicate == layout
 
 
 def test_a_layout_made_of_other_ints_is_the_same():

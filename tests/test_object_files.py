@@ -116,9 +116,9 @@ def test_objects_of_a_wheel_are_taken_where_this_processor_has_none(package, tmp
         processor.levels()[0],
         {"NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_PATIENCE": "inf"},
     )
-    told = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
+    variables = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
     folder = package / "objects" / level
-    run(BUNDLED, package.parent, str(folder), level, **told)
+    run(BUNDLED, package.parent, str(folder), level, **variables)
     assert run(COPIED, package.parent, **caches).split() == ["ready"]
     assert not list(tmp_path.glob("shapejit/*.o"))
     less = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}

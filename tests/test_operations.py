@@ -559,9 +559,9 @@ def test_repeated_small_copies_are_checked_like_the_first_one():
             sj.ascontiguous(
                 memory[:24].reshape(4, 6).T, out=memory[shift : shift + 24].reshape(6, 4)
             )
-    locked = np.empty((6, 4), np.int32)
-    locked.flags.writeable = False
-    for wrong in (locked, np.empty((4, 6), np.int32), np.empty((6, 4), np.uint32)):
+    readonly = np.empty((6, 4), np.int32)
+    readonly.flags.writeable = False
+    for wrong in (readonly, np.empty((4, 6), np.int32), np.empty((6, 4), np.uint32)):
         with pytest.raises((sj.ReshapeError, sj.DTypeError)):
             sj.ascontiguous(x.T, out=wrong)
 

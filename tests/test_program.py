@@ -375,10 +375,10 @@ def test_no_element_of_a_writable_result_stands_twice(size, dtype):
     turned = sj.plan((size, size), dtype, lambda t: t.reshape((size, size), copy=True).mT)
     seen = t.broadcast_to((size, size))
     assert turned(seen).strides.count(0) == 0
-    locked = sj.plan(
+    readonly = sj.plan(
         (1, size), dtype, lambda t: t.reshape((1, size), copy=True).broadcast_to((9, size))
     )
-    assert not locked(t).buffer.flags.writeable
+    assert not readonly(t).buffer.flags.writeable
 
 
 @pytest.mark.parametrize("dtype", ["uint4", "float32"])
@@ -805,7 +805,7 @@ def test_bad_tensors(x, fault, few):
         next(made)
 
 
-def locked(x):
+def readonly(x):
     x.flags.writeable = False
     return x
 
@@ -817,7 +817,7 @@ def locked(x):
         (np.zeros((6, 1), np.float32), sj.ReshapeError),
         (np.zeros(6), sj.DTypeError),
         (np.zeros(12, np.float32)[::2], sj.ReshapeError),
-        (locked(np.zeros(6, np.float32)), sj.ReshapeError),
+        (readonly(np.zeros(6, np.float32)), sj.ReshapeError),
         ([0.0] * 6, sj.DTypeError),
         (sj.asarray(np.zeros(6, np.float32)), sj.DTypeError),
         (GOOD.reshape(-1), sj.ReshapeError),
@@ -957,7 +957,7 @@ def test_small_calls_are_checked_there():
         np.zeros((6, 8), np.float32),
         np.zeros((8, 6), np.int32),
         np.zeros((8, 12), np.float32)[:, ::2],
-        locked(np.zeros((8, 6), np.float32)),
+        readonly(np.zeros((8, 6), np.float32)),
         x.reshape(8, 6),
         "out",
     ):

@@ -327,10 +327,10 @@ def test_message(source, asked, text):
 @pytest.mark.parametrize(("source", "asked", "text"), MESSAGES[:3], ids=range(3))
 def test_errors_pickle_and_copy(source, asked, text):
     error = refusal(source, asked)
-    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
-        assert type(twin) is sj.ReshapeError
-        assert str(twin) == text
-        assert (twin.source, twin.notes) == (error.source, error.notes)
+    for duplicate in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(duplicate) is sj.ReshapeError
+        assert str(duplicate) == text
+        assert (duplicate.source, duplicate.notes) == (error.source, error.notes)
 
 
 def test_an_error_of_an_equal_request_names_its_own_asker():

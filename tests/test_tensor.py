@@ -493,10 +493,14 @@ AGAIN = {f"pickle {p}": p for p in range(pickle.HIGHEST_PROTOCOL + 1)}
 @pytest.mark.parametrize("protocol", AGAIN.values(), ids=AGAIN)
 @pytest.mark.parametrize("t", [*views_to_copy()], ids=str)
 def test_pickles(t, protocol):
-    twin = pickle.loads(pickle.dumps(t, protocol))
-    assert (twin.shape, twin.dtype, twin.tobytes()) == (t.shape, t.dtype, t.tobytes())
-    assert twin.buffer.flags.writeable == t.buffer.flags.writeable
-    assert not np.shares_memory(twin.buffer, t.buffer)
+    duplicate = pickle.loads(pickle.dumps(t, protocol))
+    assert (duplicate.shape, duplicate.dtype, duplicate.tobytes()) == (
+        t.shape,
+        t.dtype,
+        t.tobytes(),
+    )
+    assert duplicate.buffer.flags.writeable == t.buffer.flags.writeable
+    assert not np.shares_memory(duplicate.buffer, t.buffer)
 
 
 def test_pickles_out_of_band():
@@ -510,11 +514,15 @@ def test_pickles_out_of_band():
 @pytest.mark.parametrize("t", [*views_to_copy()], ids=str)
 def test_shallow_and_deep_copies(t):
     shallow, deep = copy.copy(t), copy.deepcopy(t)
-    for twin in (shallow, deep):
-        assert twin is not t
-        assert (twin.shape, twin.dtype, twin.strides) == (t.shape, t.dtype, t.strides)
-        assert twin.tobytes() == t.tobytes()
-        assert twin.buffer.flags.writeable == t.buffer.flags.writeable
+    for duplicate in (shallow, deep):
+        assert duplicate is not t
+        assert (duplicate.shape, duplicate.dtype, duplicate.strides) == (
+            t.shape,
+            t.dtype,
+            t.strides,
+        )
+        assert duplicate.tobytes() == t.tobytes()
+        assert duplicate.buffer.flags.writeable == t.buffer.flags.writeable
     assert np.shares_memory(shallow.buffer, t.buffer) == bool(t.size)
     assert not np.shares_memory(deep.buffer, t.buffer)
 
@@ -606,8 +614,8 @@ class Returns:
 def test_a_pickle_is_checked(dtype):
     restored, honest = tensor(dtype, (5, 3)).__reduce__()
     memory, kind, shape, strides, offset, writeable = honest
-    twin = pickle.loads(pickle.dumps(Returns(restored, *honest)))
-    assert twin.tobytes() == tensor(dtype, (5, 3)).tobytes()
+    duplicate = pickle.loads(pickle.dumps(Returns(restored, *honest)))
+    assert duplicate.tobytes() == tensor(dtype, (5, 3)).tobytes()
     for lie in (
         (memory[:-1], kind, shape, strides, offset, writeable),
         (memory, sj.dtype("float64"), shape, strides, offset, writeable),
@@ -644,16 +652,16 @@ def test_shapes_that_no_ndarray_has(shape, dtype):
         if dtype == "int4":
             expected = sj.pack(np.frombuffer(expected, np.uint8), dtype).tobytes()
         assert view.tobytes() == expected
-        for twin in (
+        for duplicate in (
             pickle.loads(pickle.dumps(view)),
             copy.deepcopy(view),
             view.reshape(view.shape, copy=True),
             view.ascontiguous(),
             view.ascontiguous(out=sj.Tensor.frombuffer(bytearray(view.nbytes), dtype, view.shape)),
         ):
-            assert twin.shape == view.shape
-            assert sj.array_equal(twin, view)
-            assert twin.tobytes() == view.tobytes()
+            assert duplicate.shape == view.shape
+            assert sj.array_equal(duplicate, view)
+            assert duplicate.tobytes() == view.tobytes()
         assert repr(view).startswith("Tensor([")
     if t.ndim > 64 or dtype == "float64":
         for made in (t.numpy, t.unpack, lambda: np.asarray(t)):

@@ -31,7 +31,7 @@ WRAPPER = "_ZN7cpython"  # what the name of a function begins with that Python c
 
 
 class Isa(NamedTuple):
-    """What is compiled for: LLVM's target, a processor and what numba is told that it has."""
+    """What is compiled for: LLVM's target, a processor and the features that numba is given."""
 
     triple: str
     cpu: str

@@ -94,7 +94,7 @@ KINDS = {
 def make(kind: str, folder: str, nbytes: int, sparse: bool = False) -> int:
     """Write a folder of about `nbytes` bytes, at least of one weight; return their number.
 
-    The data of a `sparse` one are a hole in its file: zeros that take no room.
+    The data of a `sparse` one are a hole in its file: zeros that take no space on disk.
     """
     row = KINDS[kind]
     parts, tensors, size = row.parts(), {}, 0
@@ -130,7 +130,9 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("folder")
     parser.add_argument("--size", default="4GiB", help="of its tensors; 4GiB if not given")
-    parser.add_argument("--sparse", action="store_true", help="with zeros that take no room")
+    parser.add_argument(
+        "--sparse", action="store_true", help="with zeros that take no space on disk"
+    )
     args = parser.parse_args()
     size = make(args.kind, args.folder, nbytes_of(args.size), args.sparse)
     print(f"{args.folder}: {size / 1e9:.2f} GB")

@@ -75,16 +75,16 @@ def received(sent: Sent) -> Bytes:
     """The memory of a slab that another process has sent; OSError if that has ended since."""
     path = f"/proc/{sent.process}/fd/{sent.descriptor}"
     try:
-        opened = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDWR)
     except OSError:
         _await_end(sent.process)
         raise
     try:
-        if os.fstat(opened).st_ino != sent.inode:  # of a process that has the same number now
+        if os.fstat(descriptor).st_ino != sent.inode:  # of a process that has the same number now
             raise FileNotFoundError(errno.ENOENT, "the process that sent this has ended", path)
-        mapped = shared_pages(opened, sent.nbytes)
+        mapped = shared_pages(descriptor, sent.nbytes)
     finally:
-        os.close(opened)
+        os.close(descriptor)
     made = np.frombuffer(mapped, np.uint8, sent.nbytes - LINE, LINE)
     weakref.finalize(made, mapped.__setitem__, sent.receiver, 0).atexit = False
     return made

@@ -14,7 +14,7 @@ from ..runtime import system
 from ..runtime.cpu_caches import data_caches
 from .memcpy import thread_count
 
-# What numba is told to compile for processors of lesser vectors: their name and features.
+# The settings of numba that compile for processors of lesser vectors: their name and features.
 VECTORS = {"sse2": ("generic", ""), "avx2": ("haswell", "+avx2,+bmi,+bmi2")}
 
 

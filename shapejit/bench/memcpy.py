@@ -164,7 +164,7 @@ def limit(threads: int) -> None:
 
 
 def thread_count() -> int:
-    """How many threads a memcpy has, and a peer is told to take."""
+    """How many threads a memcpy has, and a peer has to use."""
     here = getattr(os, "sched_getaffinity", None)
     cores = len(here(0)) if here else os.cpu_count() or 1
     return _most or min(cores, int(os.environ.get("NUMBA_NUM_THREADS", cores)))

@@ -57,7 +57,7 @@ def _base(job: Job) -> tuple[Any, Any]:
 
 
 def torch() -> Any:
-    """The module, told not to keep gradients."""
+    """The module, with gradients switched off."""
     module = import_module("torch")
     module.set_grad_enabled(False)
     return module

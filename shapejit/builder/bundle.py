@@ -19,15 +19,15 @@ def main(folder: str, *levels: str) -> None:
     code = "import sys; from shapejit.builder import bundle; bundle.build(*sys.argv[1:])"
     started = []
     for level in levels:
-        told = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
+        variables = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": processor.LEVELS[level]}
         command = [sys.executable, "-c", code, str(Path(folder, level)), level]
-        started.append(subprocess.Popen(command, env=os.environ | told))
+        started.append(subprocess.Popen(command, env=os.environ | variables))
     if {process.wait() for process in started} - {0}:
         raise OSError(f"not all objects of {', '.join(levels)} could be built")
 
 
 def build(folder: str, level: str) -> None:
-    """Build all that `warmup` asks for, for the processor that numba is told of."""
+    """Build all that `warmup` asks for, for the processor that numba is configured for."""
     from .. import warming
     from ..runtime import object_files
     from .objects import built

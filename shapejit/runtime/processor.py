@@ -1,4 +1,4 @@
-"""The processor that kernels are compiled for: this one, or what numba was told.
+"""The processor that kernels are compiled for: this one, or what numba is configured for.
 
 llvmlite, which knows this one, is imported when it is asked for.
 """
@@ -18,9 +18,9 @@ def triple() -> str:
 
     Whoever builds for another one loads nothing of it.
     """
-    told = os.environ.get("SHAPEJIT_TARGET")
-    if told:
-        return told
+    given = os.environ.get("SHAPEJIT_TARGET")
+    if given:
+        return given
     from llvmlite import binding
 
     return str(binding.get_process_triple())
@@ -39,9 +39,9 @@ def is_x86() -> bool:
 @cache
 def name() -> str:
     """Its name, as LLVM has it."""
-    told = text("NUMBA_CPU_NAME")
-    if told is not None:
-        return told
+    given = text("NUMBA_CPU_NAME")
+    if given is not None:
+        return given
     from llvmlite import binding
 
     return str(binding.get_host_cpu_name())
@@ -50,9 +50,9 @@ def name() -> str:
 @cache
 def features() -> frozenset[str]:
     """What it has, by LLVM's names."""
-    told = text("NUMBA_CPU_FEATURES")
-    if told is not None:
-        return frozenset(f[1:] for f in told.split(",") if f.startswith("+"))
+    given = text("NUMBA_CPU_FEATURES")
+    if given is not None:
+        return frozenset(f[1:] for f in given.split(",") if f.startswith("+"))
     if (text("NUMBA_CPU_NAME") or "").lower() == "generic":
         return frozenset()
     from llvmlite import binding

@@ -168,7 +168,7 @@ def limit(count: int) -> None:
 
 
 def threads() -> int:
-    """How many threads a job may have: what numba was told, and what this process may use.
+    """How many threads a job may have: what NUMBA_NUM_THREADS says, and what this process may use.
 
     `NUMBA_NUM_THREADS` and `numba.set_num_threads` are respected, as are the cores that
     the process is bound to and a CPU quota of its control group.
