@@ -81,6 +81,17 @@ def test_imports_go_upwards(path):
         assert other == here or LEVEL[other] <= LEVEL[here], f"{here} imports {other}"
 
 
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_adapters_and_commands_name_adapters(path):
+    """Nor are they imported by name: what they adapt to the core knows nothing of."""
+    if package(path) in ("adapters", "cli"):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            named = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            assert not [n for n in named if isinstance(n, str) and "adapters." in n], path
+
+
 @pytest.mark.parametrize("root", [ROOT, ROOT.parent / "benchmarks"], ids=lambda p: p.name)
 def test_no_modules_import_each_other(root):
     """Nor in a longer cycle: what only a type checker sees counts, too."""

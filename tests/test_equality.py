@@ -38,7 +38,7 @@ def forms(t):
 
 @pytest.fixture(params=[1 << 20, 3, 16], ids="pieces of {}".format)
 def pieces(request, monkeypatch):
-    monkeypatch.setattr(equality, "PIECE", request.param)
+    monkeypatch.setattr(equality, "COMPARED_BYTES", request.param)
 
 
 @pytest.mark.parametrize("dtype", FIXED, ids=str)

@@ -14,7 +14,7 @@ from oracle import check_same
 import shapejit as sj
 from shapejit.shapes import resolver
 from shapejit.shapes.arithmetic import COPY, INFER, INVALID
-from shapejit.shapes.request import MAX_RANK, Request, integers, request
+from shapejit.shapes.request import MAX_INTS, Request, integers, request
 
 HUGE = 2**62
 
@@ -430,7 +430,7 @@ def test_a_bool_is_neither_a_size_nor_an_axis(ask, true):
 
 
 def test_long_shapes():
-    ones = [1] * MAX_RANK
+    ones = [1] * MAX_INTS
     assert sj.resolve(ones, array_request([-1])) == (1,)
     assert sj.resolve((1,), array_request(ones)) == tuple(ones)
     with pytest.raises(sj.ReshapeError, match="1024 dims"):

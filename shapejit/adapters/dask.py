@@ -33,9 +33,9 @@ from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, FormatError, ReshapeError, about, shape_text
 from ..operations import casts, codes, views
 from ..operations.scaling import blocks_of
-from ..runtime.ndarrays import is_a, is_sequence, plain, unwrapped
+from ..runtime.ndarrays import is_a, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation
-from ..shapes.request import Request, integers
+from ..shapes.request import Request, one_or_several
 from ..shapes.resolver import target_shape
 
 try:
@@ -64,7 +64,7 @@ def reshape(x: Any, shape: Sequence[int] | int | Request, *, packed: object = No
     >>> reshape(da.ones((6, 4), chunks=2), (8, 3)).shape
     (8, 3)
     """
-    x, per, kind = _opened(x, packed)
+    x, per, kind = _with_elements(x, packed)
     request = shape if is_a(shape, Request) else views.array_request(shape, "reshape")
     target = target_shape(_shape(x, per), request)
     if per > 1:  # row-major and in whole bytes, elements move as their bytes do
@@ -88,7 +88,7 @@ def permute_dims(x: Any, axes: Sequence[int], *, packed: object = None) -> Any:
     >>> permute_dims(da.ones((2, 30, 4), chunks=10), (1, 2, 0)).chunks
     ((10, 10, 10), (4,), (2,))
     """
-    x, per, kind = _opened(x, packed)
+    x, per, kind = _with_elements(x, packed)
     order, last = permutation(axes, x.shape), x.ndim - 1
     if per == 1 or order[-1] == last:
         return x.transpose(order)
@@ -105,9 +105,9 @@ def flip(x: Any, *, axis: int | Sequence[int] | None = None, packed: object = No
     >>> flip(da.arange(5, chunks=2)).compute()
     array([4, 3, 2, 1, 0])
     """
-    x, per, kind = _opened(x, packed)
-    given = range(x.ndim) if axis is None else axis if is_sequence(axis) else (axis,)
-    axes = normal_axes(integers(given, "axis", "flip"), x.ndim, "flip")
+    x, per, kind = _with_elements(x, packed)
+    given = range(x.ndim) if axis is None else one_or_several(axis, "axis", "flip")
+    axes = normal_axes(given, x.ndim, "flip")
     made = array.flip(x, axes) if axes else x
     if per == 1 or x.ndim - 1 not in axes:
         return made
@@ -133,7 +133,7 @@ def cast(
     >>> str(cast(x, "float8_e4m3fn").dtype), cast(x, "int4", pack=True).compute()
     ('float8_e4m3fn', array([[225, 119]], dtype=uint8))
     """
-    x, per, kind = _opened(x, packed)
+    x, per, kind = _with_elements(x, packed)
     target = fixed_width(dtype)
     to = _per(target) if pack else 1
     settings: dict[str, Any] = {"saturate": saturate, "round_mode": round_mode}
@@ -169,7 +169,7 @@ def dequantize(
     >>> made.chunks, made[3].compute()[::32].tolist()
     (((2, 2), (32, 32)), [6.0, 7.0])
     """
-    x, per, kind = _opened(x, packed)
+    x, per, kind = _with_elements(x, packed)
     shape = _shape(x, per)
     if isinstance(scale, int | float) and not isinstance(scale, np.generic):
         casts.dequantize(np.empty(0, np.int8), scale)  # checks it
@@ -194,7 +194,7 @@ def dequantize(
     return _mapped(work, [x, *operands], made, sizes)
 
 
-def _opened(x: Any, packed: object) -> tuple[Any, int, str | None]:
+def _with_elements(x: Any, packed: object) -> tuple[Any, int, str | None]:
     """A dask array of known chunks, its elements per item, and their dtype if they are packed.
 
     No chunk is empty beside others.
@@ -218,7 +218,7 @@ def _opened(x: Any, packed: object) -> tuple[Any, int, str | None]:
 def _operand(given: Any) -> Any:
     """Scales or zero points as a dask array."""
     if isinstance(given, array.Array):
-        return _opened(given, None)[0]
+        return _with_elements(given, None)[0]
     return array.from_array(np.asarray(unwrapped(given)), chunks=-1)
 
 

@@ -30,7 +30,7 @@ from ..arrays.foreign import native
 from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError, ShapeJitError
-from ..programs.ops import COPY
+from ..programs.ops import COPIED
 from ..programs.program import Program
 from ..runtime.ndarrays import is_a, plain
 from ..runtime.system import SHARES_MEMORY
@@ -158,7 +158,7 @@ reduction.ForkingPickler.register(_InSlab, _reduced)
 @lru_cache(maxsize=256)
 def _copying(shape: tuple[int, ...], kind: DType) -> Program:
     """The program that only copies: its launch for all takes less than a stack's."""
-    return Program(shape, kind, (COPY,))
+    return Program(shape, kind, (COPIED,))
 
 
 @lru_cache(maxsize=1)

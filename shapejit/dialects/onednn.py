@@ -50,8 +50,7 @@ def static_reshape(
     >>> static_reshape(np.zeros((2, 3), np.float32), shape=[0, 3, 1], special_zero=True).shape
     (2, 3, 1)
     """
-    name = "onednn.StaticReshape"
-    return _reshape(data, special_zero_request(shape, special_zero, name, False), name, copy, out)
+    return _reshape(data, shape, special_zero, "onednn.StaticReshape", copy, out)
 
 
 @accepts_any_array
@@ -71,11 +70,13 @@ def dynamic_reshape(
     >>> dynamic_reshape(np.zeros((2, 3), np.float32), np.array([3, 2]), special_zero=False).shape
     (3, 2)
     """
-    name = "onednn.DynamicReshape"
-    return _reshape(data, special_zero_request(shape, special_zero, name, False), name, copy, out)
+    return _reshape(data, shape, special_zero, "onednn.DynamicReshape", copy, out)
 
 
-def _reshape(data: Array, asked: Request, name: str, copy: bool | None, out: Array | None) -> Array:
+def _reshape(
+    data: Array, shape: Any, special_zero: bool, name: str, copy: bool | None, out: Array | None
+) -> Array:
+    asked = special_zero_request(shape, special_zero, name, cancel=False)
     if not is_array(data):
         raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
     kind = dtype_of(data)

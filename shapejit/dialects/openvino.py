@@ -6,22 +6,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
 from ..arrays.tensor import Array, is_array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
 from ..operations import joining, views
 from ..operations.views import checked, dtype_of, reshape_as
-from ..runtime.ndarrays import is_a
 from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
-from ..shapes.request import Request, integers
+from ..shapes.request import Request, integer
 from .placing import (
-    bidirectional_shape,
     check_alike,
-    ints_in,
+    ints,
     part_of,
     permuted,
     placed,
@@ -74,7 +70,7 @@ def reshape(
     >>> reshape(np.zeros((4, 0, 2), np.float32), [-1, 0], special_zero=True).shape
     (8, 0)
     """
-    asked = special_zero_request(shape, special_zero, _NAME, True)
+    asked = request(shape, special_zero=special_zero)
     return reshape_as(_checked(data, _NAME), asked, copy, out)
 
 
@@ -86,16 +82,6 @@ def _checked(data: Array, who: str) -> Array:
     if kind.openvino is None or kind is STRING:
         raise DTypeError(f"{who} supports OpenVINO's numeric types, not {kind}")
     return checked(data)
-
-
-def _ints(values: Any, what: str, who: str) -> tuple[int, ...]:
-    """An int, a sequence of ints, or a tensor of any integer type without dims or with one."""
-    values = ints_in(values, what, who)
-    if isinstance(values, int | np.integer):
-        values = (values,)
-    elif is_a(values, np.ndarray) and not values.ndim:
-        values = values.reshape(-1)
-    return integers(values, what, who)
 
 
 @accepts_any_array
@@ -112,7 +98,7 @@ def transpose(
     (4, 3, 2)
     """
     who = "openvino.Transpose-1"
-    x, order = _checked(data, who), _ints(input_order, "input_order", who)
+    x, order = _checked(data, who), ints(input_order, "input_order", who)
     order = order or tuple(range(x.ndim)[::-1])
     return placed(permuted(x, order, "input_order", who), copy, out)
 
@@ -133,7 +119,7 @@ def squeeze(
     """
     who = "openvino.Squeeze-15"
     x = _checked(data, who)
-    given = () if axes is None else _ints(axes, "axes", who)
+    given = () if axes is None else ints(axes, "axes", who)
     chosen = {normal_axis(axis, x.ndim, who) for axis in given} or set(range(x.ndim))
     drop = tuple(i for i in sorted(chosen) if x.shape[i] == 1)
     return placed(views.squeeze(x, drop), copy, out)
@@ -154,7 +140,7 @@ def unsqueeze(
     (1, 2, 3, 1)
     """
     who = "openvino.Unsqueeze-1"
-    x, given = _checked(data, who), _ints(axes, "axes", who)
+    x, given = _checked(data, who), ints(axes, "axes", who)
     if not given:
         raise ReshapeError("axes must not be empty", asked_by=who)
     at = normal_axes(given, x.ndim + len(given), who)
@@ -183,16 +169,16 @@ def broadcast(
     (1, 16, 50, 50)
     """
     who = "openvino.Broadcast-3"
-    x, shape = _checked(data, who), _ints(target_shape, "target_shape", who)
+    x, shape = _checked(data, who), ints(target_shape, "target_shape", who)
     if mode not in ("numpy", "explicit", "bidirectional"):
         raise ReshapeError(f"mode is numpy, explicit or bidirectional, not {mode!r}", asked_by=who)
     if (mode == "explicit") != (axes_mapping is not None):
         raise ReshapeError(
             f"axes_mapping is for mode explicit, and needed there, not for {mode}", asked_by=who
         )
-    whole = bidirectional_shape(x.shape, shape, who) if mode == "bidirectional" else shape
+    whole = shapes.broadcast(x.shape, shape, asked_by=who) if mode == "bidirectional" else shape
     if mode == "explicit":
-        at = _ints(axes_mapping, "axes_mapping", who)
+        at = ints(axes_mapping, "axes_mapping", who)
         fits = len(at) == x.ndim and all(0 <= axis < len(shape) for axis in at)
         if not fits or any(a >= b for a, b in pairwise(at)):
             raise ReshapeError(
@@ -201,9 +187,9 @@ def broadcast(
             )
         sizes = dict(zip(at, x.shape, strict=True))
         x = views.reshape(x, tuple(sizes.get(i, 1) for i in range(len(shape))), copy=False)
-    if shapes.broadcast(x.shape, whole) != tuple(whole):
-        raise ReshapeError("cannot broadcast", x.shape, shape, asked_by=who)
-    return placed(views.broadcast_to(x, whole), copy, out)
+    with about(who):
+        seen = views.broadcast_to(x, whole)
+    return placed(seen, copy, out)
 
 
 @joins_any_arrays
@@ -219,7 +205,7 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
     who = "openvino.Concat-1"
     parts = [_checked(x, who) for x in nodes]
     check_alike([dtype_of(x) for x in parts], who)
-    (at,) = integers((axis,), "axis", who)
+    at = integer(axis, "axis", who)
     with about(who):
         return joining.concat(parts, axis=at, out=out)
 
@@ -237,10 +223,10 @@ def split(
     [(2, 4), (2, 4), (2, 4)]
     """
     who = "openvino.Split-1"
-    x, given = _checked(data, who), _ints(axis, "axis", who)
+    x, given = _checked(data, who), ints(axis, "axis", who)
     if len(given) != 1:
         raise ReshapeError(f"axis must be one number, not {len(given)}", asked_by=who)
-    at, (count,) = normal_axis(given[0], x.ndim, who), integers((num_splits,), "num_splits", who)
+    at, count = normal_axis(given[0], x.ndim, who), integer(num_splits, "num_splits", who)
     if count < 1 or x.shape[at] % count:
         fault = f"dim {at} of size {x.shape[at]} cannot be {count} equal parts"
         raise ReshapeError(fault, asked_by=who)

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, shape_text
+from ..errors import DTypeError
 from ..operations.views import permute_dims, reshape
 from ..runtime.ndarrays import is_a, plain
-from ..shapes.layout import broadcast
-from ..shapes.request import Request, request
+from ..shapes.layout import permutation
+from ..shapes.request import Request, are_several, integer, integers, request
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
@@ -34,31 +34,29 @@ def part_of(x: Array, *index: builtins.slice) -> Array:
     return made
 
 
-def bidirectional_shape(
-    source: Sequence[int], shape: Sequence[int], asked_by: str
-) -> tuple[int, ...]:
-    """The shape that two shapes are broadcast to; ReshapeError if there is none.
-
-    >>> bidirectional_shape((3, 1), (2, 1, 4), "doctest")
-    (2, 3, 4)
-    """
-    made = broadcast(source, shape)
-    if made is None:
-        raise ReshapeError("cannot broadcast", source, shape, asked_by=asked_by)
-    return made
-
-
 def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:
     """The view whose dim i is dim `order[i]`; none may be counted from the back."""
-    if sorted(order) != list(range(x.ndim)):
-        text = f"{name} {list(order)} is not a permutation of the {x.ndim} dims"
-        raise ReshapeError(f"{text} of {shape_text(x.shape)}", asked_by=asked_by)
-    made: Array = permute_dims(x, tuple(order))
+    made: Array = permute_dims(x, permutation(order, x.shape, asked_by, name, negative=False))
     return made
+
+
+def ints(
+    values: Any, name: str, asked_by: str, types: Collection[str] = (), scalar: bool = True
+) -> tuple[int, ...]:
+    """The ints of an attribute, of a sequence or of a 1-D array of one of `types` (any, if none).
+
+    With `scalar` one int, or an array without dims, is a sequence of one.
+
+    >>> ints(np.array([0, -1]), "axes", "doctest"), ints(2, "axes", "doctest")
+    ((0, -1), (2,))
+    """
+    values = ints_in(values, name, asked_by, types)
+    alone = scalar and not are_several(values)
+    return (integer(values, name, asked_by),) if alone else integers(values, name, asked_by)
 
 
 def ints_in(values: Any, name: str, asked_by: str, types: Collection[str] = ()) -> Any:
-    """An argument that holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
+    """What holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
 
     >>> ints_in([0, -1], "axes", "doctest")
     [0, -1]
@@ -78,9 +76,8 @@ def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool
     if not isinstance(special_zero, bool | np.bool_):
         raise DTypeError(f"special_zero of {name} must be a bool, not {special_zero!r}")
     who = f"{name} (special_zero={str(bool(special_zero)).lower()})"
-    if is_a(shape, Tensor):
-        shape = np.asarray(shape)
-    return request(shape, copy_zeros=bool(special_zero), cancel=cancel, asked_by=who)
+    sizes = ints_in(shape, "the target shape", who)
+    return request(sizes, copy_zeros=bool(special_zero), cancel=cancel, asked_by=who)
 
 
 def check_alike(kinds: Sequence[DType], asked_by: str) -> None:

@@ -16,7 +16,7 @@ from .views import ascontiguous, checked, dtype_of
 
 Index = tuple[int | slice, ...]
 
-PIECE = 1 << 20  # bytes of each side that are made contiguous and compared at a time
+COMPARED_BYTES = 1 << 20  # of each side that are made contiguous and compared at a time
 
 
 def array_equal(a: NDArray[Any] | Tensor, b: NDArray[Any] | Tensor) -> bool:
@@ -72,16 +72,16 @@ def _in_order(t: Tensor) -> bool:
 def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:
     """Slices along the outer dims of elements of `bits` each, in order: 1 MiB each at most."""
     size = prod(shape) * bits
-    if not shape or size <= 8 * PIECE:
+    if not shape or size <= 8 * COMPARED_BYTES:
         yield ()
         return
     row = size // shape[0]
-    if row > 8 * PIECE:
+    if row > 8 * COMPARED_BYTES:
         for i in range(shape[0]):
             for index in blocks(shape[1:], bits):
                 yield (i, *index)
         return
-    rows = 8 * PIECE // row
+    rows = 8 * COMPARED_BYTES // row
     rows -= rows % 8 if rows > 8 else 0  # so that the next piece begins on a byte
     for i in range(0, shape[0], rows):
         yield (slice(i, min(i + rows, shape[0])),)
@@ -122,8 +122,8 @@ def _same_bytes(x: Tensor, y: Tensor) -> bool:
     bits = x.size * x.dtype.bits
     left, right = (t.buffer[t.offset // 8 :] for t in (x, y))
     whole = bits // 8
-    for at in range(0, whole, PIECE):
-        end = min(at + PIECE, whole)
+    for at in range(0, whole, COMPARED_BYTES):
+        end = min(at + COMPARED_BYTES, whole)
         if not np.array_equal(_wide(left[at:end]), _wide(right[at:end])):
             return False
     return not (bits % 8 and (left[whole] ^ right[whole]) & (1 << bits % 8) - 1)

@@ -21,7 +21,7 @@ from ..planning import planner
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, broadcast, normal_axis
-from ..shapes.request import integers
+from ..shapes.request import integer
 from .codes import pack
 from .views import checked
 
@@ -69,7 +69,7 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
     x = checked(x)
     if axis is None and x.ndim != 1:
         raise ReshapeError(f"axis must be given for {x.ndim} dims", asked_by=asked_by)
-    given = integers((0 if axis is None else axis,), "axis", asked_by)[0]
+    given = integer(0 if axis is None else axis, "axis", asked_by)
     at: int = normal_axis(given, x.ndim, asked_by)
     array = positions(indices, asked_by)
     found: Addresses = _found(array, x.shape[at], at, asked_by)
@@ -98,7 +98,7 @@ def take_along_axis(
     who = "take_along_axis"
     x = checked(x)
     array = positions(indices, who)
-    at: int = normal_axis(integers((axis,), "axis", who)[0], x.ndim, who)
+    at: int = normal_axis(integer(axis, "axis", who), x.ndim, who)
     if array.ndim != x.ndim:
         raise ReshapeError(f"indices have {array.ndim} dims, x {x.ndim}", asked_by=who)
     found: Addresses = _found(array, x.shape[at], at, who)
@@ -117,9 +117,11 @@ def _shape_along(
 ) -> tuple[int, ...]:
     """The shape that both are broadcast to, with the size of the indices along the axis."""
     around = [(*sizes[:axis], 1, *sizes[axis + 1 :]) for sizes in (shape, indices)]
-    made = broadcast(*around)
-    if made is None:
-        raise ReshapeError("cannot broadcast indices of", indices, shape, asked_by=asked_by)
+    try:
+        made = broadcast(*around, asked_by=asked_by)
+    except ReshapeError:
+        fault = "cannot broadcast indices of"
+        raise ReshapeError(fault, indices, shape, asked_by=asked_by) from None
     return (*made[:axis], indices[axis], *made[axis + 1 :])
 
 

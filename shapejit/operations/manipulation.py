@@ -13,10 +13,9 @@ import numpy as np
 from .. import outputs
 from ..arrays.foreign import accepts_any_array, splits_any_array
 from ..arrays.tensor import Array
-from ..errors import DTypeError, ReshapeError, shape_text, shortened
-from ..runtime.ndarrays import is_a, is_sequence
+from ..errors import ReshapeError, shape_text, shortened
 from ..shapes.layout import broadcast, normal_axes, normal_axis
-from ..shapes.request import MAX_RANK, integers, plain_shape, request
+from ..shapes.request import are_several, integer, one_or_several, plain_shape, request
 from .gathering import take
 from .joining import concat, flat_boxes, joined
 from .views import broadcast_to, checked, expand_dims, permute_dims, reshape, reshape_as
@@ -47,9 +46,9 @@ def moveaxis(x: Array, source: int | Sequence[int], destination: int | Sequence[
     (3, 4, 2)
     """
     x = checked(x)
-    begin = normal_axes(_ints(source, "source", "moveaxis"), x.ndim, "moveaxis", "source")
+    begin = normal_axes(one_or_several(source, "source", "moveaxis"), x.ndim, "moveaxis", "source")
     end = normal_axes(
-        _ints(destination, "destination", "moveaxis"), x.ndim, "moveaxis", "destination"
+        one_or_several(destination, "destination", "moveaxis"), x.ndim, "moveaxis", "destination"
     )
     if len(begin) != len(end):
         raise ReshapeError(
@@ -72,11 +71,7 @@ def broadcast_shapes(*shapes: Sequence[int] | int) -> tuple[int, ...]:
     (2, 3)
     """
     given = [plain_shape(shape, "a shape", "broadcast_shapes") for shape in shapes]
-    made = broadcast(*given)
-    if made is None:
-        texts = ", ".join(map(shape_text, given))
-        raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by="broadcast")
-    return made
+    return broadcast(*given, asked_by="broadcast")
 
 
 @splits_any_array
@@ -105,7 +100,7 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     (array([1, 3]), array([2, 4]))
     """
     given: Any = checked(x)
-    at: int = normal_axes(integers((axis,), "axis", "unstack"), given.ndim, "unstack")[0]
+    at: int = normal_axis(integer(axis, "axis", "unstack"), given.ndim, "unstack")
     lead: tuple[slice, ...] = (slice(None),) * at
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
@@ -125,10 +120,10 @@ def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> 
     [[0], [1, 2, 3], [4, 5]]
     """
     whole: Any = checked(x)
-    at: int = normal_axes(integers((axis,), "axis", "split"), whole.ndim, "split")[0]
+    at: int = normal_axis(integer(axis, "axis", "split"), whole.ndim, "split")
     size = whole.shape[at]
-    given: tuple[int, ...] = _ints(indices_or_sections, "indices_or_sections", "split")
-    if not _is_several(indices_or_sections):
+    given: tuple[int, ...] = one_or_several(indices_or_sections, "indices_or_sections", "split")
+    if not are_several(indices_or_sections):
         count = given[0]
         if count < 1 or size % count:
             raise ReshapeError(
@@ -160,12 +155,12 @@ def roll(
     array([3, 4, 0, 1, 2])
     """
     given: Any = checked(x)
-    shifts = _ints(shift, "shift", "roll")
+    shifts = one_or_several(shift, "shift", "roll")
     made: Array
     if axis is None:
         made = _rolled_flat(given, sum(shifts), out)
     else:
-        made = _rolled_along(given, shifts, _ints(axis, "axis", "roll"), out)
+        made = _rolled_along(given, shifts, one_or_several(axis, "axis", "roll"), out)
     return made
 
 
@@ -228,7 +223,7 @@ def tile(
            [3, 4, 3, 4]])
     """
     x = checked(x)
-    counts = _not_negative(_ints(repetitions, "repetitions", "tile"), "repetitions", "tile")
+    counts = _counts(repetitions, "repetitions", "tile")
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - x.ndim) + x.shape
@@ -265,10 +260,10 @@ def repeat(
     array([0, 0, 2])
     """
     x = checked(x)
-    counts = _not_negative(_ints(repeats, "repeats", "repeat"), "repeats", "repeat")
+    counts = _counts(repeats, "repeats", "repeat")
     at: int = x.ndim - 1
     if axis is not None:
-        at = normal_axes(integers((axis,), "axis", "repeat"), x.ndim, "repeat")[0]
+        at = normal_axis(integer(axis, "axis", "repeat"), x.ndim, "repeat")
     made: Array
     if len(counts) != 1:
         if copy is False:
@@ -302,24 +297,9 @@ def _repeated_each(x: Any, counts: Sequence[int], at: int, out: Any) -> Any:
     return take(x, np.repeat(np.arange(len(counts)), counts), axis=at, out=out)
 
 
-def _ints(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
-    """The ints of a sequence or a 1-D integer array of any length, or the only one."""
-    if not _is_several(values):
-        return integers((values,), what, asked_by)
-    if is_a(values, np.ndarray) or len(values) > MAX_RANK:
-        many = np.asarray(values)
-        if many.ndim != 1 or many.dtype.kind not in "iu":
-            shape = f"of shape {shape_text(many.shape)}"
-            raise DTypeError(f"{what} must hold integers, not {many.dtype} {shape} ({asked_by})")
-        return tuple(many.tolist())
-    return integers(values, what, asked_by)
-
-
-def _is_several(values: Any) -> bool:
-    return is_sequence(values) or (is_a(values, np.ndarray) and values.ndim > 0)
-
-
-def _not_negative(counts: tuple[int, ...], what: str, asked_by: str) -> tuple[int, ...]:
+def _counts(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """One count or several; none is negative."""
+    counts = one_or_several(values, what, asked_by)
     if any(count < 0 for count in counts):
         shown = shortened(str(counts), 60)
         raise ReshapeError(f"{what} {shown} must not be negative", asked_by=asked_by)

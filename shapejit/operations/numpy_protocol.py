@@ -19,9 +19,9 @@ from ..arrays.operations import OPERATIONS
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError, ReshapeError
 from ..runtime.compilation import module
-from ..runtime.ndarrays import is_a, is_sequence
+from ..runtime.ndarrays import is_a
 from ..shapes.layout import normal_axes, normal_axis
-from ..shapes.request import integers, plain_shape
+from ..shapes.request import integers, one_or_several, plain_shape
 from . import aliases, gathering, joining, manipulation, views
 
 _OWN = (np.ndarray, Tensor)
@@ -156,7 +156,7 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 def _size(a: Any, axis: Any = None) -> int:
     if axis is None:
         return int(a.size)
-    axes = integers(axis if is_sequence(axis) else (axis,), "axis", "numpy.size")
+    axes = one_or_several(axis, "axis", "numpy.size")
     return prod(a.shape[at] for at in normal_axes(axes, a.ndim, "numpy.size"))
 
 

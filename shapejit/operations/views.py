@@ -16,9 +16,17 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..places import layout_of
-from ..runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
+from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
-from ..shapes.request import Request, are_sizes, integers, plain_shape, request
+from ..shapes.request import (
+    Request,
+    are_sizes,
+    integer,
+    integers,
+    one_or_several,
+    plain_shape,
+    request,
+)
 from ..shapes.resolver import target_shape
 
 
@@ -288,7 +296,7 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
     array([2, 6])
     """
     x = checked(x)
-    (apart,) = integers((offset,), "offset", "diagonal")
+    apart = integer(offset, "offset", "diagonal")
     first, second = _axes((axis1, axis2), x.ndim, "diagonal")
     if isinstance(x, Tensor):
         return x.with_layout(x.layout.diagonal(first, second, apart))
@@ -309,7 +317,7 @@ def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
            [1, 3]])
     """
     x = checked(x)
-    (turns,) = integers((k,), "k", "rot90")
+    turns = integer(k, "k", "rot90")
     plane = _axes(axes, x.ndim, "rot90")
     if len(plane) != 2:
         raise ReshapeError(f"rot90 needs 2 axes, not {len(plane)}", asked_by="rot90")
@@ -323,5 +331,5 @@ def rot90(x: Array, /, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 def _axes(axis: int | Sequence[int], ndim: int | None, asked_by: str) -> tuple[int, ...]:
     """One axis or several, counted from the front where `ndim` is given."""
-    axes = integers(axis if is_sequence(axis) else (axis,), "axis", asked_by)
+    axes = one_or_several(axis, "axis", asked_by)
     return axes if ndim is None else normal_axes(axes, ndim, asked_by)

@@ -49,7 +49,7 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
 
     `kind` is the dtype of the source. A conversion is done by the copy around it; what it makes
     of fewer than 8 bits shares bytes if it is `packed`, as in Tensors, and else has a byte each,
-    as in ndarrays. Raises ReshapeError where a VIEW is asked for that does not exist.
+    as in ndarrays. Raises ReshapeError for a reshape that must be a view and is none.
 
     >>> from shapejit.dtypes import dtype
     >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))

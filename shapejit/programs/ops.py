@@ -32,9 +32,9 @@ Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arg
 Arguments = tuple[Any, ...]
 Shape = tuple[int, ...]
 
-COPY: Op = ("copy", ())  # never the source's own memory
-CONTIGUOUS: Op = ("contiguous", ())  # row-major, from a byte on
-VIEW = "view"  # the name of a reshape that must not copy
+COPIED: Op = ("copy", ())  # never the source's own memory
+MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, from a byte on
+RESHAPE_VIEW = "view"  # the name of a reshape that must not copy
 
 
 @dataclass(frozen=True)
@@ -275,24 +275,24 @@ OPERATIONS: dict[str, Operation] = {
         batched=lambda count, shape, target: (("reshape", ((count, *target),)),),
         reshapes=True,
     ),
-    VIEW: Operation(
+    RESHAPE_VIEW: Operation(
         view=_must_view,
         check=_check_reshape,
         numpy=lambda target: operator.methodcaller("reshape", target),
-        batched=lambda count, shape, target: ((VIEW, ((count, *target),)),),
+        batched=lambda count, shape, target: ((RESHAPE_VIEW, ((count, *target),)),),
         reshapes=True,
     ),
     "copy": Operation(
         view=lambda layout: None,
         check=lambda shape: shape,
         numpy=lambda: partial(np.array, order="C", copy=True),
-        batched=lambda count, shape: (COPY,),
+        batched=lambda count, shape: (COPIED,),
     ),
     "contiguous": Operation(
         view=lambda layout: layout if layout.contiguous and layout.offset % 8 == 0 else None,
         check=lambda shape: shape,
         numpy=lambda: partial(np.array, order="C", copy=None),
-        batched=lambda count, shape: (CONTIGUOUS,),
+        batched=lambda count, shape: (MADE_CONTIGUOUS,),
     ),
     "cast": _conversion("cast", cast_step, lambda count, *given: given),
     "dequantize": _conversion("dequantize", dequantize_step, _stacked_scales),

@@ -18,7 +18,7 @@ from ..errors import DTypeError, ReshapeError, about
 from ..places import located, place_of
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
-from ..shapes.request import integers
+from ..shapes.request import integer
 from . import sources
 from .columns import map_batches
 from .mapped import Mapped, in_chunks, of_all_lengths
@@ -188,7 +188,7 @@ class Program(TracedFunction):
             each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
             most = max(1, min(MOST, AHEAD // max(each, 1)))
         if chunk is not None:
-            (most,) = integers((chunk,), "chunk=", "imap")
+            most = integer(chunk, "chunk=", "imap")
             if not 1 <= most <= MAX_SIZE:
                 fault = f"chunk= must be at least 1, and an int64, not {chunk}"
                 raise ReshapeError(fault, asked_by="imap")

@@ -18,7 +18,7 @@ from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
-from ..shapes.request import MAX_RANK, Request, integers
+from ..shapes.request import MAX_INTS, Request, integers
 from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
@@ -155,7 +155,7 @@ def _is_one(shapes: Any) -> bool:
         return shapes.ndim < 2
     if is_sequence(shapes):
         # A range of 10**30 ints is one shape, too, and refused as such.
-        return not any(is_sequence(t) or is_a(t, np.ndarray) for t in islice(shapes, MAX_RANK + 1))
+        return not any(is_sequence(t) or is_a(t, np.ndarray) for t in islice(shapes, MAX_INTS + 1))
     return True
 
 

@@ -18,7 +18,7 @@ from ..shapes.layout import COMPOSED, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
 from .fuse import route
-from .ops import CONTIGUOUS, COPY, METHODS, VIEW, Op, checked_ops, recorded
+from .ops import COPIED, MADE_CONTIGUOUS, METHODS, RESHAPE_VIEW, Op, checked_ops, recorded
 from .steps import scaled
 
 
@@ -101,16 +101,16 @@ class Traced(Tensor, traced=True):
         seen = Layout.row_major(shape, self.layout.bits) if copy else None
         seen = seen or Layout.reshape(self.layout, shape)
         seen = seen or Layout.row_major(shape, self.layout.bits)
-        ops: list[Op] = [COPY] if copy else []
+        ops: list[Op] = [COPIED] if copy else []
         if shape != self.shape:
-            ops.append((VIEW if copy is False else "reshape", (shape,)))
+            ops.append((RESHAPE_VIEW if copy is False else "reshape", (shape,)))
         return self.with_layout(self.layout.then(seen, *ops))
 
     def materialized(self, out: object) -> Traced:
         """`operations.ascontiguous`."""
         _refuse(out)
         row_major = Layout.row_major(self.shape, self.layout.bits)
-        return self.with_layout(self.layout.then(row_major, CONTIGUOUS))
+        return self.with_layout(self.layout.then(row_major, MADE_CONTIGUOUS))
 
     def inlined(self, ops: Sequence[Op], out: object) -> Traced:
         """The operations of a program that the function calls."""

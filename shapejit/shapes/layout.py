@@ -282,17 +282,18 @@ def overflows(shape: Sequence[int]) -> bool:
     return prod(size for size in shape if size != 0) > MAX_SIZE
 
 
-def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
-    """The shape that these are broadcast to; None if sizes differ and are not 1, or are negative.
+def broadcast(*shapes: Sequence[int], asked_by: str) -> tuple[int, ...]:
+    """The shape that these are broadcast to; ReshapeError for sizes that differ and are not 1.
 
-    >>> broadcast((3, 1), (2, 1, 4)), broadcast((3,), (2,))
-    ((2, 3, 4), None)
+    >>> broadcast((3, 1), (2, 1, 4), asked_by="doctest")
+    (2, 3, 4)
     """
     made = [1] * max(map(len, shapes), default=0)
     for shape in shapes:
         for i, size in enumerate(reversed(shape), 1):
             if size < 0 or (made[-i] != 1 and size not in (1, made[-i])):
-                return None
+                texts = ", ".join(map(shape_text, shapes))
+                raise ReshapeError(f"shapes {texts} cannot be broadcast", asked_by=asked_by)
             made[-i] = size if made[-i] == 1 else made[-i]
     return tuple(made)
 
@@ -312,14 +313,25 @@ def checked_shape(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     return sizes
 
 
-def permutation(axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """All axes of a shape in another order, counted from the front."""
-    order = tuple(normal_axis(axis, len(shape), "permute_dims") for axis in axes)
-    if sorted(order) != list(range(len(shape))):
+def permutation(
+    axes: Sequence[int],
+    shape: Sequence[int],
+    asked_by: str = "permute_dims",
+    name: str = "axes",
+    negative: bool = True,
+) -> tuple[int, ...]:
+    """All axes of a shape in another order, counted from the front.
+
+    Whether `negative` ones may be given, from the back, depends on who asks.
+    """
+    ndim, order = len(shape), tuple(axes)
+    if negative:
+        order = tuple(normal_axis(axis, ndim, asked_by) for axis in order)
+    if sorted(order) != list(range(ndim)):
+        given = f"{name} {tuple(axes)}"
         raise ReshapeError(
-            f"axes {tuple(axes)} are not a permutation of the {len(shape)} dims of "
-            f"{shape_text(shape)}",
-            asked_by="permute_dims",
+            f"{given} is not a permutation of the {ndim} dims of {shape_text(shape)}",
+            asked_by=asked_by,
         )
     return order
 

@@ -14,7 +14,7 @@ from ..errors import DTypeError, ReshapeError
 from ..runtime.ndarrays import is_a, is_sequence, plain
 from .arithmetic import COPY, INFER, INVALID, MAX_SIZE
 
-MAX_RANK = 1024  # NumPy allows 64; a range or a stride-0 array must not fill the memory
+MAX_INTS = 1024  # dims of a Tensor; a range or a stride-0 array must not fill the memory
 
 # Not np.integer, of which timedelta64 is one.
 _INTEGERS = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])
@@ -79,11 +79,11 @@ def integers(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     # is_sequence(x) takes longer than a view operation: skipped for these two.
     if type(values) is not tuple and type(values) is not list:
         values = _elements(values, what, asked_by)
-    if len(values) > MAX_RANK:
-        raise ReshapeError(f"{what} may have {MAX_RANK} dims at most", asked_by=asked_by)
+    if len(values) > MAX_INTS:
+        raise ReshapeError(f"{what} may have {MAX_INTS} dims at most", asked_by=asked_by)
     if set(map(type, values)) <= _INT:
         return tuple(values)
-    return tuple([_integer(v, what, asked_by) for v in values])
+    return tuple([integer(v, what, asked_by) for v in values])
 
 
 def plain_shape(shape: Any, what: str, asked_by: str) -> tuple[int, ...]:
@@ -93,12 +93,34 @@ def plain_shape(shape: Any, what: str, asked_by: str) -> tuple[int, ...]:
     return integers(shape, what, asked_by)
 
 
+def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
+    """The ints of a sequence or a 1-D integer array of any length, or the only one.
+
+    >>> one_or_several(3, "repeats", "doctest"), one_or_several([1, 2], "repeats", "doctest")
+    ((3,), (1, 2))
+    """
+    if not are_several(values):
+        return (integer(values, what, asked_by),)
+    if is_a(values, np.ndarray) or len(values) > MAX_INTS:
+        many = np.asarray(values)
+        if many.ndim != 1 or many.dtype.kind not in "iu":
+            found = f"{many.dtype} of shape {many.shape}"
+            raise DTypeError(f"{what} must hold integers, not {found} ({asked_by})")
+        return tuple(many.tolist())
+    return integers(values, what, asked_by)
+
+
+def are_several(values: Any) -> bool:
+    """Whether it is a sequence or an array with dims."""
+    return is_sequence(values) or (is_a(values, np.ndarray) and values.ndim > 0)
+
+
 def are_sizes(shape: Any) -> bool:
     """Whether a shape is a tuple of ints that are sizes or -1, seen as fast as can be."""
     return type(shape) is tuple and set(map(type, shape)) == _INT and min(shape) >= INFER
 
 
-def _integer(value: Any, what: str, asked_by: str) -> int:
+def integer(value: Any, what: str, asked_by: str) -> int:
     """The value as an exact int, so that no enum equal to it enters messages and caches."""
     try:
         if not isinstance(value, bool):
@@ -109,17 +131,17 @@ def _integer(value: Any, what: str, asked_by: str) -> int:
 
 
 def _elements(values: Any, what: str, asked_by: str) -> Sequence[Any]:
-    """The items of a sequence or a 1-D integer array, at most one more than MAX_RANK."""
+    """The items of a sequence or a 1-D integer array, at most one more than MAX_INTS."""
     if is_a(values, np.ndarray):
         array = plain(values)
         if array.ndim != 1:
             raise ReshapeError(f"{what} must be 1-D, not {array.ndim}-D", asked_by=asked_by)
         if array.dtype.type not in _INTEGERS:
             raise DTypeError(f"{what} must hold integers, not {array.dtype} ({asked_by})")
-        return list(array[: MAX_RANK + 1].tolist())
+        return list(array[: MAX_INTS + 1].tolist())
     if not is_sequence(values) or isinstance(values, _BYTES):
         raise DTypeError(
             f"{what} must be a sequence of ints or a 1-D integer array, "
             f"not {type(values).__name__} ({asked_by})"
         )
-    return list(islice(values, MAX_RANK + 1))
+    return list(islice(values, MAX_INTS + 1))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...errors import ReshapeError
 from ...runtime.ndarrays import is_a
+from ...shapes import request
 from ...shapes.layout import normal_axes
-from ...shapes.request import integers
-from ..placing import ints_in
+from .. import placing
 from .versions import NEGATIVE_AXES, Version
 
 INT64 = ("int64",)
@@ -26,21 +24,18 @@ def ints(
 ) -> tuple[int, ...]:
     """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
 
-    With `scalar`, an array without dims is one int: functions in onnx's own schemas have it so.
+    With `scalar` one int is taken, too: functions in onnx's own schemas have it so.
 
     >>> from .versions import version
-    >>> ints(version("Squeeze", 13), np.array([0, -1]), "axes")
+    >>> ints(version("Squeeze", 13), [0, -1], "axes")
     (0, -1)
     """
-    values = ints_in(values, name, str(row), types)
-    if scalar and is_a(values, np.ndarray) and not values.ndim:
-        values = values.reshape(-1)
-    return integers(values, name, str(row))
+    return placing.ints(values, name, str(row), types, scalar)
 
 
 def integer(row: Version, value: Any, name: str) -> int:
     """The int of an attribute."""
-    return integers((value,), name, str(row))[0]
+    return request.integer(value, name, str(row))
 
 
 def axes_of(row: Version, axes: Sequence[int], rank: int) -> tuple[int, ...]:

@@ -22,7 +22,8 @@ from ...errors import ReshapeError, shape_text
 from ...operations import views
 from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
-from ..placing import bidirectional_shape, part_of, permuted, placed
+from ...shapes.layout import broadcast
+from ..placing import part_of, permuted, placed
 from .arguments import axes_of, check_sign, integer, ints
 from .versions import Version, version
 
@@ -160,7 +161,7 @@ def expand(
     row = version("Expand", opset)
     row.check(data)
     x = checked(data)
-    target = bidirectional_shape(x.shape, ints(row, shape, "the shape"), str(row))
+    target = broadcast(x.shape, ints(row, shape, "the shape"), asked_by=str(row))
     return placed(views.broadcast_to(x, target), copy, out)
 
 
