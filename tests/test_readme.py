@@ -189,7 +189,7 @@ def test_words_of_troubleshooting_are_those_of_errors():
 
 
 def test_the_table_of_packages_has_all():
-    table = READMES["shapejit/README.md"].partition("| package | holds |")[2]
+    table = READMES["shapejit/README.md"].partition("| package | what belongs there |")[2]
     named = set(re.findall(r"`(\w+)/?`", table))
     packages = {path.stem for path in (ROOT / "shapejit").iterdir() if path.name[0] not in "_."}
     assert packages - named == {"README", "py"}

@@ -28,3 +28,20 @@ def _path(module, name):
     folder = STUB.parent.joinpath(*(module or "").split("."))
     places = folder / f"{name}.py", folder / name / "__init__.py", folder.with_suffix(".py")
     return next(place for place in places if place.exists())
+
+
+def modules():
+    """Every package with what its docstring says first, and a line for each of its modules."""
+    lines = []
+    for folder in sorted({path.parent for path in STUB.parent.rglob("*.py")}):
+        title = folder.relative_to(ROOT).as_posix()
+        lines += ["", f"**{title}/**: {_first(folder / '__init__.py')}", ""]
+        others = (path for path in sorted(folder.glob("*.py")) if path.stem[0] != "_")
+        lines += [f"- `{path.stem}`: {_first(path)}" for path in others]
+    return "\n".join(lines[1:])
+
+
+def _first(path):
+    """The first paragraph of a module's docstring."""
+    found = ast.get_docstring(ast.parse(path.read_text()))
+    return " ".join(found.split("\n\n")[0].split())

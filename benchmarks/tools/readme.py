@@ -1,8 +1,8 @@
 """Write what READMEs say of speed from the recorded figures (`figures`).
 
 README.md gets the table of `conversion`, a table of lines, what first calls take, the list of
-names and, in benchmarks/, its picture; benchmarks/README.md the table of all suites, and that of
-other processors (`processors`).
+names and, in benchmarks/, its picture; shapejit/README.md the list of modules; benchmarks/README.md
+the table of all suites, and that of other processors (`processors`).
 """
 
 import json
@@ -27,6 +27,7 @@ PARTS = {
         "first": lambda figures: timelines.sentence(timelines.last()),
         "names": lambda figures: names.listed(),
     },
+    "shapejit/README.md": {"modules": lambda figures: names.modules()},
     "benchmarks/README.md": {
         "measured": lambda figures: table(figures),
         "newest": lambda figures: newest(),

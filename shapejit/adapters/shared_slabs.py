@@ -1,4 +1,4 @@
-"""Memory that a process fills again and again, and another one reads in place (Linux).
+"""Shared memory that a process fills again and again, and another one reads (Linux).
 
 A slab has no name: it is gone with the last process that maps it, however that ends. Others
 of the same user open it by the descriptor of the one who made it, which `/proc` shows (see

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: how they enter, and how results leave as what came in.
+"""Arrays of other libraries: they enter as ndarrays or Tensors, results leave as the library's own.
 
 Whatever has `__dlpack__` is such an array. It enters over its own memory, as an ndarray or,
 where elements share bytes, as a Tensor; everything else in the package sees only these.

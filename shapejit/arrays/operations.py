@@ -1,4 +1,4 @@
-"""One row per operation on arrays; the methods of Tensor are made from the rows.
+"""The table of operations on arrays, a row each: the methods of Tensor are made from the rows.
 
 So are the functions of the package and what NumPy's functions do to Tensors. This module
 is imported with the package and imports nothing itself but for type checkers.

@@ -1,4 +1,4 @@
-"""torch's tensors on the CPU: they enter and leave in a microsecond, of every dtype.
+"""torch's tensors on the CPU, of every dtype: they enter and leave in a microsecond.
 
 torch's own DLPack would take 40. NumPy gets the memory as integers where it lacks the
 dtype; a result that lies in the memory of a tensor which came in is a view of that tensor.

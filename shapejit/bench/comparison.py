@@ -1,4 +1,4 @@
-"""The comparison that `shapejit bench` prints: every case, every way, in turns."""
+"""The comparison that `shapejit bench` prints: every case, every way, interleaved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured on."""
+"""The machine that a measurement was made on: its processor, caches and versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels as object code: one symbol each that others may call, and nothing left undefined.
+"""Kernels as object code: one symbol each, and no undefined ones.
 
 A kernel is compiled by numba without its wrappers. Around it stands a native function, written
 here: for an Entry one that takes the address of a table of int64, in which all arguments stand;

@@ -1,4 +1,4 @@
-"""Numbers on the command line, and what is said of words that are none."""
+"""Numbers on the command line, and the error for words that are none."""
 
 from __future__ import annotations
 

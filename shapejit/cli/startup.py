@@ -1,4 +1,4 @@
-"""Ctrl-C ends the command line without a word while its modules are imported.
+"""Ctrl-C ends the command line silently while its modules are imported.
 
 The first import of the package, and itself importing next to nothing: NumPy and
 the rest take some tenths of a second, in which people press Ctrl-C too. In any

@@ -1,4 +1,4 @@
-"""What operators of several specifications share: how they read arguments and end in views."""
+"""What operators of several specifications share: reading ints, permutations, views as results."""
 
 from __future__ import annotations
 

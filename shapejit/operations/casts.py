@@ -1,4 +1,4 @@
-"""Casts and scales: numbers of one dtype as numbers of another, in one pass over memory."""
+"""cast, dequantize and quantize: numbers of one dtype as numbers of another, in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed elements as codes, one in a whole byte or more, and back."""
+"""pack and unpack: packed elements as codes, one in a whole byte or more, and back."""
 
 from __future__ import annotations
 

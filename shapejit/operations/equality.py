@@ -1,4 +1,4 @@
-"""Bitwise equality of arrays, with any strides."""
+"""array_equal: bitwise equality of arrays, with any strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""take, elements of one dim by their indices, all of them in one launch; take_along_axis."""
+"""take and take_along_axis: elements of one dim by their indices, in one launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several arrays as one: each is copied straight to its place."""
+"""concat and stack: several arrays as one, each copied straight to its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays with more elements around them, or with fewer: constant, edge, reflect, wrap.
+"""Arrays with elements added around them, or removed: constant, edge, reflect, wrap.
 
 The array goes to its place in the result. Then each dim is padded on both sides, the last
 dim first, from what is there already: with k padded dims that is 1 + 2k copies (and not 3

@@ -1,4 +1,4 @@
-"""Copies into parts of a larger row-major array: a sub-view of the target is filled."""
+"""Copies into parts of a larger row-major array, such as the middle of a padded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scaling or a quantisation is given, checked: see `casts`."""
+"""The arguments of dequantize and quantize (scales, zero points, blocks), checked."""
 
 from __future__ import annotations
 

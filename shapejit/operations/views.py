@@ -1,4 +1,4 @@
-"""The public shape operations, on ndarrays and Tensors alike."""
+"""The public shape operations (reshape to rot90) and ascontiguous, on ndarrays and Tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layout -> normal form -> Plan: how the bytes of a view reach row-major order.
+"""Layout -> normal form -> Plan: which strategy, and whether lines are streamed past the caches.
 
 A Plan is a printable value: it names its strategy, the loops in the order in
 which they run, the two sides of a tile, and what is streamed past the caches.

@@ -1,4 +1,4 @@
-"""Builder processes, asked for kernels through a pipe: nothing they do meets this process.
+"""Builder processes, which are asked for kernels through a pipe; their faults stay theirs.
 
 A thread per builder starts it, hands it what was asked for, and waits for the answers. It ends a
 builder that has had nothing to do for a while. Where no process can be started, the thread builds

@@ -1,4 +1,4 @@
-"""Actions that signals and forks cannot harm: kernels are asked for and loaded by them.
+"""Actions that signals and forks cannot interrupt: kernels are asked for and loaded by them.
 
 An exception raised by a signal handler (KeyboardInterrupt) in the middle of an import or of
 LLVM can end the process or break it for good. Python runs signal handlers on the

@@ -1,4 +1,4 @@
-"""What kernels and the threads that run them share: the words of a job.
+"""The words of a job, which kernels and the threads that run them share.
 
 Kernels compile these numbers: the module imports nothing of the package.
 """

@@ -1,4 +1,4 @@
-"""Kernels by name: what is asked for wherever one is wanted, and compiled by somebody else.
+"""Kernels by name, and how each is called: whoever uses one names it, the builder compiles it.
 
 The kinds of a kernel's arguments are "i" (an int), "a" and "t" (arrays of int64 of one dim and
 of two, C-contiguous), and tags, of which only the type counts: "u1", "u2", "u4", "u8" and "c16"

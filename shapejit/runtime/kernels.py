@@ -1,4 +1,4 @@
-"""Kernels for whoever names one: which are ready, and how those are called.
+"""Which kernels are ready, and how one that is ready is called.
 
 A kernel is built by a builder (`building`), or read from disk (`object_files`), and loaded
 (`loading`); none of this is waited for unless somebody says so. What is asked of a kernel that is

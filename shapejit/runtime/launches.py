@@ -1,4 +1,4 @@
-"""Kernels with all that they take, run by as many threads as are free."""
+"""A kernel with all its arguments, run by as many threads as are free."""
 
 from __future__ import annotations
 

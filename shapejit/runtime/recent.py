@@ -1,4 +1,4 @@
-"""A small dictionary that forgets what was put first: caches of bounded size."""
+"""A small dictionary that forgets what was put first: a cache of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory that results lie in: remembered for a while, and used again once nothing sees it.
+"""Memory of dropped results, which is kept for a while and used for new ones.
 
 The pages of new memory are made when they are first written, which takes longer than the
 copy that writes them. A block is free when it has no references but ours: every view of

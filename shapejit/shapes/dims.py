@@ -1,4 +1,4 @@
-"""Neighbouring dims as one, and dims split alike."""
+"""Dims that are merged where they are evenly spaced, and split alike."""
 
 from __future__ import annotations
 
