@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..shapes.layout import Layout
-from .index_maps import IndexMap, View
+from .index_maps import IndexMap
 
 Factor = tuple[int, int]  # size, stride in bits
 
@@ -23,13 +23,14 @@ Factor = tuple[int, int]  # size, stride in bits
 class Chain:
     """Elements of `bits` in `shape`, found along `factors` from the bit `offset` on.
 
-    >>> turned = [lambda layout: layout.permute((1, 0))]
-    >>> chain = Chain.of(Layout.row_major((4, 6), 8)).viewed(turned).reshape((3, 8))
+    >>> def turned(shape):
+    ...     return IndexMap.of(IndexMap.probe(shape).permute((1, 0)))
+    >>> chain = Chain.of(Layout.row_major((4, 6), 8)).viewed(turned((4, 6))).reshape((3, 8))
     >>> chain.factors
     ((6, 8), (4, 48))
-    >>> chain.viewed(turned).factors
+    >>> chain.viewed(turned((3, 8))).factors
     ((2, 8), (12, 16))
-    >>> chain.reshape((8, 3)).viewed(turned) is None
+    >>> chain.reshape((8, 3)).viewed(turned((8, 3))) is None
     True
     """
 
@@ -53,14 +54,14 @@ class Chain:
             strides = [stride for _, stride in self.factors]
         return Layout.of(sizes, strides, self.offset, self.bits)
 
-    def viewed(self, views: Sequence[View]) -> Chain | None:
-        """What view operations of a Layout make of it; None: a copy must come first."""
-        found = IndexMap.of(self.shape, views)
-        if 0 in found.shape:
-            return self._with(found.shape, [])
-        parts = found.parts()
-        if parts is None:
-            return self._viewed_as_layout(views)
+    def viewed(self, view: IndexMap) -> Chain | None:
+        """The view of it; None: a copy must come first."""
+        if 0 in view.shape:
+            return self._with(view.shape, [])
+        parts = view.parts(self.shape)
+        if parts is None:  # as where each dim has one stride
+            layout = self.layout.reshape(self.shape)
+            return None if layout is None else Chain.of(view.applied(layout))
         blocks = self._blocks({cut for part in parts for cut in (part.first, part.end)})
         if blocks is None:
             return None
@@ -71,16 +72,7 @@ class Chain:
                 return None
             factors += kept[0]
             offset += kept[1]
-        return self._with(found.shape, factors, offset)
-
-    def _viewed_as_layout(self, views: Sequence[View]) -> Chain | None:
-        """The same where each dim has one stride."""
-        layout = self.layout.reshape(self.shape)
-        if layout is None:
-            return None
-        for view in views:
-            layout = view(layout)
-        return Chain.of(layout)
+        return self._with(view.shape, factors, offset)
 
     def reshape(self, shape: Sequence[int]) -> Chain:
         """The same elements in the same order, in as many of `shape`."""

@@ -11,8 +11,8 @@ from ..dtypes.table import DType
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
 from .chain import Chain
-from .index_maps import View
-from .ops import OPERATIONS, Op, view_of
+from .index_maps import IndexMap, composed
+from .ops import OPERATIONS, Op
 from .passes import Pass, aligned
 from .steps import Step
 
@@ -52,7 +52,8 @@ def route(ops: Sequence[Op], source: Layout, kind: DType, packed: bool = True) -
     as in ndarrays. Raises ReshapeError for a reshape that must be a view and is none.
 
     >>> from shapejit.dtypes import dtype
-    >>> ops = (("permute", ((1, 0),)), ("reshape", ((24,),)), ("reshape", ((2, 12),)))
+    >>> turned = "view", ((6, 4), (), (((1, 1),), ((0, 1),)))
+    >>> ops = (turned, ("reshape", ((24,),)), ("reshape", ((2, 12),)))
     >>> len(route(ops, Layout.row_major((4, 6), 8), dtype("int8")).copies)
     1
     """
@@ -128,8 +129,8 @@ def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layo
         row = OPERATIONS[op[0]]
         if chain is None:
             return None
-        if row.maps:
-            chain = chain.viewed([view_of(op)])
+        if row.read_only is not None:
+            chain = chain.viewed(IndexMap(*op[1]))
         elif row.reshapes:
             chain = chain.reshape(*op[1])
     return None if chain is None else chain.layout
@@ -140,14 +141,13 @@ def _moved(ops: Sequence[Op], source: Layout) -> Route:
     seen, chain = source, Chain.of(source)
     fresh = read_only = False
     copies: list[Pass] = []
-    for maps, group in groupby(ops, lambda op: OPERATIONS[op[0]].maps):
-        if maps:
+    for views, group in groupby(ops, lambda op: OPERATIONS[op[0]].read_only is not None):
+        if views:
             together = tuple(group)
-            views = [view_of(op) for op in together]
-            for view in views:
-                seen = view(seen)
+            view = composed(chain.shape, (IndexMap(*given) for _, given in together))
+            seen = view.applied(seen)
             read_only = read_only or any(OPERATIONS[name].read_only for name, _ in together)
-            chain = _viewed(chain, views, copies)
+            chain = _viewed(chain, view, copies)
             continue
         for name, given in group:
             row = OPERATIONS[name]
@@ -160,18 +160,14 @@ def _moved(ops: Sequence[Op], source: Layout) -> Route:
     return _copied(copies, chain, seen.contiguous, read_only)
 
 
-def _viewed(chain: Chain, views: Sequence[View], copies: list[Pass]) -> Chain:
-    """What view operations make of a Chain, as many at a time as can be, after more `copies`."""
-    while views:
-        for count in range(len(views), 0, -1):
-            made = chain.viewed(views[:count])
-            if made is not None:
-                chain, views = made, views[count:]
-                break
-        else:  # a row-major array has every view
-            copies.append(_copy(chain.layout))
-            chain = Chain.of(Layout.row_major(chain.shape, chain.bits))
-    return chain
+def _viewed(chain: Chain, view: IndexMap, copies: list[Pass]) -> Chain:
+    """The view of a Chain, after one more of the `copies` if there is none."""
+    made = chain.viewed(view)
+    if made is None:
+        copies.append(_copy(chain.layout))
+        made = Chain.of(Layout.row_major(chain.shape, chain.bits)).viewed(view)
+    assert made is not None  # a row-major array has every view
+    return made
 
 
 def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: bool) -> Route:

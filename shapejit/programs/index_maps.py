@@ -1,18 +1,17 @@
-"""View operations as maps of indices: which element of the source each element of a view is."""
+"""Views as maps of indices: which element of the source each element of a view is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple
 
 from ..errors import FormatError
 from ..shapes.layout import Layout
 
-View = Callable[[Layout], Layout]
+Pairs = tuple[tuple[int, int], ...]  # (axis of the source, index or step along it)
 
-# The strides of the probe are powers of this: no sum of indices and steps reaches the next one.
+# The strides of a probe are powers of this: no sum of indices and steps reaches the next one.
 _BASE = 1 << 192
 
 
@@ -30,88 +29,119 @@ class Part(NamedTuple):
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexMap:
-    """A view of `shape`: along dim i of the source it begins at `starts.get(i, 0)`.
+class IndexMap(NamedTuple):
+    """A view of `shape`: along the dims of the source that `starts` names it begins there.
 
-    An index of dim k of the view moves `steps[k].get(i, 0)` elements along dim i. Dims of
-    size 1 move nothing.
+    An index of dim k of the view moves along the dims that `steps[k]` names, by so many
+    elements. Dims of size 1 move nothing.
     """
 
-    source: tuple[int, ...]
     shape: tuple[int, ...]
-    starts: dict[int, int]
-    steps: tuple[dict[int, int], ...]
+    starts: Pairs
+    steps: tuple[Pairs, ...]
 
     @staticmethod
-    def of(source: tuple[int, ...], views: Sequence[View]) -> IndexMap:
-        """What view operations of a Layout, one after the other, do to an array of a shape.
+    def probe(source: tuple[int, ...]) -> Layout:
+        """A Layout of this shape from whose views `of` tells what they are."""
+        return Layout.of(source, [_BASE ** (i + 1) for i in range(len(source))], 0, 1)
 
-        >>> IndexMap.of((4, 6), [lambda layout: layout.permute((1, 0)).select(1, 3)])
-        IndexMap(source=(4, 6), shape=(6,), starts={0: 3}, steps=({1: 1},))
+    @staticmethod
+    def of(probe: Layout) -> IndexMap:
+        """What a view of a probe does to any Layout of the source's shape.
+
+        >>> IndexMap.of(IndexMap.probe((4, 6)).permute((1, 0)).select(1, 3))
+        IndexMap(shape=(6,), starts=((0, 3),), steps=(((1, 1),),))
         """
-        probe = Layout.of(source, [_BASE ** (i + 1) for i in range(len(source))], 0, 1)
-        for view in views:
-            probe = view(probe)
-        if 0 in source or 0 in probe.shape:  # strides without a meaning
-            return IndexMap(source, probe.shape, {}, ({},) * probe.ndim)
+        if 0 in probe.shape:  # strides without a meaning
+            return IndexMap(probe.shape, (), ((),) * probe.ndim)
         pairs = zip(probe.shape, probe.strides, strict=True)
-        steps = tuple([_digits(stride) if size > 1 else {} for size, stride in pairs])
-        return IndexMap(source, probe.shape, _digits(probe.offset), steps)
+        steps = tuple([_digits(stride) if size > 1 else () for size, stride in pairs])
+        return IndexMap(probe.shape, _digits(probe.offset), steps)
 
-    def check(self, repeats: bool) -> None:
+    def applied(self, layout: Layout) -> Layout:
+        """The view of a Layout that has the source's shape.
+
+        >>> IndexMap((2,), ((0, 1),), (((1, 2),),)).applied(Layout.row_major((4, 6), 8))
+        Layout(shape=(2,), strides=(16,), offset=48, bits=8)
+        """
+        strides = [sum(step * layout.strides[axis] for axis, step in each) for each in self.steps]
+        offset = sum(index * layout.strides[axis] for axis, index in self.starts)
+        return Layout.of(self.shape, strides, layout.offset + offset, layout.bits)
+
+    def stacked(self, count: int) -> IndexMap:
+        """The same for each of `count` arrays that are stacked along a new dim 0."""
+        starts, *steps = (
+            tuple([(axis + 1, n) for axis, n in pairs]) for pairs in (self.starts, *self.steps)
+        )
+        first: Pairs = ((0, 1),) if count > 1 else ()
+        return IndexMap((count, *self.shape), starts, (first, *steps))
+
+    def check(self, source: tuple[int, ...], repeats: bool) -> None:
         """Refuse elements that the source lacks, and repeated ones where none may repeat."""
+        for pairs in (self.starts, *self.steps):
+            if len({axis for axis, n in pairs if n and 0 <= axis < len(source)}) < len(pairs):
+                raise FormatError(f"axes are different ones of the {len(source)} dims, without 0")
         if 0 in self.shape:
             return
-        if 0 in self.source:
+        if 0 in source:
             raise FormatError("there are no elements")
-        for axis, count in enumerate((1, *self.source), -1):
-            low = high = self.starts.get(axis, 0)
-            for size, steps in zip(self.shape, self.steps, strict=True):
-                reach = (size - 1) * steps.get(axis, 0)
+        starts, steps = dict(self.starts), [dict(pairs) for pairs in self.steps]
+        for axis, count in enumerate(source):
+            low = high = starts.get(axis, 0)
+            for size, each in zip(self.shape, steps, strict=True):
+                reach = (size - 1) * each.get(axis, 0)
                 low, high = low + min(reach, 0), high + max(reach, 0)
             if low < 0 or high >= count:
                 raise FormatError(f"index {low if low < 0 else high} is out of bounds")
-        pairs = zip(self.shape, self.steps, strict=True)
-        if not repeats and any(size > 1 and not steps for size, steps in pairs):
+        moved = zip(self.shape, steps, strict=True)
+        if not repeats and any(size > 1 and not any(each.values()) for size, each in moved):
             raise FormatError("an element would be there several times")
 
-    def parts(self) -> list[Part] | None:
+    def parts(self, source: tuple[int, ...]) -> list[Part] | None:
         """The elements dim by dim, neighbours that stay neighbours as one; None: dims mix."""
-        made, used = list[Part](), set[int]()
+        made, starts = list[Part](), dict(self.starts)
+        left = {i for i, size in enumerate(source) if size > 1}
         for size, steps in zip(self.shape, self.steps, strict=True):
             if size == 1:
                 continue
             if not steps:
                 made.append(Part(0, 0, 0, size, 0))
                 continue
-            (axis, step), *others = steps.items()
-            if others or axis in used:
+            (axis, step), *others = steps
+            if others or axis not in left:
                 return None
-            used.add(axis)
-            part = Part(axis, axis + 1, self.starts.get(axis, 0), size, step)
-            if made and self._neighbours(made[-1], part):
+            left.remove(axis)
+            part = Part(axis, axis + 1, starts.get(axis, 0), size, step)
+            if made and _neighbours(source, made[-1], part):
                 last = made.pop()
                 start = last.start * size + part.start
                 part = Part(last.first, part.end, start, last.size * size, step)
             made.append(part)
-        dropped = (i for i, size in enumerate(self.source) if size > 1 and i not in used)
-        return made + [Part(i, i + 1, self.starts.get(i, 0), 1, 1) for i in dropped]
-
-    def _neighbours(self, part: Part, other: Part) -> bool:
-        """Whether two parts are all elements of neighbouring dims, in the same direction."""
-        between = self.source[part.end : other.first]
-        if part.end > other.first or prod(between) != 1 or not part.step == other.step in (1, -1):
-            return False
-        return all(p.size == prod(self.source[p.first : p.end]) for p in (part, other))
+        return made + [Part(i, i + 1, starts.get(i, 0), 1, 1) for i in sorted(left)]
 
 
-def _digits(value: int) -> dict[int, int]:
-    """The factors of the powers of `_BASE`, by dim; that of 1 is of no dim, -1."""
-    digits, place = dict[int, int](), -1
+def composed(source: tuple[int, ...], views: Iterable[IndexMap]) -> IndexMap:
+    """Views one after the other as one."""
+    probe = IndexMap.probe(source)
+    for view in views:
+        probe = view.applied(probe)
+    return IndexMap.of(probe)
+
+
+def _neighbours(source: tuple[int, ...], part: Part, other: Part) -> bool:
+    """Whether two parts are all elements of neighbouring dims, in the same direction."""
+    between = source[part.end : other.first]
+    if part.end > other.first or prod(between) != 1 or not part.step == other.step in (1, -1):
+        return False
+    return all(p.size == prod(source[p.first : p.end]) for p in (part, other))
+
+
+def _digits(value: int) -> Pairs:
+    """The factors of the powers of `_BASE`, by dim."""
+    digits, axis = list[tuple[int, int]](), -1
     while value:
         digit = (value + _BASE // 2) % _BASE - _BASE // 2
         if digit:
-            digits[place] = digit
-        value, place = (value - digit) // _BASE, place + 1
-    return digits
+            digits.append((axis, digit))
+        value, axis = (value - digit) // _BASE, axis + 1
+    return tuple(digits)

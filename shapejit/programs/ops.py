@@ -24,17 +24,19 @@ from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
 from ..outputs import array_over
 from ..shapes.arithmetic import MAX_SIZE
-from ..shapes.layout import AXES, Layout, checked_shape
-from .index_maps import IndexMap, View
+from ..shapes.layout import Layout, checked_shape
+from .index_maps import IndexMap
 from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
 Arguments = tuple[Any, ...]
 Shape = tuple[int, ...]
 
+VIEW = "view"  # the names of operations that tracing writes
+READ_ONLY_VIEW = "broadcast"
+RESHAPE_VIEW = "reshape_view"
 COPIED: Op = ("copy", ())  # never the source's own memory
 MADE_CONTIGUOUS: Op = ("contiguous", ())  # row-major, from a byte on
-RESHAPE_VIEW = "view"  # the name of a reshape that must not copy
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,9 @@ class Operation:
     numpy: Callable[..., Callable[[NDArray[Any]], NDArray[Any]]]
     # (count, shape, *given): what does it to each of `count` stacked arrays of `shape`.
     batched: Callable[..., tuple[Op, ...]]
-    maps: bool = (
-        False  # whether it is a view of every Layout, of other elements or in another order
-    )
+    # Of a view by an IndexMap: whether it must not be written through.
+    read_only: bool | None = None
     reshapes: bool = False  # whether it has the elements in the same order in another shape
-    read_only: bool = False  # whether a view that it makes must not be written through
     # (dtype, shape, *given): the conversion of all elements, if it is one.
     convert: Callable[..., Step] | None = None
 
@@ -65,12 +65,12 @@ def checked_ops(ops: object, shape: Shape, kind: DType) -> tuple[Shape, DType]:
     not write: an unknown name, arguments of other types, and elements that the
     array does not have at that point.
 
-    >>> checked_ops((("permute", ((1, 0),)), ("narrow", (0, 2, 2, -2))), (2, 3), dtype("int8"))
-    ((2, 2), shapejit.dtype('int8'))
-    >>> checked_ops((("select", (0, 2)),), (2, 3), dtype("int8"))
+    >>> checked_ops((("view", ((2,), ((1, 2),), (((0, 1),),))),), (2, 3), dtype("int8"))
+    ((2,), shapejit.dtype('int8'))
+    >>> checked_ops((("view", ((2,), ((1, 3),), (((0, 1),),))),), (2, 3), dtype("int8"))
     Traceback (most recent call last):
         ...
-    shapejit.errors.FormatError: operation 0 (select) of shape (2, 3): index 2 is out of bounds
+    shapejit.errors.FormatError: operation 0 (view) of shape (2, 3): index 3 is out of bounds
     """
     if type(ops) is not tuple:
         raise FormatError(f"operations are a tuple, not {type(ops).__name__}")
@@ -103,8 +103,8 @@ def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
 def batched(ops: Sequence[Op], shape: Shape, count: int) -> tuple[Op, ...]:
     """What does `ops` to each of `count` arrays of `shape` that are stacked along a new dim 0.
 
-    >>> batched((("permute", ((1, 0),)), ("reshape", ((6,),))), (2, 3), 5)
-    (('permute', ((0, 2, 1),)), ('reshape', ((5, 6),)))
+    >>> batched((("view", ((2,), (), (((0, 1),),))), ("reshape", ((1, 2),))), (2, 3), 5)
+    (('view', ((5, 2), (), (((0, 1),), ((1, 1),)))), ('reshape', ((5, 1, 2),)))
     """
     made: list[Op] = []
     for (name, given), before in zip(ops, chain((shape,), shapes(ops, shape)), strict=False):
@@ -116,51 +116,6 @@ def numpy_call(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """An operation as a call of NumPy."""
     name, given = op
     return OPERATIONS[name].numpy(*given)
-
-
-def view_of(op: Op) -> View:
-    """An operation that maps indices, as a view of a Layout."""
-    name, given = op
-    row = OPERATIONS[name]
-
-    def view(layout: Layout) -> Layout:
-        seen = row.view(layout, *given)
-        assert seen is not None
-        return seen
-
-    return view
-
-
-def recorded(method: str, before: Layout, after: Layout, given: Arguments) -> Op | None:
-    """The operation to write down for a view method of Layout; None if nothing has changed."""
-    name = method if method in OPERATIONS else "reshape"
-    places = [(layout.shape, layout.strides, layout.offset) for layout in (before, after)]
-    if places[0] == places[1] and not OPERATIONS[name].read_only:
-        return None
-    if name == "permute":
-        given = (tuple(axis % before.ndim for axis in given[0]),)
-    elif name not in AXES:
-        given = (after.shape,)
-    return name, given
-
-
-METHODS = ("permute", "broadcast_to", "insert", "squeeze", "reshape", *AXES)
-
-
-def _numpy_narrow(axis: int, start: int, size: int, step: int) -> Any:
-    stop = start + size * step
-    kept = slice(start, stop if stop >= 0 else None, step) if size else slice(0)
-    return operator.itemgetter((slice(None),) * axis + (kept,))
-
-
-def _numpy_select(axis: int, index: int) -> Any:
-    return operator.itemgetter((slice(None),) * axis + (index, Ellipsis))
-
-
-def _batched_broadcast(count: int, shape: Shape, target: Shape) -> tuple[Op, ...]:
-    lead = len(target) - len(shape)
-    aligned = (count, *(1,) * lead, *shape)
-    return ("reshape", (aligned,)), ("broadcast_to", ((count, *target),))
 
 
 def _check_reshape(shape: Shape, target: Any) -> Shape:
@@ -187,47 +142,37 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-def _map(
-    name: str,
-    batched: Callable[..., tuple[Op, ...]],
-    numpy: Callable[..., Any] | None = None,
-    read_only: bool = False,
-) -> Operation:
-    """The row of a view method of Layout."""
-    view = getattr(Layout, name)
+def _view(name: str, read_only: bool) -> Operation:
+    """The row of a view, whose arguments are those of an IndexMap."""
 
-    def check(shape: Shape, first: Any, *others: Any) -> Shape:
-        given = first, *others
-        for values in given:
-            _check_ints(values if type(values) is tuple else (values,))
-        if min(first if type(first) is tuple else given[:1], default=0) < 0:
-            raise FormatError("axes are counted from the front, and no size is negative")
-        try:
-            found = IndexMap.of(shape, [lambda layout: view(layout, *given)])
-        except IndexError:
-            raise FormatError(f"there is no such axis among the {len(shape)} dims") from None
-        made = checked_shape(found.shape, "the shape", name)
-        found.check(repeats=read_only)
+    def check(shape: Shape, target: Any, starts: Any, steps: Any) -> Shape:
+        _check_ints(target)
+        made = checked_shape(target, "the shape", name)
+        if type(starts) is not tuple or type(steps) is not tuple or len(steps) != len(made):
+            raise FormatError("a view has starts, and steps for each of its dims")
+        for pairs in (starts, *steps):
+            if type(pairs) is not tuple or not all(type(p) is tuple and len(p) == 2 for p in pairs):
+                raise FormatError("starts and steps are pairs of an axis and a number")
+            for pair in pairs:
+                _check_ints(pair)
+        IndexMap(made, starts, steps).check(shape, repeats=read_only)
         return made
 
-    def by_layout(*given: Any) -> Any:
+    def by_numpy(*given: Any) -> Any:
         def call(x: NDArray[Any]) -> Any:
             memory, layout = memory_of(x, 8 * x.itemsize)
-            return array_over(memory, x.dtype, view(layout, *given), not x.flags.writeable)
+            fixed = read_only or not x.flags.writeable
+            return array_over(memory, x.dtype, IndexMap(*given).applied(layout), fixed)
 
         return call
 
-    return Operation(view, check, numpy or by_layout, batched, maps=True, read_only=read_only)
-
-
-def _along_axes(name: str, numpy: Callable[..., Any] | None) -> Operation:
-    """The row of a view method whose first arguments are axes."""
-    count = AXES[name]
-
-    def batched(_: int, shape: Shape, *given: int) -> tuple[Op, ...]:
-        return ((name, (*(1 + axis for axis in given[:count]), *given[count:])),)
-
-    return _map(name, batched, numpy)
+    return Operation(
+        view=lambda layout, *given: IndexMap(*given).applied(layout),
+        check=check,
+        numpy=by_numpy,
+        batched=lambda count, shape, *given: ((name, tuple(IndexMap(*given).stacked(count))),),
+        read_only=read_only,
+    )
 
 
 def _conversion(
@@ -251,23 +196,9 @@ def _stacked_scales(count: int, *given: Any) -> Arguments:
     return (*stacked(count, *given[:3]), *given[3:])
 
 
-# NumPy's own calls, where they are faster than a view of the Layout. The Ellipsis makes an array of
-# the last dim, too.
-_NUMPY: dict[str, Callable[..., Any]] = {"narrow": _numpy_narrow, "select": _numpy_select}
-
 OPERATIONS: dict[str, Operation] = {
-    **{name: _along_axes(name, _NUMPY.get(name)) for name in AXES},
-    "permute": _map(
-        "permute",
-        lambda count, shape, axes: (("permute", ((0, *(1 + a for a in axes)),)),),
-        lambda axes: operator.methodcaller("transpose", axes),
-    ),
-    "broadcast_to": _map(
-        "broadcast_to",
-        _batched_broadcast,
-        lambda target: partial(np.broadcast_to, shape=target),
-        read_only=True,
-    ),
+    VIEW: _view(VIEW, read_only=False),
+    READ_ONLY_VIEW: _view(READ_ONLY_VIEW, read_only=True),
     "reshape": Operation(
         view=Layout.reshape,
         check=_check_reshape,

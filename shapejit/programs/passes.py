@@ -17,6 +17,7 @@ from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..runtime.launches import Addresses, address_of
+from ..shapes.dims import common
 from ..shapes.layout import Layout
 
 
@@ -77,18 +78,10 @@ def aligned(layouts: Sequence[Layout]) -> list[Layout] | None:
     """
     if 0 in layouts[0].shape:
         return [Layout.of((0,), (x.bits,), x.offset, x.bits) for x in layouts]
-    left = [[dim for dim in zip(x.shape, x.strides, strict=True) if dim[0] > 1] for x in layouts]
-    split: list[list[tuple[int, int]]] = [[] for _ in layouts]
-    while left[0]:
-        count = min(dims[-1][0] for dims in left)
-        for dims, made in zip(left, split, strict=True):
-            size, stride = dims.pop()
-            if size % count:
-                return None
-            made.insert(0, (count, stride))
-            if size > count:
-                dims.append((size // count, stride * count))
-    return [
-        Layout.of([n for n, _ in dims], [s for _, s in dims], x.offset, x.bits)
-        for dims, x in zip(split, layouts, strict=True)
-    ]
+    sizes: Sequence[int] | None = layouts[0].shape
+    for x in layouts[1:]:
+        sizes = sizes and common(sizes, x.shape)
+    if sizes is None:
+        return None
+    split = [x.reshape(sizes) for x in layouts]
+    return [x for x in split if x is not None]  # dims that are cut always have a view

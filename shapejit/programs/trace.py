@@ -14,32 +14,44 @@ from ..dtypes.table import DType
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import is_a
-from ..shapes.layout import COMPOSED, Layout
+from ..shapes.layout import VIEWS, Layout
 from ..shapes.request import Request
 from ..shapes.resolver import target_shape
 from .fuse import route
-from .ops import COPIED, MADE_CONTIGUOUS, METHODS, RESHAPE_VIEW, Op, checked_ops, recorded
+from .index_maps import IndexMap
+from .ops import COPIED, MADE_CONTIGUOUS, READ_ONLY_VIEW, RESHAPE_VIEW, VIEW, Op, checked_ops
 from .steps import scaled
 
 
 @dataclass(frozen=True)
 class Recorded(Layout):
-    """A Layout that remembers in `ops` which operations on a row-major one led to it.
+    """A Layout that remembers what was done to a row-major one: `ops`, and views since then.
 
-    Operations that change nothing are left out.
+    The `probe` is seen as this Layout is, so that all views since the last other operation
+    become one. Operations that change nothing are left out.
     """
 
-    ops: tuple[Op, ...] = ()
+    ops: tuple[Op, ...]
+    source: tuple[int, ...]  # the shape before the views
+    probe: Layout
+    read_only: bool = False
 
     @staticmethod
-    def start(layout: Layout) -> Recorded:
-        """Nothing has been done yet."""
-        return Recorded(layout.shape, layout.strides, layout.offset, layout.bits)
+    def start(layout: Layout, *ops: Op) -> Recorded:
+        """A Layout to which these operations led."""
+        where = layout.shape, layout.strides, layout.offset, layout.bits
+        return Recorded(*where, ops, layout.shape, IndexMap.probe(layout.shape))
 
     def then(self, layout: Layout, *ops: Op) -> Recorded:
         """`layout`, which `ops` make of this one."""
-        ops = (*self.ops, *ops)
-        return Recorded(layout.shape, layout.strides, layout.offset, layout.bits, ops)
+        return Recorded.start(layout, *self.recorded(), *ops)
+
+    def recorded(self) -> tuple[Op, ...]:
+        """All operations, the views since the last other one as one."""
+        if self.probe == IndexMap.probe(self.source) and not self.read_only:
+            return self.ops
+        name = READ_ONLY_VIEW if self.read_only else VIEW
+        return (*self.ops, (name, tuple(IndexMap.of(self.probe))))
 
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
         """This one, of a dtype, with what was done to another of its shape done, too."""
@@ -47,26 +59,30 @@ class Recorded(Layout):
         seen = made.result
         return self.then(Layout.row_major(seen.shape, seen.bits) if made.fresh else seen, *ops)
 
+    def reshape(self, shape: Sequence[int]) -> Recorded | None:
+        """As of any Layout."""
+        seen = Layout.reshape(self, shape)
+        if seen is None or seen.shape == self.shape:
+            return None if seen is None else self
+        return self.then(seen, ("reshape", (seen.shape,)))
 
-def _recording(method: str) -> Callable[..., Recorded | None]:
+
+def _recording(method: str) -> Callable[..., Recorded]:
     """A view method of Layout whose calls are written down."""
     view = getattr(Layout, method)
 
     @wraps(view)
-    def recording(self: Recorded, *given: Any) -> Recorded | None:
-        seen = view(self, *given)
-        if seen is None:
-            return None
-        op = recorded(method, self, seen, given)
-        return self if op is None else self.then(seen, op)
+    def recording(self: Recorded, *given: Any) -> Recorded:
+        seen, probe = view(self, *given), view(self.probe, *given)
+        where = seen.shape, seen.strides, seen.offset, seen.bits
+        read_only = self.read_only or method == "broadcast_to"
+        return Recorded(*where, self.ops, self.source, probe, read_only)
 
     return recording
 
 
-for _method in METHODS:
+for _method in VIEWS:
     setattr(Recorded, _method, _recording(_method))
-for _method, _composed in COMPOSED.items():  # of those that are recorded
-    setattr(Recorded, _method, _composed)
 
 
 class Traced(Tensor, traced=True):
@@ -104,6 +120,8 @@ class Traced(Tensor, traced=True):
         ops: list[Op] = [COPIED] if copy else []
         if shape != self.shape:
             ops.append((RESHAPE_VIEW if copy is False else "reshape", (shape,)))
+        if not ops:
+            return self
         return self.with_layout(self.layout.then(seen, *ops))
 
     def materialized(self, out: object) -> Traced:
@@ -167,4 +185,4 @@ def traced(fn: Callable[[Tensor], object], shape: Sequence[int], dtype: DType) -
     made = fn(Traced(dtype, Recorded.start(Layout.row_major(shape, dtype.bits)), trace))
     if not is_a(made, Traced) or made.trace is not trace:
         raise TraceError(f"the function must return what it makes of its tensor, not {made!r}")
-    return made.layout.ops
+    return made.layout.recorded()

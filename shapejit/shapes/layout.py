@@ -6,7 +6,7 @@ returns None where no view exists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -219,18 +219,18 @@ class Layout:
         return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
 
 
-# How many of its first arguments are axes, for each view operation along some of the dims.
-AXES = {"narrow": 1, "select": 1, "diagonal": 2}
-
-
-def _flip(layout: Layout, axes: Sequence[int] | None = None) -> Layout:
-    for i in range(layout.ndim) if axes is None else normal_axes(axes, layout.ndim, "flip"):
-        layout = layout.narrow(i, max(layout.shape[i] - 1, 0), layout.shape[i], -1)
-    return layout
-
-
-# View operations as others one after the other, which take longer.
-COMPOSED: dict[str, Callable[..., Layout]] = {"flip": _flip}
+# The operations that see other elements of any Layout, or the same in another order.
+VIEWS = (
+    "broadcast_to",
+    "diagonal",
+    "expand_dims",
+    "flip",
+    "insert",
+    "narrow",
+    "permute",
+    "select",
+    "squeeze",
+)
 
 
 @lru_cache(maxsize=4096)
