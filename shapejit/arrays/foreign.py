@@ -40,7 +40,7 @@ Other = TypeVar("Other", bound=Lends)
 Out = TypeVar("Out")
 
 
-class Moves(Protocol[P]):
+class KeepsDtype(Protocol[P]):
     """The type of a function whose result has the dtype of its array."""
 
     __name__: str
@@ -53,7 +53,7 @@ class Moves(Protocol[P]):
     def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
 
 
-class Converts(Protocol[P]):
+class ChangesDtype(Protocol[P]):
     """The type of a function whose result has another dtype."""
 
     __name__: str
@@ -64,7 +64,7 @@ class Converts(Protocol[P]):
     def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
 
 
-class Joins(Protocol[P]):
+class JoinsArrays(Protocol[P]):
     """The type of a function that makes one array of several."""
 
     @overload
@@ -75,20 +75,7 @@ class Joins(Protocol[P]):
     def __call__(self, x: Sequence[Other], /, *args: P.args, **kwargs: P.kwargs) -> Other: ...
 
 
-class Lists(Protocol[P]):
-    """The type of a function that makes a list of arrays of one."""
-
-    __name__: str
-
-    @overload
-    def __call__(
-        self, x: NDArray[Scalar], /, *args: P.args, **kwargs: P.kwargs
-    ) -> list[NDArray[Scalar]]: ...
-    @overload
-    def __call__(self, x: Other, /, *args: P.args, **kwargs: P.kwargs) -> list[Other]: ...
-
-
-class Tuples(Protocol[P]):
+class SplitsArrays(Protocol[P]):
     """The type of a function that makes a tuple of arrays of one, or of several."""
 
     __name__: str
@@ -127,12 +114,12 @@ def native(x: Any) -> Any:
     return _library_of(x).enter(x) if is_foreign(x) else x
 
 
-def left(made: Any, like: Any) -> Any:
+def to_library(made: Any, like: Any) -> Any:
     """A result as `like`, which came in, has it: an array, or a list or tuple of arrays."""
     if is_array(made):
         return _library_of(like).leave(made, like)
     if type(made) in (list, tuple):
-        return type(made)(left(x, like) for x in made)
+        return type(made)(to_library(x, like) for x in made)
     return made
 
 
@@ -189,7 +176,7 @@ def call(
     for given, lent in zip((*args, *named.values()), (first, *rest, *others.values()), strict=True):
         if lent is made:
             return given
-    return left(made, _first(args[0]))
+    return to_library(made, _first(args[0]))
 
 
 def check_out(x: Any, out: Any) -> None:
@@ -211,7 +198,9 @@ def call_each(function: Callable[..., Any], items: Sequence[Any], out: Any, *res
     """`call` of a function that makes of each item a result: a list of as many, or `out`."""
     check_out(items, out)
     made = function(*_alike(natives(items), _entered(out)), *rest)
-    return [left(x, item) for x, item in zip(made, items, strict=True)] if out is None else out
+    return (
+        [to_library(x, item) for x, item in zip(made, items, strict=True)] if out is None else out
+    )
 
 
 _NATIVE = frozenset((np.ndarray, Tensor))
@@ -239,37 +228,31 @@ def sees_native_arrays(function: Callable[P, R]) -> Callable[P, R]:
     return call_with_any_array
 
 
-def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
+def accepts_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
     """`sees_native_arrays` of a function whose result has the dtype of its array.
 
     Type checkers know that the result has the type of the array that came in. They need a name
     for each way in which types come out: mypy takes an overloaded decorator of generic
     functions for Any.
     """
-    return cast(Moves[P], sees_native_arrays(function))
+    return cast(KeepsDtype[P], sees_native_arrays(function))
 
 
-def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
+def converts_any_array(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
     """`accepts_any_array` of a function whose result has another dtype."""
-    return cast(Converts[P], sees_native_arrays(function))
+    return cast(ChangesDtype[P], sees_native_arrays(function))
 
 
-def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> Joins[P]:
+def joins_any_arrays(function: Callable[Concatenate[Any, P], Any]) -> JoinsArrays[P]:
     """`accepts_any_array` of a function that makes one array of several."""
-    return cast(Joins[P], sees_native_arrays(function))
+    return cast(JoinsArrays[P], sees_native_arrays(function))
 
 
-@overload
-def splits_any_array(function: Callable[Concatenate[Any, P], list[Any]]) -> Lists[P]: ...
-@overload
-def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -> Tuples[P]: ...
+def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -> SplitsArrays[P]:
+    """`accepts_any_array` of a function that makes a tuple of arrays."""
+    return cast(SplitsArrays[P], sees_native_arrays(function))
 
 
-def splits_any_array(function: Callable[..., Any]) -> Any:
-    """`accepts_any_array` of a function that makes a list or a tuple of arrays."""
-    return sees_native_arrays(function)
-
-
-def typed(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
-    """The type of `accepts_any_array` alone, for a function that takes any array by itself."""
-    return cast(Moves[P], function)
+def takes_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
+    """The type of `accepts_any_array`, for a function that takes any array by itself."""
+    return cast(KeepsDtype[P], function)

@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise, product
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import outputs
-from ..arrays.foreign import accepts_any_array, splits_any_array
+from ..arrays.foreign import (
+    Other,
+    Scalar,
+    accepts_any_array,
+    sees_native_arrays,
+    splits_any_array,
+)
 from ..arrays.tensor import Array
 from ..errors import ReshapeError, shape_text, shortened
 from ..shapes.layout import broadcast, normal_axes, normal_axis
@@ -105,8 +112,16 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
     return tuple(given[(*lead, i, ...)] for i in range(given.shape[at]))
 
 
-@splits_any_array
-def split(x: Array, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
+@overload
+def split(
+    x: NDArray[Scalar], indices_or_sections: int | Sequence[int], axis: int = 0
+) -> list[NDArray[Scalar]]: ...
+@overload
+def split(x: Other, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Other]: ...
+
+
+@sees_native_arrays
+def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Any]:
     """The views of the parts of `x` along `axis`, as numpy.split has them.
 
     An int is the number of parts, which are equally long; several are the indices at which

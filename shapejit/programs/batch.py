@@ -95,7 +95,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     if items is not given:
         came = enumerate(given)
         results = [
-            foreign.left(results[i], x) if items[i] is not x else results[i] for i, x in came
+            foreign.to_library(results[i], x) if items[i] is not x else results[i] for i, x in came
         ]
     return dict(zip(names, results, strict=True)) if keyed else results
 
