@@ -51,18 +51,24 @@ class Operator(OpRun):  # type: ignore[misc]  # Any: onnx is not type-checked
         if schema is None:
             schema = onnx.defs.get_schema(self.version.operator, self.version.since, self.op_domain)
         super().__init__(onnx_node, run_params, schema)
+        # Asked for once: a schema makes them anew each time.
+        self._listed = frozenset(schema.attributes)
+        self._inputs = schema.min_input, schema.max_input
 
     def run(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The node's outputs; arguments are those of OpRun.run."""
-        with own_errors():
+        try:
             outputs: tuple[Any, ...] = super().run(*args, **kwargs)
-            return outputs
+        except TypeError as fault:
+            with own_errors():
+                raise fault
+        return outputs
 
     def _run(self, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
         for name in attributes:
-            if name not in self._schema.attributes:
+            if name not in self._listed:
                 raise ReshapeError(f"{self.version} has no attribute {name}")
-        least, most = self._schema.min_input, self._schema.max_input
+        least, most = self._inputs
         if not least <= len(inputs) <= most:
             expected = f"{least}" if least == most else f"{least} or {most}"
             raise ReshapeError(f"{self.version} has {expected} inputs, not {len(inputs)}")

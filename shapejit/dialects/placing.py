@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from ..operations.views import permute_dims, reshape
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import permutation
 from ..shapes.request import Request, are_several, integer, integers, request
+
+Types = tuple[str, ...] | frozenset[str]  # names of dtypes
 
 
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
@@ -41,7 +44,7 @@ def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:
 
 
 def ints(
-    values: Any, name: str, asked_by: str, types: Collection[str] = (), scalar: bool = True
+    values: Any, name: str, asked_by: str, types: Types = (), scalar: bool = True
 ) -> tuple[int, ...]:
     """The ints of an attribute, of a sequence or of a 1-D array of one of `types` (any, if none).
 
@@ -55,7 +58,7 @@ def ints(
     return (integer(values, name, asked_by),) if alone else integers(values, name, asked_by)
 
 
-def ints_in(values: Any, name: str, asked_by: str, types: Collection[str] = ()) -> Any:
+def ints_in(values: Any, name: str, asked_by: str, types: Types = ()) -> Any:
     """What holds ints; an ndarray or a Tensor as an ndarray of one of the dtypes.
 
     >>> ints_in([0, -1], "axes", "doctest")
@@ -65,10 +68,15 @@ def ints_in(values: Any, name: str, asked_by: str, types: Collection[str] = ()) 
         values = np.asarray(values)
     if is_a(values, np.ndarray):
         values = plain(values)
-        if types and values.dtype not in map(np.dtype, types):
+        if types and values.dtype not in _dtypes(types):
             listed = " or ".join(sorted(types))
             raise DTypeError(f"{name} of {asked_by} must be {listed}, not {values.dtype}")
     return values
+
+
+@lru_cache(maxsize=64)
+def _dtypes(types: Types) -> frozenset[Any]:
+    return frozenset(map(np.dtype, types))
 
 
 def special_zero_request(shape: Any, special_zero: bool, name: str, cancel: bool) -> Request:

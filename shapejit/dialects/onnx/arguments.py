@@ -19,7 +19,7 @@ def ints(
     row: Version,
     values: Any,
     name: str,
-    types: Sequence[str] | frozenset[str] = INT64,
+    types: placing.Types = INT64,
     scalar: bool = False,
 ) -> tuple[int, ...]:
     """The ints of an attribute, a sequence, or of a 1-D array of one of `types`.
