@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from compiled import COMPILED, kernel, takes_no_kernels
 from hypothesis import HealthCheck, given, settings, strategies as st
-from views import arrays
+from views import arrays, readonly
 
 import shapejit as sj
 from shapejit import engine, headers
@@ -221,11 +221,6 @@ def test_the_first_bad_tensor_is_named():
     xs[10] = "text"
     with pytest.raises(sj.DTypeError, match="tensor 10"):
         sj.reshape_batch(xs, shapes)
-
-
-def readonly(x):
-    x.flags.writeable = False
-    return x
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import oracle
 import pytest
 from hypothesis import given, strategies as st
 from oracle import check_same
+from views import specimens
 
 import shapejit as sj
 
@@ -290,25 +291,6 @@ def listed(operator, opset):
     ]
     words = {f"tensor({name.lower()})": code for name, code in onnx.TensorProto.DataType.items()}
     return {words[word] for word in constraint.allowed_type_strs}
-
-
-def specimens(kind):
-    """Every array in which a dtype comes, of shape (2, 3)."""
-    if kind.name == "string":
-        texts = np.array(["a", "", "ccc", "d", "e", "f"]).reshape(2, 3)
-        yield from (texts, texts.astype("S"), texts.astype(object))
-        yield texts.astype(np.dtypes.StringDType())
-        yield texts.astype("S").astype(object)
-    elif kind.packed:
-        packed = sj.pack(np.zeros((2, 3), np.uint8), kind)
-        yield packed
-        yield packed.T.T
-        if kind.numpy is not None:
-            yield np.zeros((2, 3), kind.numpy)
-            yield sj.asarray(np.zeros((2, 3), kind.numpy))
-    else:
-        yield np.zeros((2, 3), kind.numpy)
-        yield sj.asarray(np.zeros((2, 3), kind.numpy))
 
 
 @pytest.mark.parametrize("operator", ["Reshape", "Shape"])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from compiled import COMPILED, takes_no_kernels
 from hypothesis import HealthCheck, given, settings, strategies as st
+from views import readonly
 
 import shapejit as sj
 from shapejit import engine, headers, outputs
@@ -803,11 +804,6 @@ def test_bad_tensors(x, fault, few):
     assert [len(next(made)) for _ in range(3)] == [6] * 3
     with pytest.raises((fault, sj.DTypeError), match="tensor 5"):
         next(made)
-
-
-def readonly(x):
-    x.flags.writeable = False
-    return x
 
 
 @pytest.mark.parametrize(

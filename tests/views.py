@@ -227,3 +227,28 @@ def packed_bytes(codes: np.ndarray, bits: int) -> bytes:
     """Codes as one stream of bits, least significant first, zeros behind the last."""
     stream = (codes.reshape(-1, 1) >> np.arange(bits, dtype=np.uint8)) & 1
     return np.packbits(stream.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+
+
+def specimens(kind):
+    """Every array in which a dtype comes, of shape (2, 3)."""
+    if kind.name == "string":
+        texts = np.array(["a", "", "ccc", "d", "e", "f"]).reshape(2, 3)
+        yield from (texts, texts.astype("S"), texts.astype(object))
+        yield texts.astype(np.dtypes.StringDType())
+        yield texts.astype("S").astype(object)
+    elif kind.packed:
+        packed = sj.pack(np.zeros((2, 3), np.uint8), kind)
+        yield packed
+        yield packed.T.T
+        if kind.numpy is not None:
+            yield np.zeros((2, 3), kind.numpy)
+            yield sj.asarray(np.zeros((2, 3), kind.numpy))
+    else:
+        yield np.zeros((2, 3), kind.numpy)
+        yield sj.asarray(np.zeros((2, 3), kind.numpy))
+
+
+def readonly(x):
+    """The array, which can no longer be written to."""
+    x.flags.writeable = False
+    return x
