@@ -1,4 +1,4 @@
-"""A kind of benchmark that asv has not: a ratio, measured in turns, with a sample a turn."""
+"""A kind of benchmark that asv has not: a ratio of interleaved calls, a sample a round."""
 
 import re
 
@@ -9,7 +9,7 @@ TURNS, SECONDS = 13, 0.003
 
 
 def ratios(measure, ways, turns=TURNS):
-    """The time of the first way over that of the second, both taking turns: a number a turn."""
+    """The time of the first way over that of the second, both interleaved: a number a round."""
     clocks = {name: measure.clock(way) for name, way in ways.items()}
     ours, theirs = measure.samples(clocks, turns, SECONDS).values()
     return [a / b for a, b in zip(ours, theirs, strict=False)]

@@ -2,7 +2,7 @@
 
 The checkpoint is one file shaped as DeepSeek-V3's are. torch does it as one does it by hand:
 safetensors loads the file, each weight is multiplied by the scales of its blocks in float32, and
-safetensors saves the result. Both run in new processes that take turns, kernels on disk, and their
+safetensors saves the result. Both run in new, interleaved processes, kernels on disk, and their
 results are compared. With --record it is kept, and `readme` makes the README's table of it.
 """
 

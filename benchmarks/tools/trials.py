@@ -1,4 +1,4 @@
-"""Two commits measured in turns: a process for each side, asked by pipe."""
+"""Two commits measured interleaved: a process for each side, asked by pipe."""
 
 import os
 import re
@@ -150,7 +150,7 @@ class Trial:
 
 
 def trial(item, sides):
-    """All sides take turns at one case, in new memory: a Trial, or what is Left."""
+    """All sides are interleaved at one case, in new memory: a Trial, or what is Left."""
     try:
         for side in sides.values():
             side.send(take=item.case, baseline=item.baseline, file=item.file)

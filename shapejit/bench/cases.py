@@ -28,7 +28,7 @@ Read = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Case(ABC):
-    """What is done, by several ways that take turns."""
+    """What is done, by several ways, which are interleaved."""
 
     group: str
     name: str

@@ -104,7 +104,7 @@ def measure(
     rounds: int = 9,
     tell: Callable[[str], object] = lambda text: None,
 ) -> Row:
-    """Prove one case against the other ways, then time all of them in turns."""
+    """Prove one case against the other ways, then time all of them, interleaved."""
     tell(f"{case.id}: compiling kernels, comparing results")
     ways = all_ways(case, sj, np)
     proved, differing, checksum = prove(case, sj, ways)

@@ -62,7 +62,7 @@ class Row:
     """One copy: the shape of its result, whether every bit is right, and both speeds.
 
     Speeds are 10^9 bytes read and written per second, from memory to memory: the
-    median of the faster half of several rounds, in which shapejit and NumPy take turns.
+    median of the faster half of several rounds, in which shapejit and NumPy are interleaved.
     `disturbed` says that the times differ much even within this half, as when
     other programs use the cores for long.
     """
@@ -244,7 +244,7 @@ def _row(copy: _Copy) -> Row:
 
 
 def interleaved(*functions: Callable[[], object]) -> list[list[float]]:
-    """Seconds of each round of each, taking turns."""
+    """Seconds of each round of each, interleaved."""
     clocks = {str(k): clock(function) for k, function in enumerate(functions)}
     return list(samples(clocks, ROUNDS, seconds=0).values())
 

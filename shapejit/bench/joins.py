@@ -1,4 +1,4 @@
-"""Joins: arrays that lie apart, stacked or concatenated into memory that is there."""
+"""Joins: separate arrays, stacked or concatenated into memory that is allocated."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def wait_shortly() -> None:
 def interleaved(
     ways: Mapping[str, Callable[[], object]], rounds: int = 15, seconds: float = 0.002
 ) -> dict[str, float]:
-    """Median seconds a call of each way, the ways taking turns in every round.
+    """Median seconds a call of each way, interleaved in every round.
 
     Each turn repeats its way for about `seconds`, at least once.
 

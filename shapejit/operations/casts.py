@@ -37,7 +37,7 @@ def cast(
     beyond it, 0 for NaN; an integer keeps its low bits as a narrower one; everything but 0
     becomes True. NaNs keep their sign, and their payload only from bfloat16 and float32 to a
     wider float. Complex numbers only become complex numbers, and strings nothing. `out` (same
-    kind as `x`, of `dtype` and the shape of `x`, C-contiguous, apart from all other arguments)
+    kind as `x`, of `dtype` and the shape of `x`, C-contiguous, not overlapping any other argument)
     is filled and returned. ONNX operators Cast-25, section "saturate". Raises DTypeError,
     ReshapeError.
 

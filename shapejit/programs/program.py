@@ -66,7 +66,7 @@ class Program(TracedFunction):
         `x`, of any strides, is an ndarray, a Tensor or an array that DLPack lends (torch's),
         and the result is of the same kind; without `out` it is a view of `x` where the
         function's own result would be one. `out` (the result's shape and dtype,
-        contiguous, apart from `x`) is filled and returned. Raises ReshapeError, DTypeError.
+        contiguous, not overlapping `x`) is filled and returned. Raises ReshapeError, DTypeError.
 
         >>> from shapejit import plan
         >>> columns = plan((2, 3), "float32", lambda t: t.T.reshape((6,)))
