@@ -23,6 +23,7 @@ from benchmarks.tools import (
     ablation,
     check,
     compare,
+    conversion,
     demonstration,
     figures,
     installs,
@@ -47,6 +48,7 @@ COMMANDS = (
     ablation,
     check,
     compare,
+    conversion,
     demonstration,
     figures,
     machine_code,
@@ -788,6 +790,17 @@ def test_the_table_of_peers_is_kept_as_it_is_printed(tmp_path, monkeypatch, caps
     assert f"numpy {np.__version__}" in where
 
 
+def test_a_conversion_is_measured_beside_torchs(tmp_path, monkeypatch, capsys):
+    """Both results are compared, and the record is the table of the README."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr(conversion, "CONVERSIONS", tmp_path)
+    assert conversion.main(["--busy", "--size", "1KiB", "--rounds", "1", "--record"]) == 0
+    said = capsys.readouterr().out
+    assert conversion.table(conversion.last()) in said
+    assert said.endswith("the results are the same\n")
+    assert all(0 < s < 60 and 1e6 < peak < 8e9 for s, peak in conversion.last()["ways"].values())
+
+
 TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004}
 CURVE = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1], [1.0, 0.004, 0.09], [10.0, 0.004, 0.004]]
 
@@ -814,6 +827,8 @@ def test_limits_of_timelines(changes, column):
     record = timelines_of(**changes)
     assert timelines.unmet(record) == ([f"a, warm cache: {column}"] if column else [])
     assert timelines.table(record).count("!") == bool(column) + 1
+    record["rows"][timelines.SHOWN] = record["rows"]["a"]
+    assert "no call takes longer than" in timelines.sentence(record)
     drawn = ElementTree.fromstring(timelines.svg(record, "light"))
     assert "a" in [part.text for part in drawn.iter()]
 
