@@ -142,6 +142,48 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
+class _NumpyView:
+    """A view of ndarrays, all of as many dims, by NumPy's own calls: they take the least time."""
+
+    def __init__(self, view: IndexMap, read_only: bool) -> None:
+        self._view, self._read_only = view, read_only
+        self._calls: list[Callable[[NDArray[Any]], NDArray[Any]]] | None = None
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        if self._calls is None:
+            self._calls = self._of(x.ndim) or [self._by_layout]
+        for call in self._calls:
+            x = call(x)
+        return x
+
+    def _of(self, ndim: int) -> list[Callable[[NDArray[Any]], NDArray[Any]]]:
+        """An index, a permutation and new dims; nothing where dims mix or have no elements."""
+        shape, starts, steps = self._view
+        axes = [axis for each in steps for axis, _ in each]
+        if 0 in shape or len(set(axes)) < len(axes) or any(len(each) > 1 for each in steps):
+            return []
+        first = dict(starts)
+        index: list[Any] = [first.get(axis, 0) for axis in range(ndim)]
+        for size, each in zip(shape, steps, strict=True):
+            for axis, step in each:
+                stop = index[axis] + size * step
+                index[axis] = slice(index[axis], stop if stop >= 0 else None, step)
+        calls: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
+            operator.itemgetter((*index, Ellipsis))
+        ]
+        if axes != sorted(axes):
+            order = [sorted(axes).index(axis) for axis in axes]
+            calls.append(operator.methodcaller("transpose", order))
+        if len(axes) < len(shape):
+            calls.append(operator.itemgetter(tuple([slice(None) if s else None for s in steps])))
+        return [*calls, partial(np.broadcast_to, shape=shape)] if self._read_only else calls
+
+    def _by_layout(self, x: NDArray[Any]) -> Any:
+        memory, layout = memory_of(x, 8 * x.itemsize)
+        fixed = self._read_only or not x.flags.writeable
+        return array_over(memory, x.dtype, self._view.applied(layout), fixed)
+
+
 def _view(name: str, read_only: bool) -> Operation:
     """The row of a view, whose arguments are those of an IndexMap."""
 
@@ -158,18 +200,10 @@ def _view(name: str, read_only: bool) -> Operation:
         IndexMap(made, starts, steps).check(shape, repeats=read_only)
         return made
 
-    def by_numpy(*given: Any) -> Any:
-        def call(x: NDArray[Any]) -> Any:
-            memory, layout = memory_of(x, 8 * x.itemsize)
-            fixed = read_only or not x.flags.writeable
-            return array_over(memory, x.dtype, IndexMap(*given).applied(layout), fixed)
-
-        return call
-
     return Operation(
         view=lambda layout, *given: IndexMap(*given).applied(layout),
         check=check,
-        numpy=by_numpy,
+        numpy=lambda *given: _NumpyView(IndexMap(*given), read_only),
         batched=lambda count, shape, *given: ((name, tuple(IndexMap(*given).stacked(count))),),
         read_only=read_only,
     )
