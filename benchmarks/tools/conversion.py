@@ -34,8 +34,9 @@ decoded = {}
 for name, weight in tensors.items():
     if not name.endswith("_scale_inv"):
         scale = tensors[f"{name}_scale_inv"]
-        scale = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)
-        decoded[name] = (weight.float() * scale).to(torch.bfloat16)
+        blocks = weight.float().view(len(scale), 128, -1, 128)
+        blocks *= scale[:, None, :, None]
+        decoded[name] = blocks.view(weight.shape).to(torch.bfloat16)
 save_file(decoded, f"{target}/model.safetensors")
 """
 WAYS = {
