@@ -253,6 +253,6 @@ def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -
     return cast(SplitsArrays[P], sees_native_arrays(function))
 
 
-def takes_any_array(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
+def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
     """The type of `accepts_any_array`, for a function that takes any array by itself."""
     return cast(KeepsDtype[P], function)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import copying, outputs
-from ..arrays.foreign import accepts_any_array, sees_native_arrays, takes_any_array
+from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..errors import DTypeError, ReshapeError, shape_text
@@ -30,7 +30,7 @@ from ..shapes.request import (
 from ..shapes.resolver import target_shape
 
 
-@takes_any_array
+@typed
 def reshape(
     x: Array, /, shape: Sequence[int] | int, *, copy: bool | None = None, out: Array | None = None
 ) -> Array:
@@ -134,7 +134,7 @@ def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
     return target if out is None else out
 
 
-@takes_any_array
+@typed
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
 
