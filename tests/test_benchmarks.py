@@ -396,6 +396,15 @@ def test_verdicts(changes, noises, slower):
     assert ("faster: a/x" in compare.text(compare.Found([inverse], []))) is slower
 
 
+def test_the_mean_of_a_suite_is_geometric():
+    changes = {"a/x": 0.21, "a/y": 0.0, "b/x": -0.5}
+    found = [
+        compare.Verdict(n, "", 2.0, 2 + 2 * c, 0.0, False, False, c) for n, c in changes.items()
+    ]
+    lines = compare.text(compare.Found(found, [])).splitlines()
+    assert lines[:2] == ["suite a: +10.0% in the mean of 2", "suite b: -50.0% in the mean of 1"]
+
+
 @pytest.mark.parametrize(
     ("changes", "slower"),
     [
