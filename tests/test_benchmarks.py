@@ -835,7 +835,7 @@ def test_timelines_are_measured_in_new_processes(tmp_path, monkeypatch, capsys):
     assert tiers.main(words) in (0, 1)
     (row,) = timelines.last()["rows"].values()
     assert 0 < row["kernels"] <= row["warm"]["longest"]
-    assert row["warm"]["curve"][-1][0] == pytest.approx(0.3, rel=0.2)
+    assert row["warm"]["curve"][-1][0] > 0.2
     assert timelines.table(timelines.last()) in capsys.readouterr().out
 
 
