@@ -196,9 +196,29 @@ def test_every_format_is_written_and_read_by_url(suffix, memory, tmp_path):
     same(sj.load_file(f"memory://m.{suffix}"), tensors)
     if suffix != "npz":  # whose checksums stand behind the data, where nobody can go back
         assert memory.cat_file(f"/m.{suffix}") == (tmp_path / f"m.{suffix}").read_bytes()
-    sj.files.convert(f"memory://m.{suffix}", "memory://n.safetensors", [("permute", ".*=1,0")])
+    rules = [("permute", ".*=1,0")]
+    sj.files.convert(f"memory://m.{suffix}", "memory://n.safetensors", rules, verify=True)
     sj.files.convert(tmp_path / f"m.{suffix}", tmp_path / "n.safetensors", [("permute", ".*=1,0")])
     assert memory.cat_file("/n.safetensors") == (tmp_path / "n.safetensors").read_bytes()
+
+
+def test_a_file_that_is_sent_is_verified(memory, tmp_path, monkeypatch):
+    """It is damaged on its way: nothing is left of it."""
+    kind = fsspec.implementations.memory.MemoryFile
+    commit = kind.commit
+
+    def damaged(self):
+        self.seek(-1, os.SEEK_END)
+        last = self.read(1)
+        self.seek(-1, os.SEEK_END)
+        self.write(bytes([last[0] ^ 1]))
+        commit(self)
+
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    monkeypatch.setattr(kind, "commit", damaged)
+    with pytest.raises(sj.FileFormatError, match=r"its bytes in n\.safetensors are not those"):
+        sj.files.convert(tmp_path / "m.safetensors", "memory://n.safetensors", verify=True)
+    assert not memory.exists("/n.safetensors")
 
 
 def test_an_onnx_model_and_its_data_by_url(memory, tmp_path):

@@ -21,6 +21,7 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import replacing
+from ..temporary import Check
 from ..writing import New, Progress, Writer, check_room, written
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
@@ -38,6 +39,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
     source: checkpoint.Checkpoint | None = None,
     types: Mapping[str, str] | None = None,
 ) -> int:
@@ -69,7 +71,7 @@ def write(
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
-    with replacing(name, total) as descriptor:
+    with replacing(name, total, check) as descriptor:
         check_room(descriptor, total)
         with Writer(descriptor, total) as writer:
             writer.put(0, np.frombuffer(first, np.uint8))

@@ -18,6 +18,7 @@ from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import places, replacing
 from ..stored import CONTIGUOUS, File
+from ..temporary import Check
 from ..writing import New, Progress, Writer, announced, check_room, write_all, written
 from .graphs import Held, graphs, held, protos
 from .inference import inferred
@@ -38,6 +39,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
     source: checkpoint.Checkpoint | None = None,
 ) -> int:
     """Write the model `source` with new tensors as `files.safetensors.write` does.
@@ -69,7 +71,7 @@ def write(
     with ExitStack() as stack:
         if outside:
             stack.enter_context(_outside(name, location, total, outside, progress))
-        with replacing(name, size) as descriptor:
+        with replacing(name, size, check) as descriptor:
             check_room(descriptor, size)
             for part in parts:
                 for piece in _bytes(name, part, source.file, given, progress):
