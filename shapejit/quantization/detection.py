@@ -14,10 +14,11 @@ from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
+from .matching import fitted
 from .naming import weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
-from .settings import group_of
+from .settings import group_of, sizes_of
 
 # Parts whose names tell of quantisation wherever they stand. Inputs of weights that have
 # modelopt's `pre_quant_scale` are multiplied by it, so that the weights mean others.
@@ -182,14 +183,15 @@ def _fits(
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
                     beside = {p.key: base + p.name for p in others if base + p.name in tensors}
-                    yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
+                    own = {"weight": name, **beside}
+                    yield _fit(row, form, own, {key: key for key in own}, tensors, said)
                 continue
             if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
                 continue
             named = _named(name, names, tensors, row.joints)
             if named is None:
                 continue
-            made = _fit(row, form, named, tensors, said, name)
+            made = _fit(row, form, *named, tensors, said)
             if made.group is not None:
                 yield made
                 break
@@ -200,17 +202,17 @@ def _fits(
 
 def _named(
     name: str, names: _Names, tensors: Mapping[str, Any], joints: str
-) -> dict[str, str] | None:
-    """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
+) -> tuple[dict[str, str], dict[str, str]] | None:
+    """The names of all parts beside codes of this name, and the keys that `Parts` gives them."""
     form, codes = names.form, names.codes
     for base in _bases(name, codes, joints):
         if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
             continue
-        found = [name if part is codes else _there(base, part, tensors) for part in form.parts]
+        found = {part.key: _there(base, part, tensors) for part in form.parts} | {codes.key: name}
         if not codes.name and asarray(_data(tensors[name])).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale
-        stem = base[: base.rfind(".") + 1]
-        return {full.removeprefix(stem): full for full in found if full is not None}
+        stem, own = base[: base.rfind(".") + 1], {k: full for k, full in found.items() if full}
+        return own, {key: full.removeprefix(stem) for key, full in own.items()}
     return None
 
 
@@ -247,11 +249,16 @@ def _fit_of_node(row: Row, node: WeightNode, tensors: Mapping[str, Any]) -> _Fit
 
 
 def _fit(
-    row: Row, form: Form, names: dict[str, str], tensors: Mapping[str, Any], said: Declared,
-    codes: str,
+    row: Row, form: Form, named: Mapping[str, str], keys: Mapping[str, str],
+    tensors: Mapping[str, Any], said: Declared,
 ) -> _Fit:  # fmt: skip
-    """Whether the tensors are such a group, with any of the settings that the config tells."""
-    base, own = codes.rpartition(".")[0], set(names.values())
+    """Whether the tensors are such a group, with any of the settings that the config tells.
+
+    `named` has their names, and `keys` those that `Parts` gives them, by the keys of the form.
+    """
+    codes = named[form.codes.part]
+    base, own = codes.rpartition(".")[0], set(named.values())
+    names = {keys[form.codes.part]: codes} | {keys[part]: name for part, name in named.items()}
     stems = {codes.rpartition(joint)[0] + joint for joint in row.joints}
     stems = stems if form.codes.part else {f"{codes}_"}
     telling = (stem + other for stem in stems for other in _TELLING)
@@ -263,10 +270,10 @@ def _fit(
         return _Fit(row, form, names, None, {}, why)
     reason, found = "", list[_Fit]()
     try:
-        parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
+        parts = {part: asarray(_data(tensors[name])) for part, name in named.items()}
         for settings in ({**each, **layout} for each in _settings_of(row, form, said, base)):
             try:
-                group = group_of(row.name, (form,), Parts(parts, settings), {})
+                group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
             except ShapeJitError as fault:
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
