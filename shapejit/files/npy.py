@@ -28,7 +28,7 @@ from .pieces import whole_elements
 from .places import opened, replacing
 from .stored import File, Stored
 from .temporary import Check
-from .writing import New, Progress, announced, check_room, write_all
+from .writing import New, Progress, announced, write_all
 
 __all__ = ["MAGIC", "NAME", "Reader", "encoded", "header", "member", "nbytes", "read", "write"]
 
@@ -209,7 +209,6 @@ def write(
     first = header(given[0])
     size = len(first) + nbytes(given[0])
     with replacing(name, size, check) as descriptor:
-        check_room(descriptor, size)
         write_all(descriptor, memoryview(first))
         for piece in encoded(name, given[0]):
             write_all(descriptor, piece.data)

@@ -25,7 +25,7 @@ from .paths import Path, file_name
 from .places import opened, replacing
 from .stored import File, Stored
 from .temporary import Check
-from .writing import New, Progress, check_room
+from .writing import New, Progress
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -194,8 +194,8 @@ def write(
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
     _check_names(name, given)
-    with replacing(name, None, check) as target, ExitStack() as stack:
-        check_room(target, sum(map(npy.nbytes, given)))
+    least = sum(map(npy.nbytes, given))
+    with replacing(name, least, check) as target, ExitStack() as stack:
         file: Any = target
         if isinstance(target, int):
             file = stack.enter_context(open(target, "wb", closefd=False))

@@ -36,7 +36,7 @@ class FileSystem:
         self, name: str, size: int | None = None, check: Check | None = None
     ) -> AbstractContextManager[Any]:
         """What a new file is written to, which has this name at the end (see `temporary`)."""
-        return temporary.replacing(name, check)
+        return temporary.replacing(name, size, check)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""

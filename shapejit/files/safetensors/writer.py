@@ -11,7 +11,7 @@ from ...dtypes.table import DType
 from ..paths import Path, file_name
 from ..places import places, replacing
 from ..temporary import Check
-from ..writing import New, Progress, Writer, check_room, written
+from ..writing import New, Progress, Writer
 from . import header
 
 __all__ = ["Placed", "placed", "write", "write_placed"]
@@ -77,15 +77,11 @@ def write_placed(
     given = list(tensors)
     if places(path).in_order:
         given.sort(key=lambda tensor: where.starts[tensor.name])
-    with replacing(path, where.size, check) as descriptor:
-        check_room(descriptor, where.size)
-        with Writer(descriptor, where.size) as writer:
-            writer.put(0, np.frombuffer(where.header, np.uint8))
-            # In the order given: what shares a source is computed once.
-            for tensor in given:
-                for count in written(path, tensor, writer, where.starts[tensor.name]):
-                    if progress is not None:
-                        progress(count)
+    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
+        writer.put(0, np.frombuffer(where.header, np.uint8))
+        # In the order given: what shares a source is computed once.
+        for tensor in given:
+            writer.tensor(path, tensor, where.starts[tensor.name], progress)
 
 
 def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
