@@ -176,6 +176,21 @@ def test_a_header_costs_kilobytes_and_a_tensor_its_own_bytes(suffix, served, tmp
         assert count == [x.nbytes]
 
 
+def test_quantised_weights_are_read_once(served, tmp_path):
+    """Not to detect them, and again to decode them."""
+    scheme, folder = sj.schemes["fp8:block"], tmp_path / "in"
+    parts = scheme.encode(RNG.standard_normal((1024, 2048)).astype(np.float32))
+    folder.mkdir()
+    file = folder / "model.safetensors"
+    sj.save_file({f"{k}.q.{name}": t for k in range(2) for name, t in parts.items()}, file)
+    with sent(served) as count:
+        url = f"{served.url}/in/model.safetensors"
+        sj.files.convert(url, tmp_path / "out.npz", [("to", "f32")], proof=False)
+    assert count[0] < 1.1 * file.stat().st_size
+    wanted = scheme.decode(parts, dtype="float32").numpy()
+    same(sj.load_file(tmp_path / "out.npz"), {"0.q.weight": wanted, "1.q.weight": wanted})
+
+
 @pytest.mark.parametrize("chain", ["zip://m.safetensors::{}/m.zip", "simplecache::{}/m.safetensors",
                                    "zip://m.safetensors::simplecache::{}/m.zip"])  # fmt: skip
 def test_chains_of_file_systems_are_read(chain, served, tmp_path):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import lcm
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import DType, dtype
+from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
 from ..files.stored import Stored
 from ..operations.casts import cast
@@ -96,10 +96,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
             self._groups[codes if weight in plain or weight in self._groups else weight] = each
 
     def __getitem__(self, name: str) -> Tensor | Found:
-        if name in self._groups:
-            return self._groups[name]
-        x = self._tensors[name]
-        return asarray(x.data if hasattr(x, "tensor_type") else x)
+        return self._groups[name] if name in self._groups else self.planned(name).tensor()
 
     def planned(self, name: str) -> Planned:
         """A tensor, to be read some rows at a time."""
@@ -131,10 +128,8 @@ class Weights(Mapping[str, "Tensor | Found"]):
         """The tensors of no group; those that a file or a conversion has are not loaded."""
         made = dict[str, Held]()
         for name in self._plain:
-            x = self._tensors[name]
-            if not is_a(getattr(x, "dtype", None), DType):
-                x = asarray(x.data if hasattr(x, "tensor_type") else x)
-            made[name] = Held(name, x.dtype, x.size)
+            x = self.planned(name)
+            made[name] = Held(name, x.dtype, prod(x.shape))
         return made
 
     @property

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
 from ..files.checkpoint import FileType
+from ..files.stored import LOOKED_AT, blank
 from ..quantization.parts import WeightNode
 from .changes import Change
 
@@ -36,13 +37,11 @@ class Result(NamedTuple):
         return prod(self.change.shape)
 
     @property
-    def data(self) -> Tensor:
-        """The tensor: mapped where a file has it, else in memory."""
-        extent = self.change.extent
-        if extent is None:
-            return self.change.tensor()
-        memory = extent.file.part(extent.begin, extent.begin + extent.nbytes, self.change.name)
-        return Tensor.frombuffer(memory, self.change.dtype, self.change.shape)
+    def outline(self) -> Tensor:
+        """The tensor, as far as `schemes.detect` looks at it; only small ones are made."""
+        change = self.change
+        small = change.nbytes <= LOOKED_AT
+        return change.tensor() if small else blank(change.dtype, change.shape)
 
 
 class Results(Mapping[str, Result]):

@@ -355,4 +355,6 @@ def _alone(name: str) -> str:
 
 def _data(x: Any) -> Any:
     """The elements of a tensor; those of gguf.ReaderTensor are bytes in an attribute."""
+    if hasattr(x, "outline"):
+        return x.outline
     return x.data if hasattr(x, "tensor_type") else x
