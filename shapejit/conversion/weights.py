@@ -153,7 +153,7 @@ class Decoded(OfWeight):
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
-        found = bands(self.weight.group, 1, axis=self._axis)
+        found = bands(self.weight.group, 1, 0, 1, self._axis)
         return found[0].end - found[0].begin if found else 1
 
     def held(self, most: int) -> int:
