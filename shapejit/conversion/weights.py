@@ -80,12 +80,16 @@ class Weight:
     @property
     def codes(self) -> str:
         """The name of its codes in the source."""
-        return self.found.codes
+        return self._named[self.group.form.codes.part]
 
     @property
     def names(self) -> list[str]:
         """The names of its tensors in the source, the codes' among them."""
-        return [*self.found.named.values()]
+        return [*self._named.values()]
+
+    @cached_property
+    def _named(self) -> dict[str, str]:
+        return self.found.named
 
     @property
     def name(self) -> str:

@@ -71,8 +71,3 @@ class Found(NamedTuple):
     def named(self) -> dict[str, str]:
         """The names of the tensors by the keys of the form."""
         return {part: self.parts.names[key] for part, key in self.group.keys.items()}
-
-    @property
-    def codes(self) -> str:
-        """The name of the tensor with the codes."""
-        return self.named[self.group.form.codes.part]
