@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 import shapejit as sj
 from shapejit import conversion
-from shapejit.conversion import sources
+from shapejit.conversion import changes
 from shapejit.files import pieces, safetensors, stored
 from shapejit.files.safetensors import New
 
@@ -467,7 +467,7 @@ def test_codes_packed_along_the_other_dim_are_repacked_some_rows_at_a_time(
         bands.append([(at, at + unit) for at in range(0, shape[0], unit)])
         return bands[-1]
 
-    monkeypatch.setattr(sources, "bands_of", narrow)
+    monkeypatch.setattr(changes, "bands_of", narrow)
     sj.files.convert(source, target, [("repack", f"w={before}->{after}")])
     shape = (384, 512) if before == "compressed-tensors" else (512, 384)
     whole = sj.repack(codes, shape=shape, dtype="uint4", source=before, target=after)

@@ -19,7 +19,7 @@ from safetensors import safe_open
 import shapejit as sj
 from shapejit import conversion
 from shapejit.__main__ import main
-from shapejit.conversion import weight_sources
+from shapejit.conversion import weights
 from shapejit.files import file_formats, safetensors
 from shapejit.runtime import system
 
@@ -67,7 +67,7 @@ def test_each_scheme_is_decoded_as_its_own_project_does(fixture, tmp_path, monke
         if not (once or name == "float32") or name not in fixture.expected:
             continue
         # The elements that are decoded at a time: as few as possible, or all.
-        monkeypatch.setattr(weight_sources, "BAND", 1 if name == "float32" else 1 << 22)
+        monkeypatch.setattr(weights, "BAND", 1 if name == "float32" else 1 << 22)
         found = converted(source, tmp_path / short, ("to", short))
         assert len(found) == 2
         (weight,) = set(found) - {"norm.weight"}

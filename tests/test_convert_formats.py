@@ -104,7 +104,7 @@ def test_every_rule_on_every_format(case, source, tmp_path):
             continue
         if kind == "folder" and source != "folder":
             continue
-        sj.files.convert(path, target, rules)
+        sj.files.convert(path, target, rules, verify=True)
         found, wanted = sj.load_file(target), after
         if kind == "npy":
             wanted = dict.fromkeys(["arr_0"], *after.values())
@@ -112,6 +112,28 @@ def test_every_rule_on_every_format(case, source, tmp_path):
             name: bits(x) for name, x in wanted.items()
         }
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SUFFIXES if kind != "folder"])
+def test_a_file_is_verified_before_it_appears(kind, tmp_path, monkeypatch):
+    """The disk changes a byte of what was written: what was there before stays."""
+    source = written("onnx" if kind == "onnx" else "npz", tmp_path / "in", {"a": A})
+    target, sync = tmp_path / f"out{SUFFIXES[kind]}", os.fsync
+    target.write_bytes(b"mine")
+
+    def damaged(descriptor):
+        with open(os.readlink(f"/proc/self/fd/{descriptor}"), "r+b") as file:
+            data = file.read()
+            at = data.index(A.T.tobytes()) + 10
+            file.seek(at)
+            file.write(bytes([data[at] ^ 1]))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", damaged)
+    with pytest.raises(sj.FileFormatError, match=r"tensor 'a': its bytes in .* are not those"):
+        sj.files.convert(source, target, [("permute", "a=1,0")], verify=True)
+    assert target.read_bytes() == b"mine"
+    assert sorted(os.listdir(tmp_path)) == ["in", target.name]
 
 
 def test_a_dtype_that_only_some_formats_have(tmp_path):

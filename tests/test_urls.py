@@ -176,6 +176,21 @@ def test_a_header_costs_kilobytes_and_a_tensor_its_own_bytes(suffix, served, tmp
         assert count == [x.nbytes]
 
 
+def test_quantised_weights_are_read_once(served, tmp_path):
+    """Not to detect them, and again to decode them."""
+    scheme, folder = sj.schemes["fp8:block"], tmp_path / "in"
+    parts = scheme.encode(RNG.standard_normal((1024, 2048)).astype(np.float32))
+    folder.mkdir()
+    file = folder / "model.safetensors"
+    sj.save_file({f"{k}.q.{name}": t for k in range(2) for name, t in parts.items()}, file)
+    with sent(served) as count:
+        url = f"{served.url}/in/model.safetensors"
+        sj.files.convert(url, tmp_path / "out.npz", [("to", "f32")], proof=False)
+    assert count[0] < 1.1 * file.stat().st_size
+    wanted = scheme.decode(parts, dtype="float32").numpy()
+    same(sj.load_file(tmp_path / "out.npz"), {"0.q.weight": wanted, "1.q.weight": wanted})
+
+
 @pytest.mark.parametrize("chain", ["zip://m.safetensors::{}/m.zip", "simplecache::{}/m.safetensors",
                                    "zip://m.safetensors::simplecache::{}/m.zip"])  # fmt: skip
 def test_chains_of_file_systems_are_read(chain, served, tmp_path):
@@ -196,9 +211,27 @@ def test_every_format_is_written_and_read_by_url(suffix, memory, tmp_path):
     same(sj.load_file(f"memory://m.{suffix}"), tensors)
     if suffix != "npz":  # whose checksums stand behind the data, where nobody can go back
         assert memory.cat_file(f"/m.{suffix}") == (tmp_path / f"m.{suffix}").read_bytes()
-    sj.files.convert(f"memory://m.{suffix}", "memory://n.safetensors", [("permute", ".*=1,0")])
+    rules = [("permute", ".*=1,0")]
+    sj.files.convert(f"memory://m.{suffix}", "memory://n.safetensors", rules, verify=True)
     sj.files.convert(tmp_path / f"m.{suffix}", tmp_path / "n.safetensors", [("permute", ".*=1,0")])
     assert memory.cat_file("/n.safetensors") == (tmp_path / "n.safetensors").read_bytes()
+
+
+def test_a_file_that_is_sent_is_verified(memory, tmp_path, monkeypatch):
+    """It is damaged on its way: nothing is left of it."""
+    kind = fsspec.implementations.memory.MemoryFile
+    commit = kind.commit
+
+    def damaged(self):
+        if self.size:  # not when it is begun
+            self.getbuffer()[-1] ^= 1
+        commit(self)
+
+    sj.save_file(TENSORS, tmp_path / "m.safetensors")
+    monkeypatch.setattr(kind, "commit", damaged)
+    with pytest.raises(sj.FileFormatError, match=r"its bytes in n\.safetensors are not those"):
+        sj.files.convert(tmp_path / "m.safetensors", "memory://n.safetensors", verify=True)
+    assert not memory.exists("/n.safetensors")
 
 
 def test_an_onnx_model_and_its_data_by_url(memory, tmp_path):

@@ -103,8 +103,8 @@ def _options(parser: ArgumentParser) -> None:
         default=True,
         help="convert a sample of each kind first, and compare it with NumPy",
     )
-    add("--verify", action="store_true", help="make all bytes of a folder once more, and compare "
-        "them with those that were written, before it appears")  # fmt: skip
+    add("--verify", action="store_true", help="make all bytes once more, and compare them with "
+        "those that were written, before the destination appears")  # fmt: skip
     add("--resume", action="store_true",
         help="continue an interrupted folder from its finished shards, and keep those of this "
         "run if it is stopped by Ctrl-C or an error")  # fmt: skip

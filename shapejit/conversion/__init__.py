@@ -1,11 +1,12 @@
 """Checkpoints converted: rules for their tensors, planned and checked, then written."""
 
 from .changes import Change
-from .planning import Conversion, Report, plan
+from .described import Report
+from .folders import nbytes_of
+from .planning import Conversion, plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
 from .runs import Settings
-from .shards import nbytes_of
 from .specifications import SPECS, Dialect, Spec, dialect
 from .tensors import Rule
 

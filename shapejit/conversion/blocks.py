@@ -9,11 +9,10 @@ from ..files.stored import Stored
 from ..quantization import sizes
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
-from .changes import Change
+from .changes import Change, Source
 from .joins import Joined
-from .sources import Source
 from .tensors import Tensors
-from .weight_sources import PartOf
+from .weights import PartOf
 
 __all__ = ["file_types"]
 

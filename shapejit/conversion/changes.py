@@ -1,32 +1,213 @@
-"""One planned tensor of a destination, and how its bytes are produced."""
+"""Planned tensors: of what each tensor of a destination is made, some rows at a time.
+
+A `Planned` says its dtype, its shape and how many rows are made together, and makes some of
+them; pieces, bands and views in bounded memory follow from that. A `Change` is what rules make
+of a tensor: operations on a Planned, or on what is stored, under a name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import groupby
 from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
-from ..files.checkpoint import FileType
-from ..files.pieces import MOST, Scratch, whole_elements
+from ..files.pieces import MOST, PIECE, Scratch, parts, pieces, whole_elements
 from ..files.stored import Extent, Stored
 from ..files.writing import New
 from ..operations.casts import cast
 from ..programs.fuse import route
 from ..programs.ops import Op
 from ..programs.trace import traced
-from ..quantization.parts import WeightNode
 from ..shapes.layout import Layout
-from .sources import Planned, Source, View
 
-__all__ = ["Change", "Result", "Results", "announced"]
+__all__ = ["Change", "Planned", "Source", "View", "announced", "bands_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class Planned(ABC):
+    """A tensor that is computed, row-major: what it is, and how some of its rows are made.
+
+    Rows are indices of dim 0. All else follows from them.
+    """
+
+    verb: ClassVar[str] = ""  # what it does to the tensors that it is made of
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def layout(self) -> Layout:
+        """Row-major."""
+        return Layout.row_major(self.shape, self.dtype.bits)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed elements."""
+        return self.dtype.nbytes(prod(self.shape))
+
+    @property
+    def extent(self) -> Extent | None:
+        """Where a file has the same bytes already, if one does."""
+        return None
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def unit(self) -> int:
+        """Of how many rows those are a multiple that are made alone."""
+        return self.count
+
+    @property
+    def made_of(self) -> Sequence[Change]:
+        """The planned tensors that it is made of."""
+        return ()
+
+    @property
+    def reads(self) -> Sequence[Stored]:
+        """The tensors of the source that it is made of."""
+        return [stored for part in self.made_of for stored in part.reads]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Equal where rows are made in the same way."""
+        return ()
+
+    @abstractmethod
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, from a multiple of `unit` to another one, or to the last row."""
+
+    @abstractmethod
+    def held(self, most: int) -> int:
+        """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
+
+    def bands(self) -> list[tuple[int, int]]:
+        """The rows that are made at a time."""
+        return bands_of(self.shape, self.dtype.bits, self.unit)
+
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The packed elements in row-major order."""
+        for begin, end in self.bands():
+            yield from pieces(self.rows(begin, end), result)
+
+    def tensor(self) -> Tensor:
+        """All rows."""
+        return self.rows(0, self.count)
+
+    def with_layout(self, layout: Layout) -> Source:
+        """A view of the tensor, when it has been made."""
+        return self if layout == self.layout else View.of(self, layout)
+
+
+Source = Stored | Planned  # a tensor of which a destination's tensor is made
+
+
+class _Part(NamedTuple):
+    """A part of a view, and the rows of its base that it needs."""
+
+    layout: Layout
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, eq=False)
+class View(Planned):
+    """A row-major copy of a view of another tensor, whose bits `seen` counts."""
+
+    base: Source
+    seen: Layout
+
+    @staticmethod
+    def of(base: Source, seen: Layout) -> View:
+        """The view of a tensor that this layout says."""
+        return View(base.dtype, seen.shape, base, seen)
+
+    @property
+    def unit(self) -> int:
+        """One: each row is copied by itself."""
+        return 1
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows, of as few rows of the base as they need."""
+        whole = end - begin == self.count
+        seen = self.seen if whole else self.seen.narrow(0, begin, end - begin, 1)
+        if isinstance(self.base, Stored):
+            return self.base.with_layout(seen).tensor()
+        if whole:
+            return self.base.tensor().with_layout(seen).ascontiguous()
+        memory, at = Scratch().take(self.dtype.nbytes(seen.size)), 0
+        for piece in View.of(self.base, seen).pieces(Scratch(), Scratch()):
+            memory[at : at + piece.size] = piece
+            at += piece.size
+        return Tensor.frombuffer(memory, self.dtype, seen.shape)
+
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The packed elements; a view of all of them in their order needs no copy."""
+        if isinstance(self.base, Stored):
+            yield from self.base.with_layout(self.seen).pieces(source, result)
+            return
+        if self._is_whole(self.base):
+            yield from self.base.pieces(source, result)
+            return
+        known, row = None, _row(self.base)
+        for part in self._parts(self.base, source.most):
+            if known is None or known[1:] != part[1:]:
+                known = None  # which gives its memory back
+                known = self.base.rows(part.begin, part.end), part.begin, part.end
+            back = part.layout.offset - part.begin * row
+            yield from pieces(known[0].with_layout(part.layout.at(back)), result)
+
+    def held(self, most: int) -> int:
+        """The rows that a part needs."""
+        if isinstance(self.base, Stored):
+            return self.base.with_layout(self.seen).held(most)
+        if self._is_whole(self.base):
+            return self.base.held(most)
+        found = self._parts(self.base, most)
+        rows = max((part.end - part.begin for part in found), default=0)
+        return rows * _row(self.base) // 8 + self.base.held(most)
+
+    def _is_whole(self, base: Planned) -> bool:
+        together = self.seen.contiguous and not self.seen.offset
+        return together and self.seen.size == prod(base.shape)
+
+    def _parts(self, base: Planned, most: int) -> list[_Part]:
+        """Parts that need few rows each; all rows where that takes no longer, and may be held."""
+        count, found = base.count, list[_Part]()
+        for layout in parts(self.seen, PIECE):
+            (low, high), unit = layout.span, _row(base) * max(1, base.unit)
+            begin = low // unit * base.unit if unit else 0
+            end = min(count, -(-high // unit) * base.unit) if unit else count
+            found.append(_Part(layout, begin, end))
+        computed = sum(end - begin for (begin, end), _ in groupby(part[1:] for part in found))
+        fits = 4 * self.dtype.nbytes(prod(base.shape)) <= most
+        if computed > 2 * count or (fits and computed >= count):
+            return [_Part(part.layout, 0, count) for part in found]
+        return found
+
+
+def _row(base: Planned) -> int:
+    """Bits of a row."""
+    return prod(base.shape[1:]) * base.dtype.bits
+
+
+def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, int]]:
+    """Rows (begin, end), multiples of `unit`, of about 8 MiB; all rows where they are no more."""
+    if not shape or not shape[0]:
+        return [(0, shape[0] if shape else 1)]
+    step = max(1, 8 * PIECE // max(1, prod(shape[1:]) * bits * unit)) * unit
+    return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
+
+
+@dataclass(frozen=True, eq=False)
+class Change(Planned):
     """A tensor of the destination: `ops` are done to `source`, and make `shape` and `dtype`.
 
     `rules` counts the rules that made it what it is; `saturate` is that of all casts.
@@ -34,8 +215,6 @@ class Change:
 
     name: str
     source: Source
-    dtype: DType
-    shape: tuple[int, ...]
     saturate: bool = True
     rules: int = 0
     ops: tuple[Op, ...] = ()
@@ -43,7 +222,17 @@ class Change:
     @staticmethod
     def of(name: str, source: Source, saturate: bool = True, rules: int = 0) -> Change:
         """The whole source, unchanged."""
-        return Change(name, source, source.dtype, source.layout.shape, saturate, rules)
+        return Change(source.dtype, source.layout.shape, name, source, saturate, rules)
+
+    @property
+    def made_of(self) -> Sequence[Change]:
+        """The planned tensors of which its source is made."""
+        return () if isinstance(self.source, Stored) else self.source.made_of
+
+    @property
+    def reads(self) -> Sequence[Stored]:
+        """The tensors of the source of which it is made."""
+        return [self.source] if isinstance(self.source, Stored) else self.source.reads
 
     @property
     def stages(self) -> tuple[Layout, ...]:
@@ -62,11 +251,6 @@ class Change:
         That is done in the order of the destination: moves and casts may change places.
         """
         return tuple(dtype(given[0]) for name, given in self.ops if name == "cast")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements in the destination."""
-        return self.dtype.nbytes(prod(self.shape))
 
     @property
     def stored(self) -> Stored | None:
@@ -91,10 +275,28 @@ class Change:
         ops, kind, shape = _traced(apply, self.shape, self.dtype)
         return replace(self, ops=self.ops + ops, dtype=kind, shape=shape, rules=self.rules + 1)
 
+    def cut(self, begin: int, end: int) -> Change:
+        """Some indices of dim 0."""
+        return self.then(_cut(begin, end))
+
+    @property
+    def unit(self) -> int:
+        """One: any rows can be cut out."""
+        return 1
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows."""
+        some = self if end - begin == self.count else self.cut(begin, end)
+        return some._converted(some._seen.tensor()).reshape(some.shape)
+
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The new packed bytes in order; what is read takes memory of `source`."""
-        found = self._seen.pieces(source, result)
-        return self._cast(found, result) if self.casts else found
+        found, kind = self._seen.pieces(source, result), self.source.dtype
+        if not self.casts:
+            return found
+        whole = whole_elements(found, kind.bits, prod(self.shape))
+        each = (Tensor.frombuffer(data, kind, (count,)) for data, count in whole)
+        return (self._converted(some, result).buffer for some in each)
 
     @property
     def _seen(self) -> Source:
@@ -106,90 +308,15 @@ class Change:
         return seen
 
     def held(self, most: int) -> int:
-        """Bytes of it that are in memory at a time, beside pieces, if that may be `most`."""
+        """What its source holds, or the rows of it that a stage needs."""
         return self._seen.held(most)
-
-    def rows(self, begin: int, end: int) -> Change:
-        """Some indices of dim 0."""
-        return self.then(_rows(begin, end))
-
-    def _cast(self, found: Iterator[Bytes], result: Scratch) -> Iterator[Bytes]:
-        """The pieces, cast."""
-        kind = self.source.dtype
-        for data, count in whole_elements(found, kind.bits, prod(self.shape)):
-            yield self._converted(Tensor.frombuffer(data, kind, (count,)), result).buffer
 
     def _converted(self, tensor: Tensor, memory: Scratch | None = None) -> Tensor:
         for kind in self.casts:
-            nbytes = kind.nbytes(prod(tensor.shape))
-            raw = (memory or Scratch()).take(nbytes)
+            raw = (memory or Scratch()).take(kind.nbytes(prod(tensor.shape)))
             out = Tensor.frombuffer(raw, kind, tensor.shape)
             tensor = cast(tensor, kind, saturate=self.saturate, out=out)
         return tensor
-
-    def tensor(self) -> Tensor:
-        """The new tensor in memory."""
-        return self._converted(self._seen.tensor()).reshape(self.shape)
-
-    def result(self, tensor: Tensor) -> Tensor:
-        """The Tensor whose elements, in row-major order, are the new ones of `tensor`."""
-        first, *rest = self.stages
-        tensor = tensor.with_layout(first)
-        for layout in rest:
-            tensor = tensor.ascontiguous().with_layout(layout)
-        return self._converted(tensor)
-
-
-class Result(NamedTuple):
-    """A tensor of the destination, made when its data are asked for.
-
-    It has the attributes that `schemes.detect` reads; `tensor_type` is the type that a GGUF
-    file gives it, if it is rows of blocks.
-    """
-
-    change: Change
-    tensor_type: FileType | None
-
-    @property
-    def dtype(self) -> DType:
-        """What the elements are."""
-        return self.change.dtype
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self.change.shape)
-
-    @property
-    def data(self) -> Tensor:
-        """The tensor, in memory."""
-        return self.change.tensor()
-
-
-class Results(Mapping[str, Result]):
-    """The tensors of a destination, and the types of those that are rows of blocks, by name.
-
-    `weight_nodes` are those of a graph that take quantised weights among them.
-    """
-
-    def __init__(
-        self,
-        changes: Mapping[str, Change],
-        types: Mapping[str, str],
-        weight_nodes: Sequence[WeightNode],
-    ) -> None:
-        self._changes, self._types = changes, types
-        self.weight_nodes = weight_nodes
-
-    def __getitem__(self, name: str) -> Result:
-        kind = self._types.get(name)
-        return Result(self._changes[name], None if kind is None else FileType(kind))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._changes)
-
-    def __len__(self) -> int:
-        return len(self._changes)
 
 
 def announced(changes: Iterable[Change], most: int = MOST) -> list[New]:
@@ -199,7 +326,7 @@ def announced(changes: Iterable[Change], most: int = MOST) -> list[New]:
 
 
 @lru_cache(maxsize=1024)
-def _rows(begin: int, end: int) -> Callable[[Tensor], Tensor]:
+def _cut(begin: int, end: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t[begin:end]
 
 

@@ -5,25 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import lcm, prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
-from ..dtypes.table import DType
+from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from ..files.stored import Stored
 from ..operations.casts import cast
-from ..operations.equality import blocks, first_difference, place
+from ..operations.equality import array_equal, blocks, place
 from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
-from ..quantization.table import schemes
 from ..runtime.ndarrays import is_a
+from .changes import Planned, View, bands_of
+from .results import Result
+from .streaming import first_difference
+from .weights import LATEST, Decoded, Weight
 
 __all__ = ["Difference", "Weights", "differences"]
+
+
+@dataclass(frozen=True, eq=False)
+class _InMemory(Planned):
+    """A Tensor."""
+
+    values: Tensor
+
+    @property
+    def unit(self) -> int:
+        return 1
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        return self.values[begin:end] if self.shape else self.values
+
+    def held(self, most: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True)
@@ -51,9 +73,9 @@ class Weights(Mapping[str, "Tensor | Found"]):
     `tensors` and `config` are those of `schemes.detect`, `warnings` what it finds odd. What
     fits no scheme stays as it is. `scales` are those of a quantised cache of keys and values.
 
-    >>> import numpy as np
+    >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
-    >>> parts = schemes["fp8:channel"].encode(codes)
+    >>> parts = sj.schemes["fp8:channel"].encode(codes)
     >>> weights = Weights({"norm": codes} | {f"fc.{key}": t for key, t in parts.items()})
     >>> list(weights), weights["fc.weight"].scheme
     (['norm', 'fc.weight'], 'fp8:channel')
@@ -67,17 +89,34 @@ class Weights(Mapping[str, "Tensor | Found"]):
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         used = {name for each in found for name in each.parts.names.values()}
         self.scales = self.declared.cache_scales(tensors) if found else set[str]()
-        self._plain = [name for name in tensors if name not in used]
-        plain = set(self._plain)
+        plain = self._plain = dict.fromkeys(name for name in tensors if name not in used)
         for each in found:
             weight, codes = each.parts.weight, next(iter(each.parts.names.values()))
             self._groups[codes if weight in plain or weight in self._groups else weight] = each
 
     def __getitem__(self, name: str) -> Tensor | Found:
-        if name in self._groups:
-            return self._groups[name]
+        return self._groups[name] if name in self._groups else self.planned(name).tensor()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._groups or name in self._plain
+
+    def planned(self, name: str) -> Planned:
+        """A tensor, to be read some rows at a time."""
         x = self._tensors[name]
-        return asarray(x.data if hasattr(x, "tensor_type") else x)
+        if is_a(x, Stored):
+            return View.of(x, x.layout)
+        if is_a(x, Result):
+            made: Planned = x.change
+            return made
+        held = asarray(x.data if hasattr(x, "tensor_type") else x)
+        return _InMemory(held.dtype, held.shape, held)
+
+    def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
+        """A weight as plain numbers, to be decoded, or read, some rows at a time."""
+        if name not in self._groups:
+            return self.planned(name)
+        weight = Weight.of(self._groups[name], self._tensors)
+        return Decoded.of(weight, dtype(kind), turned)
 
     def __iter__(self) -> Iterator[str]:
         yield from self._plain
@@ -91,10 +130,8 @@ class Weights(Mapping[str, "Tensor | Found"]):
         """The tensors of no group; those that a file or a conversion has are not loaded."""
         made = dict[str, Held]()
         for name in self._plain:
-            x = self._tensors[name]
-            if not is_a(getattr(x, "dtype", None), DType):
-                x = asarray(x.data if hasattr(x, "tensor_type") else x)
-            made[name] = Held(name, x.dtype, x.size)
+            x = self.planned(name)
+            made[name] = Held(name, x.dtype, prod(x.shape))
         return made
 
     @property
@@ -124,10 +161,9 @@ def differences(
 
     `tolerance` accepts floats, decoded ones too, that differ by at most `tolerance` times the
     largest finite magnitude in the tensor of `a`; dtypes may then differ as well. Scales of a
-    quantised cache count only where the other side has quantised weights, too. One
-    tensor or group of each side is in memory at a time; `done` is called with each name that
-    has been compared. Raises FormatError for what
-    cannot be decoded, and for a tolerance that is negative or NaN.
+    quantised cache count only where the other side has quantised weights, too. Some rows of
+    each side are in memory at a time; `done` is called with each name that has been compared.
+    Raises FormatError for what cannot be decoded, and for a tolerance that is negative or NaN.
 
     >>> import numpy as np
     >>> a, b = ({"w": np.array([[1, 2], [3, x]], np.float32)} for x in (4, 4.5))
@@ -145,7 +181,8 @@ def differences(
             yield Difference(name, strange[name])
         elif name in b:
             with about(f"tensor {quoted(name)}"):
-                found = _difference(name, a[name], b[name], tolerance)
+                found = _difference(name, a, b, tolerance)
+            LATEST.clear()
             if found is not None:
                 yield found
             if done is not None:
@@ -180,35 +217,39 @@ def _unaccounted(a: Weights, b: Weights) -> dict[str, str]:
     return made
 
 
-def _difference(name: str, p: Any, q: Any, tolerance: float | None) -> Difference | None:
+def _difference(name: str, a: Weights, b: Weights, tolerance: float | None) -> Difference | None:
     """How two weights differ, None if they are equal."""
-    if is_a(p, Found) and is_a(q, Found) and _stored_alike(p, q):
-        each = ((p.parts.names[key], p.parts[key], q.parts[key]) for key in p.parts)
-        found = next(filter(None, (_bits(*three) for three in each)), None)
+    p, q = (side.groups.get(name) for side in (a, b))
+    if p is not None and q is not None and _stored_alike(p, q):
+        pairs = [(p.parts.names[key], q.parts.names[key]) for key in p.parts]
+        each = (_bits(one, a.planned(one), b.planned(other)) for one, other in pairs)
+        found = next(filter(None, each), None)
         if found is None or tolerance is None:
             return found
-    if is_a(p, Tensor) and is_a(q, Tensor):
-        found = _bits(name, p, q)
-        floats = p.shape == q.shape and p.dtype.kind == q.dtype.kind == "float"
+    if p is None and q is None:
+        x, y = a.planned(name), b.planned(name)
+        found = _bits(name, x, y)
+        floats = x.shape == y.shape and x.dtype.kind == y.dtype.kind == "float"
         if found is None or tolerance is None or not floats:
             return found
-        return _numbers(name, p, q, tolerance)
-    kind = next((x.dtype.name for x in (p, q) if is_a(x, Tensor)), "float32")
+        return _numbers(name, x, y, tolerance)
+    plain = (side.planned(name) for side, group in ((a, p), (b, q)) if group is None)
+    kind = next((x.dtype.name for x in plain), "float32")
+    turned = p is not None and q is not None and _is_turned(p) != _is_turned(q)
+    words = [_words(x or side.planned(name)) for x, side in ((p, a), (q, b))]
     if kind not in DECODED:
-        return Difference(name, f"{_words(p)} against {_words(q)}")
-    turned = is_a(p, Found) and is_a(q, Found) and _is_turned(p) != _is_turned(q)
-    x, y = (_decoded(each, kind) for each in (p, q))
-    if turned:
-        y = y.mT
+        return Difference(name, " against ".join(words))
+    x, y = a.decoded(name, kind), b.decoded(name, kind, turned)
     if x.shape != y.shape:
-        return Difference(name, f"{_words(p, x.shape)} against {_words(q, y.shape)}")
+        shapes = [_words(p or x, x.shape), _words(q or y, y.shape)]
+        return Difference(name, " against ".join(shapes))
     signed = tolerance is None and all(map(_is_signed, (p, q)))
     return _numbers(name, x, y, tolerance or 0.0, signed)
 
 
-def _is_signed(x: Tensor | Found) -> bool:
+def _is_signed(x: Found | None) -> bool:
     """Whether all projects decode a weight to zeros of the same sign: they do so for float8."""
-    if isinstance(x, Tensor):
+    if x is None:  # plain numbers
         return True
     codes = next(iter(x.parts.values())).dtype
     return bool(codes.kind == "float" and codes.bits == 8)
@@ -222,52 +263,57 @@ def _stored_alike(p: Found, q: Found) -> bool:
 
 def _is_turned(found: Found) -> bool:
     """Whether the decoded weight has its inputs before its outputs."""
-    return schemes[found.scheme].row.forms[0].result == "K N"
+    return found.group.form.result == "K N"
 
 
-def _decoded(x: Tensor | Found, kind: str) -> Tensor:
-    return schemes[x.scheme].decode(x.parts, dtype=kind) if isinstance(x, Found) else x
-
-
-def _words(x: Any, shape: tuple[int, ...] | None = None) -> str:
+def _words(x: Planned | Found, shape: tuple[int, ...] | None = None) -> str:
     """What a weight is, for a message."""
-    what, own = (x.scheme, ()) if is_a(x, Found) else (x.dtype.name, x.shape)
-    sizes = own if shape is None else shape
-    return f"{what} {shape_text(sizes)}" if sizes or not is_a(x, Found) else what
+    if isinstance(x, Found):
+        return x.scheme if shape is None else f"{x.scheme} {shape_text(shape)}"
+    return f"{x.dtype.name} {shape_text(x.shape if shape is None else shape)}"
 
 
-def _bits(name: str, x: Tensor, y: Tensor) -> Difference | None:
+def _bits(name: str, x: Planned, y: Planned) -> Difference | None:
     if x.dtype is not y.dtype or x.shape != y.shape:
         return Difference(name, f"{_words(x)} against {_words(y)}")
     index = first_difference(x, y)
-    return None if index is None else _at(name, index, x, y)
+    return None if index is None else _at(name, index, *(_element(t, index) for t in (x, y)))
+
+
+def _element(x: Planned, index: tuple[int, ...]) -> Tensor:
+    """One element, of the fewest rows that are made together."""
+    if not index:
+        return x.rows(0, 1)
+    begin = index[0] // x.unit * x.unit
+    return x.rows(begin, min(begin + x.unit, x.count))[(index[0] - begin, *index[1:])]
 
 
 def _numbers(
-    name: str, x: Tensor, y: Tensor, tolerance: float, signed: bool = False
+    name: str, x: Planned, y: Planned, tolerance: float, signed: bool = False
 ) -> Difference | None:
     """The first floats of two tensors of one shape that are too far apart.
 
     Zeros are equal, unless they are `signed`.
     """
-    if x.dtype is y.dtype and first_difference(x, y) is None:
-        return None
     wide = "float64" if "float64" in (x.dtype.name, y.dtype.name) else "float32"
     bits = max(t.dtype.bits for t in (x, y))
-    indices = [*blocks(x.shape, bits)]
-    most = max((_most(_wide(x, index, wide)) for index in indices), default=0.0) if tolerance else 0
-    for index in indices:
-        u, v = _wide(x, index, wide), _wide(y, index, wide)
-        with np.errstate(invalid="ignore", over="ignore"):
-            near = (u == v) | (np.isnan(u) & np.isnan(v))
-            if signed:
-                near &= (u != 0) | (np.signbit(u) == np.signbit(v))
-            if tolerance:
-                near |= np.abs(u - v) <= most * tolerance
-        if not near.all():
-            at = place(index, u.shape, int(near.argmin()))
-            how = f", the largest magnitude is {most:g}" if tolerance else ""
-            return replace(_at(name, at, x, y), reason=how)
+    bands = bands_of(x.shape, bits, lcm(max(1, x.unit), max(1, y.unit)))
+    most = max((_most(x.rows(*ends), wide) for ends in bands), default=0.0) if tolerance else 0.0
+    how = f", the largest magnitude is {most:g}" if tolerance else ""
+    for begin, end in bands:
+        p, q = x.rows(begin, end), y.rows(begin, end)
+        for index in () if array_equal(p, q) else blocks(p.shape, bits):
+            u, v = _wide(p, index, wide), _wide(q, index, wide)
+            with np.errstate(invalid="ignore", over="ignore"):
+                near = (u == v) | (np.isnan(u) & np.isnan(v))
+                if signed:
+                    near &= (u != 0) | (np.signbit(u) == np.signbit(v))
+                if tolerance:
+                    near |= np.abs(u - v) <= most * tolerance
+            if not near.all():
+                at = place(index, u.shape, int(near.argmin()))
+                whole = (at[0] + begin, *at[1:]) if at else at
+                return replace(_at(name, whole, p[at], q[at]), reason=how)
     return None
 
 
@@ -275,14 +321,15 @@ def _wide(t: Tensor, index: Any, kind: str) -> NDArray[Any]:
     return np.asarray(cast(t[index], kind).numpy())
 
 
-def _most(x: NDArray[Any]) -> float:
+def _most(x: Tensor, kind: str) -> float:
     """The largest finite magnitude."""
-    return float(np.abs(x, where=np.isfinite(x), out=np.zeros_like(x)).max(initial=0))
+    each = (_wide(x, index, kind) for index in blocks(x.shape, x.dtype.bits))
+    finite = (np.abs(u, where=np.isfinite(u), out=np.zeros_like(u)) for u in each)
+    return max((float(u.max(initial=0)) for u in finite), default=0.0)
 
 
-def _at(name: str, index: tuple[int, ...], x: Tensor, y: Tensor) -> Difference:
+def _at(name: str, index: tuple[int, ...], one: Tensor, other: Tensor) -> Difference:
     """Two elements that differ, with their bits where their numbers look the same."""
-    one, other = x[index], y[index]
     first, second = _text(one), _text(other)
     if first == second:
         first, second = (f"{first} (0x{t.tobytes()[::-1].hex()})" for t in (one, other))

@@ -3,40 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FormatError
-from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
-from ..files.places import places
-from ..quantization.configuration import COMFY, comfy_layers, sections
+from ..quantization.configuration import BESIDE, COMFY, comfy_layers, sections
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .remaining import untouched
 from .tensors import Tensors
-from .weight_sources import Decoded, PartOf
+from .weights import Decoded, PartOf
 
-__all__ = ["folder_of", "rewritten", "told"]
+__all__ = ["facts_after", "rewritten", "told"]
 
 # What the metadata of ComfyUI's files and of GGUF tell of how weights are quantised.
 _TELLING = (COMFY, "general.file_type")
 _PLAIN = ("bfloat16", "float16", "float32")
 
 
-def folder_of(checkpoint: Checkpoint) -> str | None:
-    """The folder of a checkpoint that is one; None for a single file."""
-    if checkpoint.format != "sharded":
-        return None
-    path, place = checkpoint.path, places(checkpoint.path)
-    return path if place.is_folder(path) else place.parent(path) or os.curdir
-
-
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     """config.json as it must be after the rules; FormatError for what it cannot say."""
-    made, became = dict(config.content or {}), tensors.became
+    made, became = dict(config.content), tensors.became
     if became:
         left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and not any(sections(made).values()):
@@ -58,6 +47,13 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
         name = _most(tensors.changes.values())
         made = made if name is None else of_dtype(made, name)
     return made
+
+
+def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
+    """What tells of the weights of a destination with this config.json, as `detect` takes it."""
+    config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
+    gone = {*config.content, *(BESIDE if tensors.became and is_folder else ())}
+    return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
 
 
 def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from ..quantization.scheme import DECODED
 from .changes import Change
 from .remaining import Use, uses
 from .tensors import Rule, Tensors
-from .weight_sources import Converted, Decoded, PartOf
-from .weights import Weight
+from .weights import Converted, Decoded, OfWeight, PartOf, Weight
 
 __all__ = ["to"]
 
@@ -28,7 +27,7 @@ def to(r: Rule, tensors: Tensors) -> None:
     known, used = _Known(tensors, target), uses(tensors)
     made: dict[str, list[Change]] = {}
     matched = False
-    for weight in tensors.weights.found:
+    for weight in tensors.weights:
         codes = now.get(weight.codes)
         if codes is None:
             _refuse_changed(r, tensors, weight, used.get(weight.codes, ()))
@@ -43,7 +42,9 @@ def to(r: Rule, tensors: Tensors) -> None:
             made |= {part.name: [] for part in parts}
             new = known.changes(weight, weight.renamed(codes.name), parts)
             made[codes.name] = new
-            tensors.became.append(new[0].source)
+            source = new[0].source
+            assert isinstance(source, OfWeight)
+            tensors.became.append(source)
     if not matched and target in DECODED and _cast_plain(r, tensors, target):
         return
     if not matched:
@@ -58,7 +59,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
 
     That are floats of several dims: F16 and BF16 are types like others there.
     """
-    if tensors.checkpoint.format != "gguf" or tensors.weights.found:
+    if tensors.checkpoint.format != "gguf" or tensors.weights:
         return False
     weights = [
         name
@@ -89,7 +90,7 @@ def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Us
 def _forget_cache(tensors: Tensors) -> None:
     """Without quantised weights nothing tells of a quantised cache: leave its scales out."""
     stored = {c.stored.name: name for name, c in tensors.changes.items() if c.stored is not None}
-    if not any(weight.codes in stored for weight in tensors.weights.found):
+    if not any(weight.codes in stored for weight in tensors.weights):
         for scale in tensors.config.declared.cache_scales(stored):
             del tensors.changes[stored[scale]]
 
@@ -106,7 +107,7 @@ def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
 
 def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
     """FormatError for tensors that look quantised, but are of no scheme or of several."""
-    for unclear in tensors.weights.unclear:
+    for unclear in tensors.detected.unclear:
         left = [n for n in unclear.names if n in tensors.changes and n not in tensors.kept]
         if left and any(r.pattern.fullmatch(name) for name in left):
             raise FormatError(
@@ -126,8 +127,7 @@ class _Known:
         """The tensors that a weight becomes."""
         rules, saturate = 1 + max(part.rules for part in parts), self._tensors.saturate
         if self._target in DECODED:
-            kind = dtype(self._target)
-            source = Decoded(kind, weight.group.shape, weight)
+            source = Decoded.of(weight, dtype(self._target))
             return [Change.of(name, source, saturate, rules)]
         row = BY_NAME[self._target]
         return [
@@ -141,8 +141,11 @@ class _Known:
         shapes = (
             weight.scheme,
             *sorted(weight.group.known.items()),
-            *((k, t.dtype, t.layout.shape) for k, t in weight.stored.items()),
+            *((k, t.dtype, t.shape) for k, t in weight.group.tensors.items()),
         )
         if shapes not in self._parts:
             self._parts[shapes] = whole.made()
-        return {key: replace(part, whole=whole) for key, part in self._parts[shapes].items()}
+        return {
+            key: replace(part, weight=weight, whole=whole)
+            for key, part in self._parts[shapes].items()
+        }

@@ -6,14 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import shape_text
-from ..files.stored import Stored
-from .joins import Joined
-from .repacks import Repacked
-from .sources import Source
 from .tensors import Tensors
-from .weight_sources import Decoded, PartOf
 
-__all__ = ["Described", "described"]
+__all__ = ["Described", "Report", "described"]
 
 
 @dataclass(frozen=True)
@@ -32,34 +27,40 @@ class Described:
     nbytes: int
 
 
+@dataclass(frozen=True)
+class Report:
+    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
+
+    `warnings` are what is odd about the quantised weights that were decoded or converted,
+    `rows` the tensors of a conversion that was not done.
+    """
+
+    tensors: int
+    changed: int
+    moved: int
+    bytes_read: int
+    bytes_written: int
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    rows: tuple[Described, ...] = ()
+
+    @property
+    def gb_per_s(self) -> float:
+        """10^9 bytes read and written per second, including the sync to disk."""
+        return (self.bytes_read + self.bytes_written) / max(self.seconds, 1e-9) / 1e9
+
+
 def described(tensors: Tensors) -> Iterator[Described]:
     """The tensors that rules make, in their order."""
-    schemes = {name: w.scheme for w in tensors.weights.found for name in w.names}
+    schemes = {name: w.scheme for w in tensors.weights for name in w.names}
     for change in tensors.changes.values():
-        parts = list(_parts(change.source))
-        found = {schemes.get(name, "") for name, _ in parts}
+        found = {schemes.get(stored.name, "") for stored in change.reads}
+        texts = [f"{s.dtype} {shape_text(s.layout.shape)}" for s in change.reads]
         yield Described(
             name=change.name,
             scheme=", ".join(sorted(filter(None, found))),
-            before=" + ".join(dict.fromkeys(text for _, text in parts)),
+            before=" + ".join(dict.fromkeys(texts)),
             after=f"{change.dtype} {shape_text(change.shape)}",
             way="copy" if change.moves else "view",
             nbytes=change.nbytes,
         )
-
-
-def _parts(source: Source) -> Iterator[tuple[str, str]]:
-    """The stored tensors that a source reads: their names, and their dtypes and shapes."""
-    found: list[Stored] = []
-    if isinstance(source, Joined):
-        for part in source.parts:
-            yield from _parts(part.source)
-    elif isinstance(source, Decoded | PartOf):
-        weight = source.weight if isinstance(source, Decoded) else source.whole.weight
-        found = [*weight.stored.values()]
-    elif isinstance(source, Repacked):
-        yield from _parts(source.base.source)
-    elif isinstance(source, Stored):
-        found = [source]
-    for stored in found:
-        yield stored.name, f"{stored.dtype} {shape_text(stored.layout.shape)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,19 +14,44 @@ from math import prod
 from typing import Any
 
 from .. import __version__
-from ..errors import FileFormatError
-from ..files import safetensors
+from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
-from ..files.paths import Path, file_name
 from ..files.places import places
+from ..files.safetensors.writer import Placed, placed
 from ..files.sharded import SUFFIX, shards_named
 from ..quantization.configuration import BESIDE
-from .configs import rewritten
-from .shards import Shard, shards
+from .changes import Change
 from .tensors import Tensors
 
-__all__ = ["Folder", "folder", "shards_of"]
+__all__ = ["MAX_SHARD", "Folder", "Shard", "folder", "nbytes_of", "shards_of"]
+
+MAX_SHARD = 5 * 10**9  # bytes, as the ecosystem has it
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A safetensors file of a folder, the unit of work: one process writes it as a whole."""
+
+    name: str
+    changes: tuple[Change, ...]
+    placed: Placed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors."""
+        return sum(change.nbytes for change in self.changes)
+
+    def is_written(self, folder: str) -> bool:
+        """Whether a folder has it: a file of this name, size and header."""
+        place, header = places(folder), self.placed.header
+        with suppress(OSError, FileFormatError):
+            file = place.open(place.inside(folder, self.name, None))
+            same = file.size == self.placed.size
+            return same and file.bytes(0, len(header)) == header
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +77,14 @@ class Folder:
         """The hash of the plan."""
         return sha256(self.plan.encode()).hexdigest()[:16]
 
+    def begun_otherwise(self, other: str, alone: bool, where: str) -> FileFormatError:
+        """What to say where an interrupted conversion, or a part, was `where` planned otherwise."""
+        reason = f"the interrupted conversion had another {self._differs_in(other)}"
+        hint = "it cannot be resumed (without --resume it is removed)"
+        if not alone:
+            hint = f"if that is to be done anew, remove {where}"
+        return FileFormatError(self.path, None, f"{reason}: {hint}")
+
     @property
     def names(self) -> set[str]:
         """The files that are written."""
@@ -61,7 +95,7 @@ class Folder:
         """Bytes of the files that are copied."""
         return sum(places(found).size(found) for found in self.copied.values())
 
-    def differs_in(self, plan: str) -> str:
+    def _differs_in(self, plan: str) -> str:
         """What another plan says otherwise."""
         with suppress(ValueError, AttributeError):
             own, other = json.loads(self.plan), json.loads(plan)
@@ -69,18 +103,20 @@ class Folder:
         return "plan"
 
 
-def folder(tensors: Tensors, source: str, path: Path, max_shard: int, rules: str) -> Folder:
+def folder(
+    tensors: Tensors, source: str, path: str, config: Mapping[str, Any], max_shard: int, rules: str
+) -> Folder:
     """The folder `path` as it is to be made of the folder `source`, which it may be.
 
-    `rules` are what makes the tensors, as text. Raises FileFormatError for what files cannot hold.
+    `config` is the content of config.json after the rules, which `rules` tells as text.
+    Raises FileFormatError for what files cannot hold.
     """
-    name = file_name(path)
-    target, home = places(name).real(name), places(source).real(source)
+    target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
     stem = _stem(checkpoint.path)
-    files = shards(name, [*tensors.changes.values()], max_shard, stem, _metadata(checkpoint))
-    texts, index = _texts(tensors, files), f"{stem}{SUFFIX}"
+    files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
+    texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     others = {} if home == target else _others(home, own | shards_of(home, index))
@@ -92,7 +128,7 @@ def folder(tensors: Tensors, source: str, path: Path, max_shard: int, rules: str
         "set of files": {f.name: [f.placed.size, _hash(f.placed.header)] for f in files},
     }
     text = json.dumps(plan, indent=1)
-    return Folder(name, tuple(files), texts, others, index, frozenset(gone), text)
+    return Folder(path, tuple(files), texts, others, index, frozenset(gone), text)
 
 
 def _hash(fact: object) -> str:
@@ -107,7 +143,7 @@ def shards_of(folder: str, index: str) -> set[str]:
     return made
 
 
-def _check_apart(home: str, target: str, path: Path) -> None:
+def _check_apart(home: str, target: str, path: str) -> None:
     """FileFormatError where one of two folders lies in the other."""
     inner, outer = (os.path.join(each, "") for each in (target, home))
     if home != target and (inner.startswith(outer) or outer.startswith(inner)):
@@ -121,35 +157,25 @@ def _stem(path: str) -> str:
     return "model" if place.is_folder(path) else place.base(path).removesuffix(SUFFIX)
 
 
-def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
-    """What the files of the source say of themselves: the first one, for all."""
-    for member in checkpoint.members.values():
-        return safetensors.read(member.file.path).metadata
-    return None
-
-
-def _texts(tensors: Tensors, files: Sequence[Shard]) -> dict[str, str]:
+def _texts(
+    tensors: Tensors, files: Sequence[Shard], config: Mapping[str, Any], stem: str
+) -> dict[str, str]:
     """The index, if there are several files, and the config, if there is one."""
-    made, config = dict[str, str](), tensors.config
-    if config.content is not None:
+    made = dict[str, str]()
+    if tensors.config.text:
         try:
-            made[CONFIG] = config.written(rewritten(config, tensors))
+            made[CONFIG] = tensors.config.written(config)
         except RecursionError:
             raise FileFormatError(CONFIG, None, "it is nested too deeply") from None
     if len(files) > 1:
         places = {change.name: file.name for file in files for change in file.changes}
         total = sum(change.nbytes for change in tensors.changes.values())
-        told = {**_index_metadata(tensors.checkpoint), "total_size": total}
+        told = {**(tensors.checkpoint.metadata or {}), "total_size": total}
         if tensors.became and "total_parameters" in told:
             told["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
         index = {"metadata": told, "weight_map": dict(sorted(places.items()))}
-        stem = _stem(tensors.checkpoint.path)
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"
     return made
-
-
-def _index_metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
-    return checkpoint.metadata or {}
 
 
 def _sources(checkpoint: Checkpoint, home: str) -> Sequence[object]:
@@ -167,3 +193,44 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
     """
     found = places(folder).files(folder)
     return {name: path for name, path in found.items() if name not in known}
+
+
+def nbytes_of(given: int | str) -> int:
+    """A number of bytes, also with a unit; FormatError for others.
+
+    >>> nbytes_of("5GB"), nbytes_of("512 MiB")
+    (5000000000, 536870912)
+    """
+    text = str(given)
+    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([A-Za-z]{0,3})\s*", text)
+    if found is None or found[2].upper() not in _UNITS or int(found[1]) == 0:
+        raise FormatError(f"{quoted(text)} is not a number of bytes, as 5GB or 500MB")
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def _shards(
+    folder: str, changes: Sequence[Change], most: int, stem: str, metadata: Mapping[str, str] | None
+) -> list[Shard]:
+    """The tensors in their order in files of at most `most` bytes; a larger one has its own.
+
+    FileFormatError for what a file cannot hold.
+    """
+    groups, place = [*_groups(changes, most)], places(folder)
+    count, made = len(groups), list[Shard]()
+    for k, group in enumerate(groups, 1):
+        name = f"{stem}.safetensors"
+        if count > 1:
+            name = f"{stem}-{k:05d}-of-{count:05d}.safetensors"
+        made.append(Shard(name, tuple(group), placed(place.join(folder, name), group, metadata)))
+    return made
+
+
+def _groups(changes: Sequence[Change], most: int) -> Iterator[list[Change]]:
+    group, size = list[Change](), 0
+    for change in changes:
+        if group and size + change.nbytes > most:
+            yield group
+            group, size = [], 0
+        group.append(change)
+        size += change.nbytes
+    yield group

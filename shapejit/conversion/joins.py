@@ -10,8 +10,7 @@ from math import gcd, prod
 from ..arrays.tensor import Bytes, Tensor
 from ..files.pieces import Scratch
 from ..operations import joining
-from .changes import Change
-from .sources import Planned, bands_of
+from .changes import Change, Planned, bands_of
 
 __all__ = ["Joined"]
 
@@ -20,8 +19,14 @@ __all__ = ["Joined"]
 class Joined(Planned):
     """Tensors one after the other along `axis`."""
 
+    verb = "join"
     parts: Sequence[Change]
     axis: int
+
+    @property
+    def made_of(self) -> Sequence[Change]:
+        """Its parts."""
+        return self.parts
 
     @property
     def unit(self) -> int:
@@ -44,12 +49,10 @@ class Joined(Planned):
         """What a part holds, or some rows of the parts together."""
         if self._in_order:
             return max((part.held(most) for part in self.parts), default=0)
-        parts = self._cut(*self.bands(most)[0])
+        parts = self._cut(*self.bands()[0])
         return sum(2 * part.nbytes for part in parts) + max(part.held(most) for part in parts)
 
-    def rows(
-        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
-    ) -> Tensor:
+    def rows(self, begin: int, end: int) -> Tensor:
         """Some rows: of the parts a few at a time, beside the result."""
         shape = end - begin, *self.shape[1:]
         found = bands_of(shape, self.dtype.bits, self.unit) if self.shape else [(0, 1)]
@@ -69,11 +72,11 @@ class Joined(Planned):
         if not self.shape or end - begin == self.shape[0]:
             return [*self.parts]
         if self.axis:
-            return [part.rows(begin, end) for part in self.parts]
+            return [part.cut(begin, end) for part in self.parts]
         made, at = list[Change](), 0
         for part in self.parts:
             first, last = max(begin - at, 0), min(end - at, part.shape[0])
             if first < last:
-                made.append(part if last - first == part.shape[0] else part.rows(first, last))
+                made.append(part if last - first == part.shape[0] else part.cut(first, last))
             at += part.shape[0]
         return made

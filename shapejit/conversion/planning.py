@@ -1,58 +1,45 @@
-"""Rules for the tensors of a checkpoint: planned and checked for every tensor, then written."""
+"""A conversion: rules for the tensors of a checkpoint are planned and proved, then written.
+
+`convert` is the one way in. Others plan the same conversion again, of a `Job`, and write shards.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from socket import gethostname
+from typing import TYPE_CHECKING, Any
 
-from ..errors import FormatError, quoted
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
-from ..files.paths import Path, file_name
+from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from .blocks import file_types
-from .changes import Change, Results, announced
-from .configs import folder_of, rewritten, told
-from .described import Described
-from .folders import Folder, folder
+from .changes import Change, announced
+from .configs import facts_after, rewritten, told
+from .described import Report, described
+from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
+from .proof import prove
 from .remaining import check, check_parts, uses
-from .rules import RULES
-from .runs import Settings, WriteShards, write_folder, write_here
-from .shards import MAX_SHARD
-from .sources import LATEST
-from .specifications import Dialect
+from .results import Results
+from .rules import RULES, Given, rules_of
+from .runs import Settings, WriteShards, destination, write_folder, write_shard
+from .specifications import Dialect, dialect
+from .streaming import check_written
 from .tensors import Rule, Tensors
+from .weights import LATEST
 
-__all__ = ["Conversion", "Report", "plan"]
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
-
-@dataclass(frozen=True)
-class Report:
-    """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
-
-    `warnings` are what is odd about the quantised weights that were decoded or converted,
-    `rows` the tensors of a conversion that was not done.
-    """
-
-    tensors: int
-    changed: int
-    moved: int
-    bytes_read: int
-    bytes_written: int
-    seconds: float = 0.0
-    warnings: tuple[str, ...] = ()
-    rows: tuple[Described, ...] = ()
-
-    @property
-    def gb_per_s(self) -> float:
-        """10^9 bytes read and written per second, including the sync to disk."""
-        return (self.bytes_read + self.bytes_written) / max(self.seconds, 1e-9) / 1e9
+__all__ = ["Conversion", "Report", "convert", "plan"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +49,14 @@ class Conversion:
     `most` are the bytes of a tensor that should be in memory at a time.
     """
 
-    checkpoint: Checkpoint
     tensors: Tensors
     rules: tuple[Rule, ...]
     most: int = MOST
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The source."""
+        return self.tensors.checkpoint
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -78,49 +69,23 @@ class Conversion:
         tensors = self.tensors
         return Results(tensors.changes, file_types(tensors), tensors.weight_nodes)
 
+    @cached_property
+    def _content(self) -> dict[str, Any]:
+        """config.json as it is to be."""
+        return rewritten(self.tensors.config, self.tensors)
+
     @property
     def config(self) -> dict[str, Any]:
         """What tells of the weights of the destination, as `schemes.detect` takes it."""
-        config = self.tensors.config
-        return rewritten(replace(config, content=config.facts), self.tensors)
+        return facts_after(self._content, self.tensors)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is odd about quantised weights, where some of them are decoded or converted."""
         if not self.tensors.became:
             return ()
-        weights = self.tensors.weights
-        return (*weights.warnings, *map(str, weights.unclear))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of tensor data that will be written."""
-        return sum(change.nbytes for change in self.changes)
-
-    def folder(self, path: Path, max_shard: int = MAX_SHARD) -> Folder | None:
-        """The folder that is made of a folder; None for a file, or where the suffix says so."""
-        source = folder_of(self.checkpoint)
-        if source is None or not _is_folder(path):
-            return None
-        rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
-        return folder(self.tensors, source, path, max_shard, rules)
-
-    def report(self, folder: Folder | None = None, settings: Settings | None = None) -> Report:
-        """What is to be done: all of it, or a part of a folder."""
-        changes, settings = self.changes, settings or Settings()
-        if folder is not None:
-            changes = tuple(c for shard in settings.own(folder) for c in shard.changes)
-        written = sum(change.nbytes for change in changes)
-        if settings.commit is not None:
-            written = 0
-        return Report(
-            tensors=len(changes),
-            changed=sum(c.rules > 0 for c in changes),
-            moved=sum(c.moves for c in changes),
-            bytes_read=self.checkpoint.nbytes * written // max(1, self.nbytes),
-            bytes_written=written,
-            warnings=self.warnings,
-        )
+        found = self.tensors.detected
+        return (*found.warnings, *map(str, found.unclear))
 
     def write(self, path: Path, progress: Progress | None = None) -> Report:
         """Write the converted checkpoint: a folder as a folder, a file in the format of `path`.
@@ -129,40 +94,64 @@ class Conversion:
         the format stays the same. Raises FileFormatError for what the format cannot hold,
         OSError where the disk refuses.
         """
-        self.check(path)
-        return self.write_as(path, self.folder(path), Settings(), progress)
+        made, settings = self.folder(path, MAX_SHARD), Settings()
+        return self.write_as(path, made, settings, self.report(made, settings), progress)
 
     def write_as(
-        self,
-        path: Path,
-        folder: Folder | None,
-        settings: Settings,
-        progress: Progress | None = None,
-        write_shards: WriteShards | None = None,
-    ) -> Report:
-        """The same, as a `folder` of shards or as a file; `write_shards` has others write them."""
-        start, write = time.perf_counter(), write_shards or partial(write_here, self.most)
+        self, path: Path, made: Folder | None, settings: Settings, report: Report,
+        progress: Progress | None = None, write: WriteShards | None = None,
+    ) -> Report:  # fmt: skip
+        """The same, as a `made` folder or as a file; `write` has others write the shards."""
+        start = time.perf_counter()
         try:
-            if folder is None:
-                self._write_file(path, progress)
+            if made is None:
+                self._write_file(path, progress, settings.verify)
             else:
-                write_folder(folder, settings, progress, write, self.most)
+                write_folder(made, settings, progress, self.most, write)
         finally:
             LATEST.clear()
-        return replace(self.report(folder, settings), seconds=time.perf_counter() - start)
+        return replace(report, seconds=time.perf_counter() - start)
 
-    def check(self, path: Path, strict: bool = False) -> None:
-        """FormatError for what a destination at `path` could not tell any more.
+    def report(self, made: Folder | None, settings: Settings) -> Report:
+        """What is to be done: all of it, or a part of a folder."""
+        changes, total = self.changes, sum(change.nbytes for change in self.changes)
+        if made is not None:
+            changes = tuple(c for shard in settings.own(made) for c in shard.changes)
+        written = sum(change.nbytes for change in changes)
+        if settings.commit is not None:
+            written = 0
+        return Report(
+            tensors=len(changes),
+            changed=sum(c.rules > 0 for c in changes),
+            moved=sum(c.moves for c in changes),
+            bytes_read=self.checkpoint.nbytes * written // max(1, total),
+            bytes_written=written,
+            warnings=self.warnings,
+        )
 
-        That are parts of quantised weights which rules have taken apart, in a folder whose
-        config still tells of these, blocks of GGUF in a file that names no types, and codes
-        whose sizes a node of ONNX told; with `strict` also whatever is warned of.
+    def folder(self, path: Path, max_shard: int, strict: bool = False) -> Folder | None:
+        """The folder that is made of a folder; None for a file, or where the suffix says so.
+
+        FormatError for what a destination at `path` could not tell any more: parts of
+        quantised weights which rules have taken apart, in a folder whose config still tells of
+        these, blocks of GGUF in a file that names no types, and codes whose sizes a node of
+        ONNX told; with `strict` also whatever is warned of.
         """
         if strict and self.warnings:
             raise FormatError(f"{self.tensors.path}: {'; '.join(self.warnings)} (--strict)")
-        if folder_of(self.checkpoint) is not None and not file_formats.has_suffix(path):
-            check_parts(self.tensors, self.config)
-            return
+        name, source = file_name(path), self.checkpoint.path
+        place, home = places(name), places(source)
+        place.fresh(name)
+        suffix = file_formats.has_suffix(name)
+        if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
+            self._check_file(name)
+            return None
+        check_parts(self.tensors, self.config)
+        rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
+        source = source if home.is_folder(source) else home.parent(source) or os.curdir
+        return folder(self.tensors, source, name, self._content, max_shard, rules)
+
+    def _check_file(self, path: str) -> None:
         row = file_formats.writer(path)
         for node in self.tensors.weight_nodes if row.name != self.checkpoint.format else ():
             if not node.fault and node.codes not in self.tensors.kept:
@@ -181,20 +170,19 @@ class Conversion:
                     f"which {row.name} has no name: --to f32 decodes them"
                 )
 
-    def _write_file(self, path: Path, progress: Progress | None) -> None:
+    def _write_file(self, path: Path, progress: Progress | None, verify: bool) -> None:
         row, metadata, kept = file_formats.writer(path), None, None
         if row.name == self.checkpoint.format:
             kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
             metadata = kept.metadata and told(kept.metadata, self.tensors)
         types = file_types(self.tensors) if "types" in row.more else None
         given = announced(self.changes, self.most)
-        file_formats.write(path, given, metadata, progress, source=kept, types=types)
 
+        def check(found: Checkpoint) -> None:
+            check_written(self.changes, found, file_name(path), self.most)
 
-def _is_folder(path: Path) -> bool:
-    name = file_name(path)
-    places(name).fresh(name)
-    return places(name).is_folder(name) or not file_formats.has_suffix(name)
+        file_formats.write(path, given, metadata, progress, source=kept, types=types,
+                           check=check if verify else None)  # fmt: skip
 
 
 def plan(
@@ -218,7 +206,7 @@ def plan(
     check(tensors)
     if chunk is not None:
         _check_held(tensors, chunk)
-    return Conversion(checkpoint, tensors, tuple(rules), chunk or MOST)
+    return Conversion(tensors, tuple(rules), chunk or MOST)
 
 
 def _check_held(tensors: Tensors, chunk: int) -> None:
@@ -228,3 +216,143 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
             reason = f"what is done to it takes {held} bytes in memory at a time"
             where = f"{tensors.path}: tensor {quoted(change.name)}"
             raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A conversion as a small value that pickles, by pairs of a rule's kind and its text."""
+
+    source: str
+    destination: str
+    rules: tuple[tuple[str, str], ...]
+    spec: tuple[str, bool, bool]
+    saturate: bool
+    chunk: int | None
+    max_shard: int
+    wanted: str  # the hash of the plan
+
+
+def write_planned(job: Job, number: int) -> None:
+    """Write a shard of a folder, in any process that sees the source and the destination.
+
+    FileFormatError where the plan that is made here is another one.
+    """
+    made = _planned(job)
+    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
+
+
+@lru_cache(maxsize=1)
+def _planned(job: Job) -> Folder:
+    """The folder as it is planned here; FileFormatError where that has not the hash `wanted`."""
+    spec, special_zero, allowzero = job.spec
+    reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
+    source, rules = file_formats.read(job.source), rules_of(job.rules)
+    found = plan(source, rules, reshape, job.saturate, job.chunk)
+    made = found.folder(job.destination, job.max_shard)
+    if made is None or made.hash != job.wanted:
+        reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
+        raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
+    return made
+
+
+def convert(
+    src: Path,
+    dst: Path,
+    rules: Sequence[Given] = (),
+    *,
+    spec: str = "array",
+    special_zero: bool = False,
+    allowzero: bool = False,
+    saturate: bool = True,
+    strict: bool = False,
+    max_shard_size: int | str = MAX_SHARD,
+    chunk: int | str | None = None,
+    proof: bool = True,
+    verify: bool = False,
+    dry_run: bool = False,
+    resume: bool = False,
+    planned: Callable[[Report], object] | None = None,
+    progress: Progress | None = None,
+    part: tuple[int, int] | None = None,
+    commit: int | None = None,
+    executor: str | Executor | Any = None,
+) -> Report:
+    """Apply rules to the tensors of a file, or a folder of shards, and write the result.
+
+    `rules` are pairs of a kind and its text, as `shapejit convert` takes them, in the order
+    in which they apply: `("to", "bf16")`, `("rename", "s/a/b/")`; or mappings, as the tables
+    of a file of rules. A folder becomes a folder, with index, config.json and its other files,
+    of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
+    of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
+    sample of each kind of tensor is converted and compared with NumPy first; `verify`
+    makes all bytes once more, and compares them with those written before `dst` appears; `resume`
+    continues from the finished shards of a run that was killed; `planned` is called with a
+    Report of what will be done, with `dry_run` nothing else is; `progress` with
+    numbers of bytes. With `chunk` at most so many bytes of a tensor are in memory at a time,
+    however large it is: FormatError, before anything is written, where a rule needs more.
+    `spec` and its flags say what a reshape means, `saturate` what casts to float8 do. What is
+    odd about quantised weights is in the report's `warnings`; with `strict` it is refused.
+
+    A folder can be shared out, shard by shard: `part=(i, n)` writes every n-th shard from the
+    i-th on, 1 being the first; `commit=n` checks that the shards of n parts are there, and makes
+    `dst` appear. `executor` has shards written by others: a `concurrent.futures.Executor`, a
+    client of dask's, or a name, as `--executor` takes it.
+
+    `src` and `dst` may be URLs, as `s3://bucket/model/`. There files appear one by one, each
+    as a whole, and the index last (a checkpoint of a single file has none: it can be read
+    before the commit); a checkpoint that is there is not replaced.
+
+    Raises ReshapeError, DTypeError or FormatError for rules that do not fit, FileFormatError
+    for files and for what parts have left, OSError where the disk refuses; `dst` is left as it was.
+
+    >>> import numpy as np, shapejit as sj, tempfile
+    >>> parts = sj.schemes["fp8:channel"].encode(np.eye(2, dtype=np.float32))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     src, dst = f"{folder}/a.safetensors", f"{folder}/b.safetensors"
+    ...     sj.save_file({f"fc.{k}": t for k, t in parts.items()}, src)
+    ...     report = sj.files.convert(src, dst, [("to", "bf16")])
+    ...     sj.load_file(dst)["fc.weight"]
+    Tensor([[1, 0],
+            [0, 1]], shape=(2, 2), dtype=bfloat16, 16 bits each)
+    """
+    parsed, settings = rules_of(rules), Settings(nbytes_of(max_shard_size), resume, part, commit,
+                                                 verify)  # fmt: skip
+    most = None if chunk is None else nbytes_of(chunk)
+    meant = dialect(spec, special_zero=special_zero, allowzero=allowzero)
+    found = plan(file_formats.read(src), parsed, meant, saturate, most)
+    made = found.folder(dst, settings.max_shard, strict)
+    if made is None and (part or commit or executor is not None):
+        reason = "parts and executors are for folders of shards, on both sides"
+        raise FileFormatError(dst, None, reason)
+    if commit is not None and executor is not None:
+        raise FormatError("a commit has no executor: it writes no tensors")
+    report = found.report(made, settings)
+    if planned is not None:
+        planned(report)
+    if dry_run:
+        return replace(report, rows=tuple(described(found.tensors)))
+    if proof and commit is None:
+        prove(found.changes, found.most)
+    write = None
+    if executor is not None and made is not None:
+        given = tuple((r.option, r.text) for r in parsed)
+        job = Job(absolute(src), absolute(dst), given, (spec, special_zero, allowzero), saturate,
+                  most, settings.max_shard, made.hash)  # fmt: skip
+        write = partial(_written_by, executor, job, made)
+    return found.write_as(dst, made, settings, report, progress, write)
+
+
+def _written_by(
+    executor: Any, job: Job, made: Folder, folder: str, shards: Sequence[Shard],
+    progress: Progress | None,
+) -> None:  # fmt: skip
+    """Have shards written to `folder` by an executor."""
+    from .executors import written_by  # which takes a while: most conversions need none
+
+    def here(shard: Shard, tell: Progress) -> None:
+        write_shard(shard, folder, job.chunk or MOST, tell)
+
+    def there(shard: Shard) -> Callable[[], None]:
+        return partial(write_planned, job, made.shards.index(shard))
+
+    written_by(executor, here, there, shards, progress)

@@ -10,11 +10,8 @@ from .. import patience
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import release
-from .changes import Change
-from .joins import Joined
-from .repacks import Repacked
-from .sources import LATEST
-from .weight_sources import Decoded, PartOf
+from .changes import Change, Planned
+from .weights import LATEST
 
 __all__ = ["prove"]
 
@@ -39,7 +36,7 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
             smallest[kind] = min(change, smallest.get(kind, change), key=lambda c: c.nbytes)
     for kind, change in smallest.items():
         if change.shape and change.nbytes > SAMPLE:
-            change = change.rows(0, max(1, SAMPLE * change.shape[0] // change.nbytes))
+            change = change.cut(0, max(1, SAMPLE * change.shape[0] // change.nbytes))
         if max(change.held(most), change.nbytes) > min(WHOLE, most):
             continue
         with patience.force_kernels() if sizes[kind] > SAMPLE else nullcontext():
@@ -60,20 +57,13 @@ def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
         yield change
         if change.ops:
             yield Change.of(change.name, change.source, change.saturate)
-        if isinstance(change.source, Joined):
-            yield from _leaves(change.source.parts)
-        if isinstance(change.source, Repacked):
-            yield from _leaves([change.source.base])
+        yield from _leaves(change.made_of)
 
 
 def _kind(change: Change) -> Kind:
     source, done = change.source, [name for name, _ in change.ops]
-    made: Kind = (type(source), source.dtype, change.dtype, *done)
-    if isinstance(source, Decoded):
-        return (*made, source.weight.scheme, id(source.weight.group.form))
-    if isinstance(source, PartOf):
-        return (*made, source.whole.weight.scheme, source.whole.scheme, source.key)
-    return (*made, source.formats) if isinstance(source, Repacked) else made
+    own = source.kind if isinstance(source, Planned) else ()
+    return type(source), source.dtype, change.dtype, *done, *own
 
 
 def _bytes(change: Change, most: int) -> bytes:

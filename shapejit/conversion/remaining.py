@@ -13,12 +13,8 @@ from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import declared
 from ..quantization.forms import Numbers
 from .changes import Change
-from .joins import Joined
-from .repacks import Repacked
-from .sources import Source
 from .tensors import Tensors
-from .weight_sources import Decoded, PartOf
-from .weights import Weight
+from .weights import OfWeight, Weight
 
 __all__ = ["Use", "check", "check_parts", "untouched", "uses"]
 
@@ -40,21 +36,19 @@ def uses(tensors: Tensors) -> dict[str, list[Use]]:
 
 
 def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors of which a change is made, and what is done to each."""
+    """The stored tensors that a change still is, and what is done to each."""
     source, ops = change.source, tuple(name for name, _ in change.ops)
     if isinstance(source, Stored):
         yield source.name, ops
-    elif isinstance(source, Repacked):
-        yield from ((name, (*done, "repack", *ops)) for name, done in _stored(source.base))
-    elif isinstance(source, Joined):
-        for part in source.parts:
-            yield from ((name, (*done, "join", *ops)) for name, done in _stored(part))
+        return
+    for part in source.made_of:
+        yield from ((name, (*done, source.verb, *ops)) for name, done in _stored(part))
 
 
 def untouched(tensors: Tensors) -> list[Weight]:
     """The quantised weights whose codes are as they were."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
-    return [weight for weight in tensors.weights.found if weight.codes in there]
+    return [weight for weight in tensors.weights if weight.codes in there]
 
 
 def check(tensors: Tensors) -> None:
@@ -76,7 +70,7 @@ def check(tensors: Tensors) -> None:
     }
     missing = unaccounted(map(_quantised, tensors.became), held, told=bool(kept))
     if not kept:
-        for unclear in tensors.weights.unclear:
+        for unclear in tensors.detected.unclear:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():
         raise FormatError(
@@ -95,10 +89,9 @@ def _is_meant(use: Use, told: bool) -> bool:
     return not told and use.change.dtype.kind == "integer" and bool(use.ops)
 
 
-def _quantised(source: Source) -> Quantised:
+def _quantised(source: OfWeight) -> Quantised:
     """The weight that a source was made of."""
-    assert isinstance(source, Decoded | PartOf)
-    weight = source.weight if isinstance(source, Decoded) else source.whole.weight
+    weight = source.weight
     return Quantised(weight.scheme, weight.codes, frozenset(weight.names))
 
 
@@ -129,8 +122,8 @@ def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Us
         return
     moved = _moves(used[weight.group.form.codes])
     for numbers, found in used.items():
-        part = weight.stored[numbers.part]
-        where = f"{path}: tensor {quoted(part.name)}"
+        part = weight.group.tensors[numbers.part]
+        where = f"{path}: tensor {quoted(weight.found.named[numbers.part])}"
         for kind in (use.change.dtype for use in found if "cast" in use.ops):
             if kind is not part.dtype and not _may_be(kind, numbers, weight):
                 raise FormatError(
@@ -149,7 +142,7 @@ def _numbers(
     tensors: Tensors, used: Mapping[str, object]
 ) -> Iterator[tuple[Weight, dict[Numbers, Stored]]]:
     """The quantised weights whose codes stay, and their parts with numbers."""
-    for weight in tensors.weights.found:
+    for weight in tensors.weights:
         form = weight.group.form
         numbers = (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
         if weight.codes in used:

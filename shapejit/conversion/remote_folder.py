@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FileFormatError
-from ..files.places import places
+from ..files.places import places, put
 from ..files.sharded import SINGLE, SUFFIX
-from .destinations import begun_otherwise, put
 from .folders import Folder
 
 __all__ = ["RemoteFolder"]
@@ -53,7 +52,7 @@ class RemoteFolder:
                 url = self._place.join(self.path, name)
                 file = self._place.open(url)
                 text = file.bytes(0, file.size).decode(errors="replace")
-                raise begun_otherwise(self._plan, text, alone, url)
+                raise self._plan.begun_otherwise(text, alone, url)
         else:
             gone = plans | ({shard.name for shard in self._plan.shards} & before)
             self._remove(gone)

@@ -14,13 +14,11 @@ import numpy as np
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import Scratch
 from ..operations.codes import memory
 from ..packings.packing import Packing
 from ..packings.repacking import repack
 from ..packings.rows import formats
-from .changes import Change
-from .sources import Planned
+from .changes import Change, Planned
 from .tensors import Rule, Tensors
 
 __all__ = ["Repacked", "formats_of", "repacked"]
@@ -33,10 +31,21 @@ _ROWS = 256  # elements of the other dim, when columns are tried
 class Repacked(Planned):
     """The codes of another tensor in another format; `elements` is the shape that they have."""
 
+    verb = "repack"
     base: Change
     elements: tuple[int, ...]
     codes: DType
     formats: tuple[str, str]
+
+    @property
+    def made_of(self) -> tuple[Change]:
+        """The other tensor."""
+        return (self.base,)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """The formats."""
+        return self.formats
 
     @cached_property
     def unit(self) -> int:
@@ -68,12 +77,10 @@ class Repacked(Planned):
 
     def held(self, most: int) -> int:
         """Some rows, before and after."""
-        base = self.based(*self.bands(most)[0])[0]
+        base = self.based(*self.bands()[0])[0]
         return 2 * base.nbytes + base.held(most)
 
-    def rows(
-        self, begin: int, end: int, source: Scratch | None = None, result: Scratch | None = None
-    ) -> Tensor:
+    def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, repacked at once."""
         (base, elements), (given, wanted) = self.based(begin, end), self.formats
         raw = memory(base.tensor()).data
@@ -91,7 +98,7 @@ class Repacked(Planned):
         count, stored = self.shape[0], self.base.shape[0]
         rows = self.elements[0] * (end - begin) // count
         return (
-            self.base.rows(begin * stored // count, end * stored // count),
+            self.base.cut(begin * stored // count, end * stored // count),
             (rows, *self.elements[1:]),
         )
 

@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..files.paths import files_in
+from ..files.places import put
 from ..files.temporary import sync_folder
 from ..runtime import system
-from .destinations import begun_otherwise, put
 from .folders import Folder, shards_of
 
 __all__ = ["LocalFolder"]
@@ -135,7 +135,7 @@ class LocalFolder:
             with suppress(OSError), open(os.path.join(other, _PLAN), encoding="utf-8") as file:
                 text = file.read()
             if keep and text is not None and number != "new":
-                raise begun_otherwise(self._plan, text, alone, other)
+                raise self._plan.begun_otherwise(text, alone, other)
             if alone:
                 with _holding(_locked(other, self.path, True)):
                     shutil.rmtree(other)

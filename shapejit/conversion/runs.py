@@ -3,25 +3,61 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..errors import FileFormatError, FormatError
-from ..files.pieces import Scratch
-from ..files.places import opened, places
+from ..files import safetensors
+from ..files.places import places, put, replacing, send
 from ..files.safetensors.writer import write_placed
 from ..files.urls import is_url
 from ..files.writing import Progress
 from .changes import announced
-from .destinations import Destination, copy, put
-from .folders import Folder
+from .folders import MAX_SHARD, Folder, Shard
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
-from .shards import MAX_SHARD, Shard
+from .streaming import check_written
 
-__all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_here", "write_shard"]
+__all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_shard"]
 
 WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a folder
+
+
+class Destination(Protocol):
+    """A folder that is written by any number of processes, and seen by nobody until it is whole.
+
+    Every process has an object of its own for the same place. Errors carry `path`, what the
+    user calls it. Files are written to `folder` until they are published.
+    """
+
+    path: str
+    folder: str
+
+    @property
+    def begun(self) -> bool:
+        """Whether something was written for this plan."""
+
+    def taken(self, alone: bool, keep: bool, needed: int) -> AbstractContextManager[None]:
+        """Begin to write, or go on where files of the same plan are there and are to be kept.
+
+        Others may take part at the same time unless this process is `alone`; FileFormatError
+        where that cannot be. `needed` bytes must be free. Without a call of `publish` the old
+        folder stays as it is; what has been written is removed at the end unless it is to
+        be kept. Workers write for the process that has taken it.
+        """
+
+    def tidy(self) -> None:
+        """Remove what is no shard of the plan from what is not published yet."""
+
+    def publish(self) -> None:
+        """Let what has been written take the place of the old folder.
+
+        What that has beside it stays, but the shards that its index names, and what the plan
+        says is gone.
+        """
 
 
 @dataclass(frozen=True)
@@ -74,13 +110,13 @@ def write_folder(
     folder: Folder,
     settings: Settings,
     progress: Progress | None,
-    write: WriteShards,
     most: int,
+    write: WriteShards | None = None,
 ) -> None:
     """Write a folder, or a part of it, or publish what parts have written.
 
-    `most` are the bytes of a tensor that should be in memory at a time. Killed at any moment,
-    the destination is the old folder or the new one.
+    `most` are the bytes of a tensor that should be in memory at a time; `write` has others
+    write shards. Killed at any moment, the destination is the old folder or the new one.
     """
     where, own, alone = destination(folder), settings.own(folder), settings.part is None
     if not own:  # of a part
@@ -97,13 +133,18 @@ def write_folder(
         done = sum(shard.nbytes for shard in own if shard not in left)
         if progress is not None and done:
             progress(done)
-        write(where.folder, left, progress)
+        if write is not None:
+            write(where.folder, left, progress)
+        else:
+            for shard in left:
+                write_shard(shard, where.folder, most, progress)
         for shard in own if settings.verify else ():
-            _verify(shard, where, most)
+            written = safetensors.read(places(where.folder).join(where.folder, shard.name))
+            check_written(shard.changes, written, where.path, most)
         if alone:
             where.tidy()
             for name, found in folder.copied.items():
-                copy(found, where.folder, name)
+                _copy(found, where.folder, name)
             for name, text in folder.texts.items():
                 put(where.folder, name, text)
             where.publish()
@@ -120,23 +161,16 @@ def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None)
     write_placed(path, shard.placed, announced(shard.changes, most), progress)
 
 
-def write_here(most: int, folder: str, shards: Sequence[Shard], progress: Progress | None) -> None:
-    """Write shards one after the other."""
-    for shard in shards:
-        write_shard(shard, folder, most, progress)
-
-
-def _verify(shard: Shard, where: Destination, most: int) -> None:
-    """FileFormatError where a shard has other bytes than those that are planned, made once more."""
-    file = opened(places(where.folder).join(where.folder, shard.name))
-    memory = Scratch(most), Scratch(most)
-    for change in shard.changes:
-        at = shard.placed.starts[change.name]
-        for piece in change.pieces(*memory):
-            if file.bytes(at, piece.size) != piece.data:
-                reason = f"its bytes in {shard.name} are not those that were planned"
-                raise FileFormatError(where.path, change.name, f"{reason}: nothing was published")
-            at += piece.size
+def _copy(found: str, folder: str, name: str) -> None:
+    """Copy a file of the source to a folder that does not have it."""
+    path = places(folder).join(folder, name)
+    if not is_url(path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    if is_url(path) or is_url(found):
+        with replacing(path, places(found).size(found)) as descriptor:
+            send(found, descriptor)
+    else:
+        shutil.copy2(found, path)
 
 
 def _refuse_missing(folder: Folder, left: Sequence[Shard], count: int) -> None:

@@ -14,11 +14,11 @@ from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
+from ..quantization.detection import Detected, detected
 from ..quantization.parts import WeightNode
 from .changes import Change
-from .sources import Source
 from .specifications import Dialect
-from .weights import Weights, weights
+from .weights import OfWeight, Weight
 
 __all__ = ["Rule", "Tensors", "each"]
 
@@ -56,16 +56,21 @@ class Tensors:
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect = reshape
-        self.became: list[Source] = []
+        self.became: list[OfWeight] = []
         self.kept = set[str]()
         self.changes = {
             name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
         }
 
     @cached_property
-    def weights(self) -> Weights:
+    def detected(self) -> Detected:
+        """What `schemes.detect` finds in the whole source with what its config says."""
+        return detected(self.checkpoint.typed, self.config.declared)
+
+    @cached_property
+    def weights(self) -> list[Weight]:
         """The quantised weights of the source."""
-        return weights(self.checkpoint, self.config.declared)
+        return [Weight.of(found, self.checkpoint.members) for found in self.detected]
 
     @property
     def weight_nodes(self) -> list[WeightNode]:

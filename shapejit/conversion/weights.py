@@ -1,41 +1,95 @@
-"""The quantised weights of a checkpoint, and their parts as they are stored."""
+"""The quantised weights of a checkpoint as planned tensors: decoded, or in another scheme."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from threading import local
 from typing import Any
 
-from ..arrays.tensor import Tensor
-from ..files.checkpoint import Checkpoint
-from ..files.pieces import Scratch
+from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.table import DType
+from ..errors import FormatError, about, quoted, shape_text
+from ..files.pieces import Scratch, pieces
 from ..files.stored import Stored
-from ..quantization.bands import Slice
-from ..quantization.configuration import Declared
-from ..quantization.detection import Unclear, detected
+from ..quantization.bands import Band, Slice, bands, cut
+from ..quantization.carrying import carried
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
-from ..quantization.parts import Found, Parts
+from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME
+from ..quantization.table import schemes
+from .changes import Planned
 
-__all__ = ["Weight", "Weights", "weights"]
+__all__ = ["BAND", "LATEST", "Converted", "Decoded", "OfWeight", "PartOf", "Weight"]
+
+BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
+
+
+class _Latest(local):
+    """What a thread computed last, for those who need it once more: parts of it, one by one."""
+
+    def __init__(self) -> None:
+        self._maker: object = None
+        self._value: Any = None
+
+    def of(self, maker: Any) -> Any:
+        """What `maker.computed()` returns."""
+        if self._maker is not maker:
+            self.clear()
+            self._value = maker.computed()
+            self._maker = maker
+        return self._value
+
+    def clear(self) -> None:
+        """Forget it."""
+        self._maker = self._value = None
+
+
+LATEST = _Latest()
 
 
 @dataclass(frozen=True, eq=False)
 class Weight:
-    """A quantised weight: its scheme, its parts by their keys, their names by the same keys."""
+    """A quantised weight: what `detect` has found, and those of its parts that lie in files.
 
-    scheme: str
-    group: Group
+    `stored` has them by the keys of the form.
+    """
+
+    found: Found
     stored: Mapping[str, Stored]
-    keys: Mapping[str, str]
-    settings: Mapping[str, Any]
-    codes: str
+
+    @staticmethod
+    def of(found: Found, tensors: Mapping[str, object]) -> Weight:
+        """One that was found among these tensors."""
+        named = {part: tensors[name] for part, name in found.named.items()}
+        return Weight(found, {k: x for k, x in named.items() if isinstance(x, Stored)})
+
+    @property
+    def scheme(self) -> str:
+        """The name of its scheme."""
+        return self.found.scheme
+
+    @property
+    def group(self) -> Group:
+        """Its tensors, matched with a form."""
+        return self.found.group
+
+    @property
+    def codes(self) -> str:
+        """The name of its codes in the source."""
+        return self._named[self.group.form.codes.part]
 
     @property
     def names(self) -> list[str]:
-        """The names of its tensors in the source."""
-        return [part.name for part in self.stored.values()]
+        """The names of its tensors in the source, the codes' among them."""
+        return [*self._named.values()]
+
+    @cached_property
+    def _named(self) -> dict[str, str]:
+        return self.found.named
 
     @property
     def name(self) -> str:
@@ -49,14 +103,14 @@ class Weight:
     def nbytes(self, slices: Mapping[str, Slice]) -> int:
         """The bytes of the parts, or of those slices of them."""
         made = 0
-        for key, part in self.stored.items():
-            size = part.layout.shape[slices[key].axis] if key in slices else 1
+        for key, part in self.group.tensors.items():
+            size = part.shape[slices[key].axis] if key in slices else 1
             made += part.nbytes * (slices[key].size if key in slices else 1) // max(1, size)
         return made
 
     def read(self, slices: Mapping[str, Slice], scratch: Scratch) -> dict[str, Tensor]:
         """The parts, by the keys of the form, or those slices of them, read from the file."""
-        made = dict[str, Tensor]()
+        made = cut(self.group, slices)
         for key, part in self.stored.items():
             if key in slices:
                 axis, begin, size = slices[key]
@@ -64,32 +118,154 @@ class Weight:
             made[key] = part.tensor(scratch)
         return made
 
-    def parts(self) -> Parts:
-        """The parts as `Scheme.decode` takes them, read from the file."""
-        return Parts(
-            {self.keys[key]: t for key, t in self.read({}, Scratch()).items()}, self.settings
-        )
+
+@dataclass(frozen=True, eq=False)
+class OfWeight(Planned):
+    """What is made of a quantised weight."""
+
+    weight: Weight
+
+    @property
+    def reads(self) -> list[Stored]:
+        """The parts of the weight."""
+        return [*self.weight.stored.values()]
 
 
 @dataclass(frozen=True, eq=False)
-class Weights:
-    """The quantised weights of a checkpoint, what looks like some but is unclear, and warnings."""
+class Decoded(OfWeight):
+    """A quantised weight as plain numbers, perhaps `turned`: its last two dims change places."""
 
-    found: tuple[Weight, ...]
-    unclear: tuple[Unclear, ...]
-    warnings: tuple[str, ...]
+    turned: bool = False
+
+    @staticmethod
+    def of(weight: Weight, kind: DType, turned: bool = False) -> Decoded:
+        """The whole weight."""
+        *lead, rows, columns = (*weight.group.shape,) if turned else (0, 0)
+        shape = (*lead, columns, rows) if turned else weight.group.shape
+        return Decoded(kind, shape, weight, turned)
+
+    @property
+    def _axis(self) -> str | None:
+        """The axis of its rows, if they are no rows of the weight."""
+        return self.weight.group.form.result[-1] if self.turned else None
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """The scheme, and the form of it."""
+        return self.weight.scheme, id(self.weight.group.form)
+
+    @cached_property
+    def unit(self) -> int:
+        """The rows of the smallest band."""
+        found = bands(self.weight.group, 1, 0, 1, self._axis)
+        return found[0].end - found[0].begin if found else 1
+
+    def held(self, most: int) -> int:
+        """A band, and the parts of the weight that it needs."""
+        found = bands(self.weight.group, _limit(most), axis=self._axis)[:1]
+        return sum(
+            self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
+        )
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """Some rows; all of them are kept until another weight is decoded."""
+        if end - begin == self.count:
+            made: Tensor = LATEST.of(self)
+            return made
+        found = bands(self.weight.group, BAND, begin, end, self._axis)
+        return self._decoded(found, begin, end, Scratch(), Scratch())
+
+    def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
+        """The elements, band by band; one alone, which may count elements, has all rows."""
+        found = bands(self.weight.group, _limit(source.most), axis=self._axis)
+        for band in found:
+            ends = (0, self.count) if len(found) == 1 else (band.begin, band.end)
+            yield from pieces(self._decoded([band], *ends, source, result), result)
+
+    def computed(self) -> Tensor:
+        """The whole weight."""
+        found = bands(self.weight.group, BAND, axis=self._axis)
+        return self._decoded(found, 0, self.count, Scratch(), Scratch())
+
+    def _decoded(
+        self, found: list[Band], begin: int, end: int, source: Scratch, result: Scratch
+    ) -> Tensor:
+        shape = (end - begin, *self.shape[1:]) if self.shape else ()
+        raw = result.take(self.dtype.nbytes(prod(shape)))
+        made = Tensor.frombuffer(raw, self.dtype, shape)
+        for band in found:
+            out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
+            with about(f"weight {quoted(self.weight.name)}"):
+                read = self.weight.read(band.slices, source)
+                whole = band.decode(read, self.dtype, None if self.turned else out)
+            if self.turned:
+                whole.mT.ascontiguous(out=out)
+        return made
 
 
-def weights(checkpoint: Checkpoint, said: Declared) -> Weights:
-    """The quantised weights, found in the whole checkpoint with what its config says."""
-    found = detected(checkpoint.typed, said)
-    made = tuple(_weight(checkpoint, each) for each in found)
-    return Weights(made, tuple(found.unclear), tuple(found.warnings))
+def _limit(most: int) -> int:
+    """Elements of a band."""
+    return max(1, min(BAND, most // 128))
 
 
-def _weight(checkpoint: Checkpoint, found: Found) -> Weight:
-    group, names = found.parts.group, found.parts.names
-    assert group is not None
-    stored = {part: checkpoint.stored(names[key]) for part, key in group.keys.items()}
-    codes = names[group.keys[group.form.codes.part]]
-    return Weight(found.scheme, group, stored, group.keys, found.parts.settings, codes)
+@dataclass(frozen=True, eq=False)
+class Converted:
+    """A quantised weight with the same codes in another scheme."""
+
+    weight: Weight
+    scheme: str
+
+    def parts(self) -> Mapping[str, Tensor]:
+        """Its parts, which are kept until another weight is converted."""
+        made: Mapping[str, Tensor] = LATEST.of(self)
+        return made
+
+    def computed(self) -> Mapping[str, Tensor]:
+        """Its parts, from those in the file, a band at a time."""
+        weight, memory = self.weight, Scratch()
+        with about(f"weight {quoted(weight.name)}"):
+            return carried(
+                weight.group,
+                lambda slices: weight.read(slices, memory),
+                self.scheme,
+                schemes[self.scheme].row.forms,
+                BAND // 4,
+            )
+
+    def made(self) -> dict[str, PartOf]:
+        """The parts as sources; those of a weight of equal shapes have equal ones."""
+        parts = self.parts()
+        told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
+        told.pop("K", None)
+        return {
+            key: PartOf(t.dtype, t.shape, self.weight, self, key, told) for key, t in parts.items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PartOf(OfWeight):
+    """A tensor that another scheme stores; `settings` are those of the weight there."""
+
+    whole: Converted
+    key: str
+    settings: Mapping[str, Any]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Both schemes, and the part."""
+        return self.weight.scheme, self.whole.scheme, self.key
+
+    def held(self, most: int) -> int:
+        """The whole weight: its parts, its codes a byte each, the parts of the other scheme."""
+        return 3 * self.weight.nbytes({})
+
+    def rows(self, begin: int, end: int) -> Tensor:
+        """The part; FormatError unless it has the dtype and the shape that were planned."""
+        found = self.whole.parts().get(self.key)
+        if found is None or (found.dtype, found.shape) != (self.dtype, self.shape):
+            given = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
+            raise FormatError(
+                f"weight {quoted(self.weight.name)}: as {self.whole.scheme} its {self.key} "
+                f"is {given}, that of others {self.dtype} {shape_text(self.shape)}"
+            )
+        return found

@@ -8,7 +8,7 @@ from .file_formats import load_file, save_file
 __all__ = ["convert", "differences", "load_file", "save_file"]
 
 # Of `conversion`, which imports this package: imported when they are first asked for.
-_LATER = {"convert": "call", "differences": "comparing"}
+_LATER = {"convert": "planning", "differences": "comparing"}
 
 
 def __getattr__(name: str) -> Any:

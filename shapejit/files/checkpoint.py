@@ -61,7 +61,8 @@ class Checkpoint:
     itself (None where it says nothing). `nbytes` are the bytes of all tensors together;
     `start` is the byte of the file that its own offsets count from. `types` has the
     file's own name of an element type where that says more than the dtype, `weight_nodes`
-    the nodes of its graph that take quantised weights.
+    the nodes of its graph that take quantised weights. `of_files` is what the first shard of
+    a folder says of itself.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Checkpoint:
     start: int = 0
     types: Mapping[str, str] = field(default_factory=dict)
     weight_nodes: Sequence[WeightNode] = ()
+    of_files: Mapping[str, str] | None = None
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:

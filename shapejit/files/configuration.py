@@ -24,12 +24,12 @@ _MAX_BYTES = 16_000_000
 class Config:
     """`facts` tell of weights, as `schemes.detect` takes them.
 
-    `content` is that of the config.json of a folder of shards (None: there is none), `text` the
-    same as it is written, `beside` are the files of quantisers beside it.
+    `content` is that of config.json, `text` the same as it is written in a folder of shards
+    (empty: there is none), `beside` are the files of quantisers beside it.
     """
 
     facts: Mapping[str, Any]
-    content: Mapping[str, Any] | None = None
+    content: Mapping[str, Any]
     text: str = ""
     beside: tuple[str, ...] = ()
 
@@ -63,10 +63,8 @@ def configuration(checkpoint: Checkpoint) -> Config:
         facts[COMFY] = metadata[COMFY]
     for name, (_, content) in found.items():
         facts |= content if name == CONFIG else {name: content}
-    if not sharded:
-        return Config(facts)
-    text, own = found.pop(CONFIG, ("", None))
-    return Config(facts, own, text, tuple(found))
+    text, own = found.pop(CONFIG, ("", {}))
+    return Config(facts, own, text, tuple(found)) if sharded else Config(facts, own)
 
 
 def _read(path: str) -> tuple[str, dict[str, Any]]:

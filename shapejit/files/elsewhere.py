@@ -9,6 +9,7 @@ from . import urls
 from .places import FileSystem
 from .remote import asked, resolved, shared
 from .stored import File
+from .temporary import Check
 from .uploads import uploading
 from .urls import Url
 
@@ -40,10 +41,12 @@ class _Elsewhere(FileSystem):
         self._known = {url: said for url, said in self._known.items() if not url.startswith(name)}
         self._listed.discard(name)
 
-    def replacing(self, name: str, size: int | None = None) -> AbstractContextManager[Any]:
+    def replacing(
+        self, name: str, size: int | None = None, check: Check | None = None
+    ) -> AbstractContextManager[Any]:
         """A new file, which is sent in order."""
         self._known.pop(name, None)
-        return uploading(name, size)
+        return uploading(name, size, check)
 
     def is_folder(self, name: str) -> bool:
         """Whether it ends with a slash, or a file system says so: web servers never do."""

@@ -183,11 +183,13 @@ def write(
     *,
     source: Checkpoint | None = None,
     types: Mapping[str, str] | None = None,
+    check: Callable[[Checkpoint], None] | None = None,
 ) -> int:
     """Write a file in the format of its suffix; return its size in bytes.
 
     `source` is what ONNX keeps the graph of, and GGUF the metadata and the types; other
-    formats keep nothing. `types` names the types of GGUF's quantised tensors. See
+    formats keep nothing. `types` names the types of GGUF's quantised tensors. `check` is called
+    with what was written, before it takes the place of what was there. See
     `files.safetensors.write`.
     """
     row = writer(path)
@@ -195,7 +197,8 @@ def write(
         raise FileFormatError(path, None, f"{row.name} has no types of its own")
     more = {"source": source, "types": types}
     more = {name: more[name] for name in row.more}
-    size: int = row.module.write(path, tensors, metadata, progress, **more)
+    look = None if check is None else lambda name: check(row.module.read(name))
+    size: int = row.module.write(path, tensors, metadata, progress, look, **more)
     return size
 
 

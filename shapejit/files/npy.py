@@ -27,7 +27,8 @@ from .paths import Path, file_name
 from .pieces import whole_elements
 from .places import opened, replacing
 from .stored import File, Stored
-from .writing import New, Progress, announced, check_room, write_all
+from .temporary import Check
+from .writing import New, Progress, announced, write_all
 
 __all__ = ["MAGIC", "NAME", "Reader", "encoded", "header", "member", "nbytes", "read", "write"]
 
@@ -193,6 +194,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
 ) -> int:
     """Write an NPY file as `files.safetensors.write` does; return its size in bytes.
 
@@ -206,8 +208,7 @@ def write(
         raise FileFormatError(name, None, f"an NPY file holds one tensor, not {len(given)}")
     first = header(given[0])
     size = len(first) + nbytes(given[0])
-    with replacing(name, size) as descriptor:
-        check_room(descriptor, size)
+    with replacing(name, size, check) as descriptor:
         write_all(descriptor, memoryview(first))
         for piece in encoded(name, given[0]):
             write_all(descriptor, piece.data)

@@ -24,7 +24,8 @@ from .checkpoint import Checkpoint, is_text
 from .paths import Path, file_name
 from .places import opened, replacing
 from .stored import File, Stored
-from .writing import New, Progress, check_room
+from .temporary import Check
+from .writing import New, Progress
 
 __all__ = ["MAGIC", "MAX_DECOMPRESSED", "read", "write"]
 
@@ -182,6 +183,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
 ) -> int:
     """Write an NPZ file (not compressed) as `files.safetensors.write` does; return its size.
 
@@ -192,8 +194,8 @@ def write(
     if metadata:
         raise FileFormatError(name, None, "an NPZ file has no metadata")
     _check_names(name, given)
-    with replacing(name) as target, ExitStack() as stack:
-        check_room(target, sum(map(npy.nbytes, given)))
+    least = sum(map(npy.nbytes, given))
+    with replacing(name, least, check) as target, ExitStack() as stack:
         file: Any = target
         if isinstance(target, int):
             file = stack.enter_context(open(target, "wb", closefd=False))

@@ -16,10 +16,11 @@ from . import paths, temporary
 from .paths import Path, file_name
 from .pieces import PIECE
 from .stored import File, OpenFile
+from .temporary import Check
 from .urls import is_url
 from .writing import Target, write_all
 
-__all__ = ["FileSystem", "opened", "places", "replacing", "send"]
+__all__ = ["FileSystem", "opened", "places", "put", "replacing", "send"]
 
 
 class FileSystem:
@@ -31,9 +32,11 @@ class FileSystem:
         """A file, to be read."""
         return OpenFile(name)
 
-    def replacing(self, name: str, size: int | None = None) -> AbstractContextManager[Any]:
+    def replacing(
+        self, name: str, size: int | None = None, check: Check | None = None
+    ) -> AbstractContextManager[Any]:
         """What a new file is written to, which has this name at the end (see `temporary`)."""
-        return temporary.replacing(name)
+        return temporary.replacing(name, size, check)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -125,6 +128,13 @@ def opened(name: str) -> File:
     return places(name).open(name)
 
 
+def put(folder: str, name: str, text: str) -> None:
+    """Write a small file as a whole: who reads it finds the old one or the new one."""
+    data = text.encode()
+    with replacing(places(folder).join(folder, name), len(data)) as descriptor:
+        write_all(descriptor, memoryview(data))
+
+
 def send(name: str, target: Target) -> None:
     """Write the bytes of a file to another one."""
     file = opened(name)
@@ -132,10 +142,13 @@ def send(name: str, target: Target) -> None:
         write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
 
-def replacing(path: Path, size: int | None = None) -> AbstractContextManager[Any]:
+def replacing(
+    path: Path, size: int | None = None, check: Check | None = None
+) -> AbstractContextManager[Any]:
     """What to write to; at the end what was written is the file at `path`, of `size` bytes.
 
-    On any error what is at `path` stays as it is. Elsewhere it must be written in order.
+    On any error what is at `path` stays as it is, also of `check`, which is called with the name
+    of what was written. Elsewhere it must be written in order.
     """
     name = file_name(path)
-    return places(name).replacing(name, size)
+    return places(name).replacing(name, size, check)

@@ -41,7 +41,7 @@ def read(path: Path) -> Checkpoint:
         if not place.exists(place.join(name, SINGLE)):
             raise FileFormatError(name, None, _without(name))
         file = safetensors.read(place.inside(name, SINGLE, None))
-        return Checkpoint(name, "sharded", file.members, None, file.nbytes)
+        return Checkpoint(name, "sharded", file.members, None, file.nbytes, of_files=file.metadata)
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
@@ -56,7 +56,8 @@ def read(path: Path) -> Checkpoint:
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
-    return Checkpoint(name, "sharded", members, metadata, nbytes)
+    of_files = next((shard.metadata for shard in shards.values()), None)
+    return Checkpoint(name, "sharded", members, metadata, nbytes, of_files=of_files)
 
 
 def _without(path: str) -> str:

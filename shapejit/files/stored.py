@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -28,11 +28,13 @@ __all__ = [
     "BANDS",
     "CHANGED",
     "CONTIGUOUS",
+    "LOOKED_AT",
     "Extent",
     "File",
     "FileType",
     "OpenFile",
     "Stored",
+    "blank",
     "release",
 ]
 
@@ -42,6 +44,7 @@ CONTIGUOUS = 8 * 1024 * 1024
 BANDS = tuple(2**20 * n for n in (2, 8, 32, 128, 512, 1024))
 
 CHANGED = "it was changed while it was read"
+LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dtype and shape
 
 # One map per file, however many open it: each holds a descriptor. The key distinguishes a file
 # that was changed from the one that was mapped.
@@ -163,6 +166,12 @@ def release() -> None:
         drop_pages(memory)
 
 
+def blank(kind: DType, shape: Sequence[int]) -> Tensor:
+    """Zeros that take no memory."""
+    layout = Layout.of(shape, [0] * len(shape), 0, kind.bits)
+    return Tensor(np.zeros(-(-kind.bits // 8), np.uint8), kind, layout)
+
+
 class Extent(NamedTuple):
     """`nbytes` bytes of a file from byte `begin` on."""
 
@@ -175,7 +184,7 @@ class Extent(NamedTuple):
 class Stored:
     """A view of a tensor in a file; its layout counts bits from byte `begin` of the file.
 
-    It has the attributes of a tensor of `gguf.GGUFReader` that `schemes.detect` reads.
+    It has the attributes that `schemes.detect` reads.
     """
 
     file: File
@@ -191,9 +200,14 @@ class Stored:
         return self.layout.size
 
     @property
-    def data(self) -> Tensor:
-        """The tensor, mapped."""
-        return self.mapped()
+    def outline(self) -> Tensor:
+        """The tensor, mapped, as far as `schemes.detect` looks at it.
+
+        Of what is large and would have to be read first, only the dtype and the shape.
+        """
+        if self.here or self.nbytes <= LOOKED_AT:
+            return self.mapped()
+        return blank(self.dtype, self.layout.shape)
 
     @property
     def nbytes(self) -> int:

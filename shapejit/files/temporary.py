@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from ..errors import FileFormatError
 from ..runtime import system
 from .paths import Path, file_name
 
-__all__ = ["replacing", "sync_folder"]
+__all__ = ["Check", "replacing", "sync_folder"]
+
+Check = Callable[[str], None]  # of a file that is written, before it has its name
 
 _NAME = re.compile(r"\.shapejit-[0-9a-f]{32}\.tmp")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[int]:
+def replacing(path: Path, size: int | None = None, check: Check | None = None) -> Iterator[int]:
     """A descriptor to write to; at the end what was written replaces the file at `path`.
 
     The data go to a temporary file in the folder of `path`, which is synced and
     then renamed over `path` (over the file that it points to, if it is a link).
     On any error the temporary file is removed and `path` stays as it was. A
     file that is replaced hands on its permissions, a new one gets those of the
-    umask. OSErrors carry `path`.
+    umask. OSErrors carry `path`, also where the disk has no room for `size` bytes: before the
+    work, not after it (nothing is reserved: in memory, tmpfs, that takes half as long as writing
+    the file, and nothing could be read or converted meanwhile). `check` is called with the
+    temporary file.
 
     A killed process leaves its temporary file behind; the next call for the
     same folder removes it. Each writer holds a lock (flock) on its own, which
@@ -44,8 +50,13 @@ def replacing(path: Path) -> Iterator[int]:
         with _locked(target) as (temporary, descriptor):
             if mode is not None:
                 system.change_mode(descriptor, temporary, mode)
+            free = system.free_space(descriptor)
+            if size is not None and free is not None and free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield descriptor
             os.fsync(descriptor)
+            if check is not None:
+                check(temporary)
     except OSError as fault:
         if fault.filename not in (None, target) and not _NAME.search(str(fault.filename)):
             raise

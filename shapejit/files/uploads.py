@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import FileFormatError
 from .remote import AbstractBufferedFile, asked, told, version_at
+from .temporary import Check
 from .urls import Url
 
 __all__ = ["uploading"]
@@ -19,12 +20,15 @@ _BLOCKS = 9_000  # of a file; S3 takes 10 000
 
 
 @contextmanager
-def uploading(url: str, size: int | None = None) -> Iterator[io.RawIOBase]:
+def uploading(
+    url: str, size: int | None = None, check: Check | None = None
+) -> Iterator[io.RawIOBase]:
     """A file to write to, from begin to end; then what was written is the file at `url`.
 
     It is sent in blocks; one is in memory. `size` are the bytes of the file, if they are
     known. On any error what is at `url` stays as it is; a few file systems (`memory://`)
-    replace a file when it is begun: then nothing is left of it. OSErrors name the URL.
+    replace a file when it is begun: then nothing is left of it. OSErrors name the URL. `check` is
+    called with the URL, where nobody can read a file before it appears: it is removed on errors.
     """
     if Url.of(url).names_folder:
         raise FileFormatError(url, None, "it names a folder, not a file")
@@ -35,6 +39,12 @@ def uploading(url: str, size: int | None = None) -> Iterator[io.RawIOBase]:
     except BaseException:
         upload.discard()
         raise
+    if check is not None:
+        try:
+            check(url)
+        except BaseException:
+            asked(url, "rm_file")
+            raise
 
 
 class _Upload(io.RawIOBase):

@@ -19,7 +19,7 @@ from ..runtime import system
 from .pieces import Scratch, pieces
 from .stored import Extent
 
-__all__ = ["New", "Progress", "Target", "Writer", "announced", "check_room", "write_all", "written"]
+__all__ = ["New", "Progress", "Target", "Writer", "announced", "write_all"]
 
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
@@ -67,17 +67,6 @@ def announced(path: str, tensor: New) -> Iterator[Bytes]:
         raise FileFormatError(path, tensor.name, reason)
 
 
-def check_room(target: Target, size: int) -> None:
-    """OSError if the disk has no room for a file: before the work, not after it.
-
-    Nothing is reserved: in memory (tmpfs) that takes half as long as writing the file, and
-    nothing could be read or converted meanwhile.
-    """
-    free = system.free_space(target) if isinstance(target, int) else None
-    if free is not None and free < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def write_all(target: Target, data: memoryview) -> None:
     """Write all of it, in as many calls as that takes."""
     while data:
@@ -114,6 +103,18 @@ class Writer:
             self._check()
         else:
             self._write(at, piece)
+
+    def tensor(self, path: str, new: New, at: int, progress: Progress | None) -> None:
+        """Write a tensor from byte `at` on; `progress` is called with numbers of bytes."""
+        tell = progress or (lambda _: None)
+        done = 0
+        for count in _copied(new, self.target, at):
+            done += count
+            tell(count)
+        for piece in announced(path, new) if new.nbytes and not done else ():
+            self.put(at + done, piece)
+            done += piece.size
+            tell(piece.size)
 
     def extend(self, size: int) -> None:
         """Let zeros follow until the file has so many bytes."""
@@ -173,20 +174,6 @@ class Writer:
             os.ftruncate(self.target, size)
         else:
             self._seek(size)
-
-
-def written(path: str, tensor: New, writer: Writer, at: int) -> Iterator[int]:
-    """Write a tensor from byte `at` of a file on; yields numbers of bytes."""
-    done = 0
-    for count in _copied(tensor, writer.target, at):
-        done += count
-        yield count
-    if done or not tensor.nbytes:
-        return
-    for piece in announced(path, tensor):
-        writer.put(at + done, piece)
-        done += piece.size
-        yield piece.size
 
 
 def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:

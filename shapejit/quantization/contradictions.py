@@ -19,10 +19,8 @@ def contradictions(found: Sequence[Found], said: Declared) -> list[str]:
     made = list[str]()
     factors = dict[str, float]()
     for each in found:
-        group = each.parts.group
-        assert group is not None
-        made += _of_one(each, group, said)
-        factor = _factor(group)
+        made += _of_one(each, each.group, said)
+        factor = _factor(each.group)
         if factor is not None:
             factors[each.prefix] = factor
     for gate, factor in factors.items():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..arrays.tensor import asarray
+from ..arrays.tensor import Tensor, asarray
 from ..errors import DTypeError, ShapeJitError
 from ..packings.rows import formats
 from ..runtime.ndarrays import is_mapping
@@ -14,10 +15,11 @@ from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
+from .matching import fitted
 from .naming import weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
-from .settings import group_of
+from .settings import group_of, sizes_of
 
 # Parts whose names tell of quantisation wherever they stand. Inputs of weights that have
 # modelopt's `pre_quant_scale` are multiplied by it, so that the weights mean others.
@@ -115,14 +117,30 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     return detected(tensors, declared(config or {}))
 
 
-def detected(tensors: Mapping[str, Any], said: Declared) -> Detected:
+class _Tensors:
+    """The tensors of a checkpoint, their names, and those that were looked at last."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.given, self.names = given, frozenset(given)
+        self.look = lru_cache(maxsize=64)(self._look)
+
+    def _look(self, name: str) -> Tensor:
+        """The elements of a tensor, as far as they tell of weights."""
+        x = self.given[name]
+        made = getattr(x, "outline", None)
+        if made is None:  # those of gguf.ReaderTensor are bytes in an attribute
+            made = x.data if hasattr(x, "tensor_type") else x
+        return asarray(made)
+
+
+def detected(given: Mapping[str, Any], said: Declared) -> Detected:
     """`detect` beside a config that says this."""
-    made, used = Detected(), set[str]()
+    made, used, tensors = Detected(), set[str](), _Tensors(given)
     doubt = unknown_values(said.config)
-    nodes: Sequence[WeightNode] = getattr(tensors, "weight_nodes", ())
+    nodes: Sequence[WeightNode] = getattr(given, "weight_nodes", ())
     by_tensor = {name: node for node in nodes for name in node.tensors.values()}
     by_tensor |= {node.codes: node for node in nodes}
-    for name in sorted(tensors):
+    for name in sorted(given):
         node = by_tensor.get(name)
         fits = [] if name in used else list(_fits(name, tensors, said, node))
         fitting = [fit for fit in fits if fit.group is not None]
@@ -142,8 +160,8 @@ def detected(tensors: Mapping[str, Any], said: Declared) -> Detected:
         used |= {*left}
         if left:
             made.unclear.append(Unclear(left, (), node.fault))
-    for name in tensors:
-        if name not in used and _looks_quantised(name, tensors[name]):
+    for name in given:
+        if name not in used and _looks_quantised(name, given[name]):
             made.unclear.append(Unclear((name,), (), _alone(name)))
     made.warnings = contradictions(made, said)
     if made or made.unclear:
@@ -162,14 +180,12 @@ def _found(fit: _Fit, group: Group) -> Found:
     return Found(prefix, fit.row.name, Parts(parts, fit.settings, fit.names, weight, group))
 
 
-def _fits(
-    name: str, tensors: Mapping[str, Any], said: Declared, node: WeightNode | None
-) -> Iterator[_Fit]:
+def _fits(name: str, tensors: _Tensors, said: Declared, node: WeightNode | None) -> Iterator[_Fit]:
     """The schemes whose codes `name` may be and whose other parts are there as well.
 
     `node` takes a weight that has this tensor, if one does: what it says goes before names.
     """
-    kind, dotted = getattr(tensors[name], "tensor_type", None), f".{name}"
+    kind, dotted = getattr(tensors.given[name], "tensor_type", None), f".{name}"
     for row, known in zip(ROWS, _NAMES, strict=True):
         if node is not None and row.operator:
             if (row.operator, name, "") == (node.operator, node.codes, node.fault):
@@ -181,15 +197,18 @@ def _fits(
             if row.file_type is not None:
                 if kind is not None and kind.name == row.file_type:
                     base, (_, *others) = name.removesuffix("weight"), form.parts
-                    beside = {p.key: base + p.name for p in others if base + p.name in tensors}
-                    yield _fit(row, form, {"weight": name, **beside}, tensors, said, name)
+                    beside = {
+                        p.key: base + p.name for p in others if base + p.name in tensors.names
+                    }
+                    own = {"weight": name, **beside}
+                    yield _fit(row, form, own, {key: key for key in own}, tensors, said)
                 continue
             if kind is not None or (names.codes.name and not dotted.endswith(names.ends)):
                 continue
             named = _named(name, names, tensors, row.joints)
             if named is None:
                 continue
-            made = _fit(row, form, named, tensors, said, name)
+            made = _fit(row, form, *named, tensors, said)
             if made.group is not None:
                 yield made
                 break
@@ -199,24 +218,24 @@ def _fits(
 
 
 def _named(
-    name: str, names: _Names, tensors: Mapping[str, Any], joints: str
-) -> dict[str, str] | None:
-    """The names of all parts beside codes of this name, by the keys that `Parts` gives them."""
+    name: str, names: _Names, tensors: _Tensors, joints: str
+) -> tuple[dict[str, str], dict[str, str]] | None:
+    """The names of all parts beside codes of this name, and the keys that `Parts` gives them."""
     form, codes = names.form, names.codes
     for base in _bases(name, codes, joints):
         if not all(_fills(_there(base, part, tensors), part, tensors) for part in names.needed):
             continue
-        found = [name if part is codes else _there(base, part, tensors) for part in form.parts]
-        if not codes.name and asarray(_data(tensors[name])).dtype.name not in codes.kinds:
+        found = {part.key: _there(base, part, tensors) for part in form.parts} | {codes.key: name}
+        if not codes.name and tensors.look(name).dtype.name not in codes.kinds:
             continue  # any tensor may have one beside it that is called its scale
-        stem = base[: base.rfind(".") + 1]
-        return {full.removeprefix(stem): full for full in found if full is not None}
+        stem, own = base[: base.rfind(".") + 1], {k: full for k, full in found.items() if full}
+        return own, {key: full.removeprefix(stem) for key, full in own.items()}
     return None
 
 
-def _fills(name: str | None, part: Part, tensors: Mapping[str, Any]) -> bool:
+def _fills(name: str | None, part: Part, tensors: _Tensors) -> bool:
     """Whether a part is there; one number is no table, which other forms have."""
-    return name is not None and (part.dims != "1" or getattr(tensors[name], "ndim", 0) < 2)
+    return name is not None and (part.dims != "1" or tensors.look(name).ndim < 2)
 
 
 def _bases(name: str, codes: Part, joints: str) -> Iterator[str]:
@@ -230,15 +249,15 @@ def _bases(name: str, codes: Part, joints: str) -> Iterator[str]:
             yield name.removesuffix(alias)
 
 
-def _there(base: str, part: Part, tensors: Mapping[str, Any]) -> str | None:
-    return next((base + n for n in part.name.split("|") if base + n in tensors), None)
+def _there(base: str, part: Part, tensors: _Tensors) -> str | None:
+    return next((base + n for n in part.name.split("|") if base + n in tensors.names), None)
 
 
-def _fit_of_node(row: Row, node: WeightNode, tensors: Mapping[str, Any]) -> _Fit:
+def _fit_of_node(row: Row, node: WeightNode, tensors: _Tensors) -> _Fit:
     """Whether the tensors are such a group with the settings of the node."""
     names, settings = node.tensors, node.settings
     try:
-        parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
+        parts = {key: tensors.look(name) for key, name in names.items()}
         group = group_of(row.name, row.forms, parts, settings)
     except ShapeJitError as fault:
         reason = str(fault).removeprefix(f"{row.name}: ")
@@ -247,15 +266,20 @@ def _fit_of_node(row: Row, node: WeightNode, tensors: Mapping[str, Any]) -> _Fit
 
 
 def _fit(
-    row: Row, form: Form, names: dict[str, str], tensors: Mapping[str, Any], said: Declared,
-    codes: str,
+    row: Row, form: Form, named: Mapping[str, str], keys: Mapping[str, str],
+    tensors: _Tensors, said: Declared,
 ) -> _Fit:  # fmt: skip
-    """Whether the tensors are such a group, with any of the settings that the config tells."""
-    base, own = codes.rpartition(".")[0], set(names.values())
+    """Whether the tensors are such a group, with any of the settings that the config tells.
+
+    `named` has their names, and `keys` those that `Parts` gives them, by the keys of the form.
+    """
+    codes = named[form.codes.part]
+    base, own = codes.rpartition(".")[0], set(named.values())
+    names = {keys[form.codes.part]: codes} | {keys[part]: name for part, name in named.items()}
     stems = {codes.rpartition(joint)[0] + joint for joint in row.joints}
     stems = stems if form.codes.part else {f"{codes}_"}
     telling = (stem + other for stem in stems for other in _TELLING)
-    beside = [name for name in telling if name in tensors and name not in own]
+    beside = [name for name in telling if name in tensors.names and name not in own]
     if beside and row.file_type is None:
         return _Fit(row, form, names, None, {}, f"has no {', '.join(sorted(beside))}")
     layout, why = _layout(row, said)
@@ -263,10 +287,10 @@ def _fit(
         return _Fit(row, form, names, None, {}, why)
     reason, found = "", list[_Fit]()
     try:
-        parts = {key: asarray(_data(tensors[name])) for key, name in names.items()}
+        parts = {part: tensors.look(name) for part, name in named.items()}
         for settings in ({**each, **layout} for each in _settings_of(row, form, said, base)):
             try:
-                group = group_of(row.name, (form,), Parts(parts, settings), {})
+                group = fitted(row.name, form, parts, keys, sizes_of(row.name, settings))
             except ShapeJitError as fault:
                 reason = reason or str(fault).removeprefix(f"{row.name}: ")
             else:
@@ -344,8 +368,3 @@ def _looks_quantised(name: str, x: Any) -> bool:
 def _alone(name: str) -> str:
     codes = ("weight", "weight_packed", "qweight", "_blocks", "B", "Q4", "Q8")
     return "codes without their scales" if name.endswith(codes) else "belongs to no codes"
-
-
-def _data(x: Any) -> Any:
-    """The elements of a tensor; those of gguf.ReaderTensor are bytes in an attribute."""
-    return x.data if hasattr(x, "tensor_type") else x

@@ -21,47 +21,51 @@ _SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, 
 def matched(
     scheme: str, forms: tuple[Form, ...], parts: Mapping[str, Tensor], settings: Mapping[str, int]
 ) -> Group:
-    """The parts as the first form that they fit; FormatError with what the last one needs."""
-    reasons = list[FormatError]()
+    """The parts as the first form that they fit; FormatError with what each one needs."""
+    reasons = dict[str, FormatError]()
     for form in forms:
         try:
-            return _matched(scheme, form, parts, settings)
+            keys = _keys(scheme, form, parts)
+            tensors = {part: parts[key] for part, key in keys.items()}
+            return fitted(scheme, form, tensors, keys, settings)
         except FormatError as wrong:
-            reasons.append(wrong)
-    raise (
-        reasons[0]
-        if len(reasons) == 1
-        else fault(
-            scheme,
-            "; or ".join(
-                dict.fromkeys(str(reason).removeprefix(f"{scheme}: ") for reason in reasons)
-            ),
-        )
-    )
+            reasons[str(wrong).removeprefix(f"{scheme}: ")] = wrong
+    first, *others = reasons
+    raise fault(scheme, "; or ".join([first, *others])) if others else reasons[first]
 
 
-def _matched(
-    scheme: str, form: Form, parts: Mapping[str, Tensor], settings: Mapping[str, int]
-) -> Group:
-    tensors, keys, left = dict[str, Tensor](), dict[str, str](), dict(parts)
+def _keys(scheme: str, form: Form, parts: Mapping[str, Tensor]) -> dict[str, str]:
+    """The keys under which the parts of a form were given, by those of the form."""
+    keys, left = dict[str, str](), dict(parts)
     for part in form.parts:
         key = _key(part, left)
-        if key is None:
-            if not part.optional:
-                given = ", ".join(map(quoted, parts)) or "nothing"
-                wanted = part.name.replace("|", " or ") or "codes whose name others begin with"
-                raise fault(scheme, f"needs {wanted}; got {given}")
-            continue
-        keys[part.key], tensors[part.key] = key, left.pop(key)
-        t = tensors[part.key]
-        if t.dtype.name not in part.dtypes.split("|"):
-            wanted = part.dtypes.replace("|", " or ")
-            raise fault(scheme, f"{key} is {wanted}, not {t.dtype}")
+        if key is not None:
+            keys[part.key] = key
+            del left[key]
+        elif not part.optional:
+            given = ", ".join(map(quoted, parts)) or "nothing"
+            wanted = part.name.replace("|", " or ") or "codes whose name others begin with"
+            raise fault(scheme, f"needs {wanted}; got {given}")
     left.pop("bias", None)
     if left:
         raise fault(scheme, f"has no part {', '.join(map(quoted, left))}")
-    told = {} if form.tells is None else form.tells(tensors)
-    numbers = {**settings, **told}
+    return keys
+
+
+def fitted(
+    scheme: str,
+    form: Form,
+    tensors: Mapping[str, Tensor],
+    keys: Mapping[str, str],
+    settings: Mapping[str, int],
+) -> Group:
+    """Tensors by the keys of a form, given under `keys`; FormatError if they do not fit."""
+    for name, t in tensors.items():
+        part = form.part(name)
+        if t.dtype.name not in part.kinds:
+            wanted = part.dtypes.replace("|", " or ")
+            raise fault(scheme, f"{keys[name]} is {wanted}, not {t.dtype}")
+    numbers = {**settings, **({} if form.tells is None else form.tells(tensors))}
     result = numbers.pop("shape", None)
     found = {name: integers((n,), name, scheme)[0] for name, n in numbers.items()}
     if any(n < 0 for n in found.values()):

@@ -60,3 +60,14 @@ class Found(NamedTuple):
     prefix: str
     scheme: str
     parts: Parts
+
+    @property
+    def group(self) -> Group:
+        """The tensors, matched with a form."""
+        assert self.parts.group is not None
+        return self.parts.group
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The names of the tensors by the keys of the form."""
+        return {part: self.parts.names[key] for part, key in self.group.keys.items()}

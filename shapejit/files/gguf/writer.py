@@ -21,7 +21,8 @@ from .. import checkpoint
 from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import replacing
-from ..writing import New, Progress, Writer, check_room, written
+from ..temporary import Check
+from ..writing import New, Progress, Writer
 from .reader import MAGIC, MAX_DIMS, VALUES, Checkpoint, alignment_of
 
 __all__ = ["write"]
@@ -38,6 +39,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
     source: checkpoint.Checkpoint | None = None,
     types: Mapping[str, str] | None = None,
 ) -> int:
@@ -69,15 +71,11 @@ def write(
     first = b"".join(head)
     first += bytes(-len(first) % alignment)
     total = len(first) + offsets[-1]
-    with replacing(name, total) as descriptor:
-        check_room(descriptor, total)
-        with Writer(descriptor, total) as writer:
-            writer.put(0, np.frombuffer(first, np.uint8))
-            for new, offset in zip(given, offsets, strict=False):
-                for count in written(name, new, writer, len(first) + offset):
-                    if progress is not None:
-                        progress(count)
-            writer.extend(total)  # with the padding of the last one
+    with replacing(name, total, check) as target, Writer(target, total) as writer:
+        writer.put(0, np.frombuffer(first, np.uint8))
+        for new, offset in zip(given, offsets, strict=False):
+            writer.tensor(name, new, len(first) + offset, progress)
+        writer.extend(total)  # with the padding of the last one
     return total
 
 

@@ -18,7 +18,8 @@ from ..checkpoint import is_text
 from ..paths import Path, file_name
 from ..places import places, replacing
 from ..stored import CONTIGUOUS, File
-from ..writing import New, Progress, Writer, announced, check_room, write_all, written
+from ..temporary import Check
+from ..writing import New, Progress, Writer, announced, write_all
 from .graphs import Held, graphs, held, protos
 from .inference import inferred
 from .reader import Checkpoint, read
@@ -38,6 +39,7 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
     source: checkpoint.Checkpoint | None = None,
 ) -> int:
     """Write the model `source` with new tensors as `files.safetensors.write` does.
@@ -69,8 +71,7 @@ def write(
     with ExitStack() as stack:
         if outside:
             stack.enter_context(_outside(name, location, total, outside, progress))
-        with replacing(name, size) as descriptor:
-            check_room(descriptor, size)
+        with replacing(name, size, check) as descriptor:
             for part in parts:
                 for piece in _bytes(name, part, source.file, given, progress):
                     write_all(descriptor, piece)
@@ -197,16 +198,12 @@ def _outside(
     place = places(path)
     data_path = place.join(place.parent(path), location)
     try:
-        with replacing(data_path, total) as target:
-            check_room(target, total)
-            with Writer(target, total) as writer:
-                at = 0
-                for new in outside:
-                    at = _aligned(at)
-                    for count in written(path, new, writer, at):
-                        if progress is not None:
-                            progress(count)
-                    at += new.nbytes
+        with replacing(data_path, total) as target, Writer(target, total) as writer:
+            at = 0
+            for new in outside:
+                at = _aligned(at)
+                writer.tensor(path, new, at, progress)
+                at += new.nbytes
         yield
     except BaseException:
         with suppress(OSError):

@@ -10,7 +10,8 @@ import numpy as np
 from ...dtypes.table import DType
 from ..paths import Path, file_name
 from ..places import places, replacing
-from ..writing import New, Progress, Writer, check_room, written
+from ..temporary import Check
+from ..writing import New, Progress, Writer
 from . import header
 
 __all__ = ["Placed", "placed", "write", "write_placed"]
@@ -48,38 +49,39 @@ def write(
     tensors: Iterable[New],
     metadata: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    check: Check | None = None,
 ) -> int:
     """Write a safetensors file in one step, seen from outside; return its size in bytes.
 
     Everything is checked first, also that the disk has room. On any error `path` stays
-    as it was (see `files.places.replacing`). `progress` is called with the number of
-    bytes after each piece.
+    as it was (see `files.places.replacing`, also for `check`). `progress` is called with the
+    number of bytes after each piece.
 
     Raises FileFormatError (with the tensor) for what the format cannot hold,
     OSError (with `path`) where the disk refuses.
     """
     name, given = file_name(path), list(tensors)
     where = placed(name, given, metadata)
-    write_placed(name, where, given, progress)
+    write_placed(name, where, given, progress, check)
     return where.size
 
 
 def write_placed(
-    path: str, where: Placed, tensors: Iterable[New], progress: Progress | None = None
+    path: str,
+    where: Placed,
+    tensors: Iterable[New],
+    progress: Progress | None = None,
+    check: Check | None = None,
 ) -> None:
     """Write the file whose header is known already, as `write` does."""
     given = list(tensors)
     if places(path).in_order:
         given.sort(key=lambda tensor: where.starts[tensor.name])
-    with replacing(path, where.size) as descriptor:
-        check_room(descriptor, where.size)
-        with Writer(descriptor, where.size) as writer:
-            writer.put(0, np.frombuffer(where.header, np.uint8))
-            # In the order given: what shares a source is computed once.
-            for tensor in given:
-                for count in written(path, tensor, writer, where.starts[tensor.name]):
-                    if progress is not None:
-                        progress(count)
+    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
+        writer.put(0, np.frombuffer(where.header, np.uint8))
+        # In the order given: what shares a source is computed once.
+        for tensor in given:
+            writer.tensor(path, tensor, where.starts[tensor.name], progress)
 
 
 def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
