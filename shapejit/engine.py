@@ -55,8 +55,7 @@ def run(
         assert plan.seen is not None
         assert plan.into is not None
         with by_numpy(kind_of(plan)):
-            for source, target in zip(sources, targets, strict=True):
-                few.copy(int(source), plan.seen, int(target), plan.into)
+            few.copy(sources, plan.seen, targets, plan.into, plan.bias)
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:

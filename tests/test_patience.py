@@ -56,7 +56,7 @@ def test_few_elements_are_copied_bit_by_bit(data):
     before = target.copy()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(few, "MOST", data.draw(st.sampled_from([1, 7, few.MOST])))
-        few.copy(8 * address_of(source), seen, 8 * address_of(target), into)
+        few.copy([8 * address_of(source)], seen, [8 * address_of(target)], into)
     wanted = bits_of(source, seen)
     assert bits_of(target, into) == wanted
     changed = np.unpackbits(before ^ target, bitorder="little")
