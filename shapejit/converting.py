@@ -195,8 +195,7 @@ def launch(
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
     numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
     with by_numpy(*kinds):
-        for source, target in zip(sources, targets, strict=True):
-            few.convert(int(source), layout, int(target), into, conversion, numbers)
+        few.convert(sources, layout, targets, into, conversion, numbers)
 
 
 def parts_of(layout: Layout) -> Layout:

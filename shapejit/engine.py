@@ -13,7 +13,7 @@ from . import few
 from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from .kernels.numbers import Conversion
 from .kernels.small_plans import MOVER
-from .patience import Kind, Kinds, by_numpy, kernels_ready, numpy_forced, unready
+from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 from .planning import planner
 from .planning.cast_plans import CastPlan
 from .planning.plans import Plan
@@ -31,6 +31,8 @@ from .runtime.launches import (
     launch_of,
     run_launch,
 )
+
+_cast_kinds: dict[tuple[Name, ...], Kind] = {}  # a number each, which is sooner looked up
 
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 
@@ -55,8 +57,7 @@ def run(
         assert plan.seen is not None
         assert plan.into is not None
         with by_numpy(kind_of(plan)):
-            for source, target in zip(sources, targets, strict=True):
-                few.copy(int(source), plan.seen, int(target), plan.into)
+            few.copy(sources, plan.seen, targets, plan.into, plan.bias)
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:
@@ -250,16 +251,12 @@ def run_cast(
 def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
     """The kind of the kernels that `run_cast` takes, if they are not ready."""
     key = conversion, plan.streaming and not fresh
-    if plan.kept.get("ready") == key and not numpy_forced():
-        return ()
-    known, names = plan.kept.get("names", (None, ()))
+    known, kind, names = plan.kept.get("kind", (None, (), ()))
     if known != key:
         names = _cast_launch(plan, *key, (0, 0)).names
-        plan.kept["names"] = key, names
-    kinds = unready(("cast", names), lambda: names)
-    if not kinds:
-        plan.kept["ready"] = key
-    return kinds
+        kind = _cast_kinds.setdefault(names, ("cast", len(_cast_kinds)))
+        plan.kept["kind"] = key, kind, names
+    return unready(kind, lambda: names)
 
 
 def _cast_launch(

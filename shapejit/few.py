@@ -1,124 +1,184 @@
-"""Copies and conversions by NumPy, wherever they lie, packed or not.
+"""Copies and conversions by NumPy, wherever elements lie, packed or not.
 
 Places are bit addresses, from which the offsets of Layouts count; whoever calls keeps the
-memory alive, and has checked it.
+memory alive, and has checked it. Tensors that are evenly spaced are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from math import gcd
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .arrays.buffers import Bytes, Lent
-from .kernels.numbers import Conversion
-from .kernels.plain_conversions import plain
-from .runtime.ndarrays import MOST_DIMS
+from .arrays.elements import Codes, read, whole, write
+from .kernels.numbers import Conversion, Number
+from .kernels.plain_conversions import converted
+from .runtime.launches import Addresses
+from .shapes.dims import merged
 from .shapes.layout import Layout
 
-MOST = 1 << 18  # elements at a time: each takes up to 100 bytes meanwhile
+MOST = 1 << 18  # elements at a time, if they are taken apart: they stay in a cache meanwhile
+ROW = 16  # elements: shorter rows take longer one by one than to be put in order first
 
-Codes = NDArray[np.uint8]  # of each element the bytes of its code, the least one first
+Where = Sequence[int] | Addresses
+Layouts = Sequence[Layout]
 
 
-def copy(source: int, seen: Layout, target: int, into: Layout) -> None:
-    """Copy the elements at `source` to `target`, wider ones with zeros above."""
-    for src, dst in _parts(seen, into):
-        _write(_read(source, src), target, dst)
+def copy(sources: Where, seen: Layout, targets: Where, into: Layout, bias: int = 0) -> None:
+    """Copy the elements at each source to the target of the same index.
+
+    Wider ones get zeros above. `bias` is added to each code, modulo the range of the source's.
+    """
+    for (source, target), layouts in _together((sources, targets), (seen, into)):
+        if not bias:
+            layouts = _widened((source, target), layouts)
+        plain = not bias and all(map(whole, (source, target), layouts))
+        for src, dst in _parts(layouts, layouts[0].size if plain else MOST):
+            codes = read(source, src)
+            if bias:
+                codes = (codes + bias) & ((1 << src.bits) - 1)
+            write(codes.reshape(dst.shape), target, dst)
 
 
 def convert(
-    source: int,
+    sources: Where,
     seen: Layout,
-    target: int,
+    targets: Where,
     into: Layout,
     conversion: Conversion,
     operands: tuple[tuple[int, Layout | None], ...],
 ) -> None:
     """Convert the elements; `operands` are where scales and zero points lie, one per element."""
-    given = [(place, lie) for place, lie in operands if lie is not None]
-    run = plain(conversion._replace(scales="each" if given else ""))
-    for src, dst, *lies in _parts(seen, into, *(lie for _, lie in given)):
-        codes = _read(source, src)
-        made = np.empty((src.size, conversion.target.nbytes), np.uint8)
-        numbers = [_read(place, lie) for (place, _), lie in zip(given, lies, strict=True)]
-        scale, zero = [a.ctypes.data for a in numbers] + [0] * (2 - len(numbers))
-        run(codes.ctypes.data, made.ctypes.data, src.size, 1, scale, 0, zero, 0, 0)
-        _write(made, target, dst)
+    given = [(np.full(len(sources), at), lie) for at, lie in operands if lie is not None]
+    numbers = [at for at, _ in given], [lie for _, lie in given]
+    floats = f"f{conversion.arithmetic // 8}"
+    direct = _by_assignment(conversion)
+    for places, layouts in _together((sources, targets, *numbers[0]), (seen, into, *numbers[1])):
+        if direct and _in_one_order(layouts) and all(map(whole, places, layouts)):
+            kinds = zip(direct, places, layouts, strict=True)
+            codes, made = (read(place, layout).view(kind) for kind, place, layout in kinds)
+            with np.errstate(all="ignore"):
+                made[...] = codes.reshape(made.shape)
+            continue
+        for src, dst, *lies in _parts(layouts, MOST):
+            codes = _in_long_rows(read(places[0], src))
+            scales = [
+                read(at, lie).view(floats).reshape(codes.shape)
+                for at, lie in zip(places[2:], lies, strict=True)
+            ]
+            scale, zero, *_ = *scales, None, None
+            write(converted(codes, conversion, scale, zero).reshape(dst.shape), places[1], dst)
 
 
-def _parts(*layouts: Layout) -> Iterator[tuple[Layout, ...]]:
-    """Layouts of one shape, cut along their longest dims into parts of `MOST` elements."""
-    shape = layouts[0].shape
-    if layouts[0].size <= MOST or any(layout.shape != shape for layout in layouts):
+@lru_cache(maxsize=64)
+def _by_assignment(made: Conversion) -> tuple[str, str] | None:
+    """The dtypes between which NumPy, or ml_dtypes, converts just so; None if none does."""
+    source, target = (_dtype_of(number) for number in (made.source, made.target))
+    if made.step != "cast" or made.bias or not source or not target:
+        return None
+    whole_numbers = made.source.kind != "float"
+    if target[0] == "b":
+        return (source, target) if source == "f4" else None
+    return (source, target) if target[0] == "f" or whole_numbers else None
+
+
+def _dtype_of(number: Number) -> str:
+    """The dtype of numbers that are rounded once; "" if there is none."""
+    if number.kind in ("int", "uint"):
+        return f"{number.kind[0]}{number.nbytes}" if number.bits >= 8 else ""
+    if number.kind == "float" and number.bits >= 32:
+        return f"f{number.nbytes}"
+    return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
+
+
+def _in_one_order(layouts: Layouts) -> bool:
+    """Whether rows are dense in all memory."""
+    return all(abs(x.strides[-1]) == min(map(abs, x.strides)) for x in layouts if x.strides)
+
+
+def _in_long_rows(codes: Codes) -> Codes:
+    """Row-major codes, where rows as they lie in memory are short: each costs NumPy a call."""
+    steps = [abs(stride) for stride in codes.strides]
+    short = codes.ndim > 1 and codes.shape[steps.index(min(steps))] < ROW
+    return np.ascontiguousarray(codes) if short else codes
+
+
+def _together(
+    places: Sequence[Where], layouts: Layouts
+) -> Iterator[tuple[tuple[int, ...], Layouts]]:
+    """Where tensors lie, as many at a time as are evenly spaced; dims are in the target's order."""
+    table = np.array(places, np.int64)
+    for begin, end in _evenly_spaced(table, layouts):
+        some = layouts
+        if end - begin > 1:
+            steps = (table[:, begin + 1] - table[:, begin]).tolist()
+            some = [
+                Layout.of((end - begin, *x.shape), (step, *x.strides), x.offset, x.bits)
+                for x, step in zip(layouts, steps, strict=True)
+            ]
+        yield (*table[:, begin].tolist(),), _in_target_order(some)
+
+
+def _evenly_spaced(table: Addresses, layouts: Layouts) -> Iterator[tuple[int, int]]:
+    """The first of tensors that are evenly spaced, a column of places each, and the end of them."""
+    count, steps = table.shape[1], np.diff(table)
+    changes = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(0)) + 1
+    begin = 0
+    while begin < count:
+        at = int(np.searchsorted(changes, begin, "right"))
+        end = int(changes[at]) + 1 if at < len(changes) else count
+        if any(
+            step % 8 and abs(step) >= x.span[1] - x.span[0]  # they are read together with gaps
+            for x, step in zip(layouts, steps[:, begin : begin + 1].ravel().tolist(), strict=False)
+        ):
+            end = begin + 1
+        yield begin, end
+        begin = end
+
+
+def _in_target_order(layouts: Layouts) -> Layouts:
+    """The same with dims ordered like those of the second, and merged."""
+    if len({x.shape for x in layouts}) > 1:
+        return layouts
+    order = sorted(range(layouts[1].ndim), key=lambda axis: -abs(layouts[1].strides[axis]))
+    rows = layouts[0].shape, *(x.strides for x in layouts)
+    dims = merged(*([row[axis] for axis in order] for row in rows))
+    sizes, *sides = zip(*dims, strict=True) if dims else ((),) * len(rows)
+    return [
+        Layout.of(sizes, side, x.offset, x.bits) for x, side in zip(layouts, sides, strict=True)
+    ]
+
+
+def _widened(places: Sequence[int], layouts: Layouts) -> Layouts:
+    """Elements side by side on both sides as wider ones, if these are whole bytes."""
+    seen, into = layouts
+    if not seen.shape or seen.shape != into.shape or not seen.bits == into.bits < 64:
+        return layouts
+    run = seen.shape[-1] * seen.bits
+    bits = gcd(run, 64)
+    others = [
+        n for at, x in zip(places, layouts, strict=True) for n in (at + x.offset, *x.strides[:-1])
+    ]
+    dense = seen.strides[-1] == into.strides[-1] == seen.bits
+    if not dense or bits <= seen.bits or any(n % 8 for n in (bits, *others)):
+        return layouts
+    return [
+        Layout.of((*x.shape[:-1], run // bits), (*x.strides[:-1], bits), x.offset, bits)
+        for x in layouts
+    ]
+
+
+def _parts(layouts: Layouts, most: int) -> Iterator[Layouts]:
+    """Layouts of one shape, cut along their first dims into parts of so many elements."""
+    shape, size = layouts[0].shape, layouts[0].size
+    if size <= most or any(x.shape != shape for x in layouts):
         yield layouts
         return
-    axis = shape.index(max(shape))
-    half = shape[axis] // 2
-    for begin, size in (0, half), (half, shape[axis] - half):
-        yield from _parts(*(x.narrow(axis, begin, size, 1) for x in layouts))
-
-
-def _memory(place: int, layout: Layout) -> tuple[Bytes, int]:
-    """The bytes that elements reach, and the bit of the first element in them."""
-    low, high = layout.span
-    first, end = (place + low) >> 3, (place + high + 7) >> 3
-    lent = Lent(None, first, end - first, writeable=True, one_per_byte=False)
-    return np.asarray(lent), place + layout.offset - 8 * first
-
-
-def _elements(memory: Bytes, begin: int, layout: Layout) -> NDArray[Any] | None:
-    """The elements as a view, if they are whole bytes."""
-    whole = not any(bits % 8 for bits in (begin, layout.bits, *layout.strides))
-    if not whole or layout.ndim > MOST_DIMS:
-        return None
-    nbytes, strides = layout.bits // 8, tuple(stride // 8 for stride in layout.strides)
-    kind = f"u{nbytes}" if nbytes in (1, 2, 4, 8) else f"V{nbytes}"
-    return np.ndarray(layout.shape, kind, memory.data, begin // 8, strides)
-
-
-def _bits(begin: int, layout: Layout) -> NDArray[np.int64]:
-    """The bit of each element, in row-major order."""
-    at = np.array([begin])
-    for size, stride in zip(layout.shape, layout.strides, strict=True):
-        at = np.add.outer(at, stride * np.arange(size)).reshape(-1)
-    return at
-
-
-def _read(place: int, layout: Layout) -> Codes:
-    """The codes of elements in row-major order."""
-    memory, begin = _memory(place, layout)
-    nbytes = -(-layout.bits // 8)
-    whole = _elements(memory, begin, layout)
-    if whole is not None:
-        return np.ascontiguousarray(whole).reshape(-1).view(np.uint8).reshape(-1, nbytes)
-    bits = _bits(begin, layout)
-    made, shift = np.empty((len(bits), nbytes), np.uint8), bits & 7
-    for k in range(nbytes):
-        low, high = (np.minimum((bits >> 3) + k + i, len(memory) - 1) for i in (0, 1))
-        made[:, k] = (memory[low] | memory[high].astype(np.int64) << 8) >> shift
-    made[:, -1] &= 0xFF >> -layout.bits % 8
-    return made
-
-
-def _write(codes: Codes, place: int, layout: Layout) -> None:
-    """Write codes; bits between elements stay as they are."""
-    memory, begin = _memory(place, layout)
-    nbytes = -(-layout.bits // 8)
-    codes = np.pad(codes[:, :nbytes], ((0, 0), (0, max(0, nbytes - codes.shape[1]))))
-    whole = _elements(memory, begin, layout)
-    if whole is not None:
-        whole[...] = codes.reshape(-1).view(whole.dtype).reshape(whole.shape)
-        return
-    bits = _bits(begin, layout)
-    for k in range(nbytes):
-        mask = (1 << min(8, layout.bits - 8 * k)) - 1
-        masks, values = mask << (bits & 7), (codes[:, k].astype(np.int64) & mask) << (bits & 7)
-        for i in (0, 1):
-            part = masks >> 8 * i & 0xFF
-            some = np.flatnonzero(part)
-            at = (bits[some] >> 3) + k + i
-            np.bitwise_and.at(memory, at, ~part[some].astype(np.uint8))
-            np.bitwise_or.at(memory, at, (values[some] >> 8 * i).astype(np.uint8))
+    axis = next(k for k, count in enumerate(shape) if count > 1)
+    step = max(1, most * shape[axis] // size)
+    step = step // 8 * 8 or step  # packed elements begin on bytes
+    for begin in range(0, shape[axis], step):
+        count = min(step, shape[axis] - begin)
+        yield from _parts([x.narrow(axis, begin, count, 1) for x in layouts], most)

@@ -1,9 +1,10 @@
 """Who does a piece of work: NumPy, until kernels are there that do it.
 
 The kernels of a piece of work have a *kind*, which is known before any is looked for. NumPy does
-the first work of a kind. When that has taken it a few milliseconds in all, kernels are loaded, if
-they are on disk; when it has taken `patience()`, they are asked for, and the first call after they
-are ready takes them. No call waits for a compiler, and results are the same.
+the first work of a kind. When that has taken it a few milliseconds in all, kernels are loaded on
+another thread, if they are on disk; when it has taken `patience()`, loading is waited for, which
+takes no longer, and what is missing is asked for: the first call after it is ready takes it. No
+call waits for a compiler, and results are the same.
 """
 
 from __future__ import annotations
@@ -62,8 +63,12 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
     names = _needed.get(kind)
     if names is None:
         names = _needed[kind] = needs()
-    if not (_awaited(names) if forced else kernels.find(names)):
-        if taken >= patience():
+    late = (
+        taken >= patience()
+    )  # it is NumPy's time that was waited for, and more than loading takes
+    found = _awaited if forced else kernels.find if late else kernels.look_for
+    if not found(names):
+        if late:
             kernels.ask(names)
         return False
     _ready.add(kind)

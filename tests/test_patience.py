@@ -56,7 +56,7 @@ def test_few_elements_are_copied_bit_by_bit(data):
     before = target.copy()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(few, "MOST", data.draw(st.sampled_from([1, 7, few.MOST])))
-        few.copy(8 * address_of(source), seen, 8 * address_of(target), into)
+        few.copy([8 * address_of(source)], seen, [8 * address_of(target)], into)
     wanted = bits_of(source, seen)
     assert bits_of(target, into) == wanted
     changed = np.unpackbits(before ^ target, bitorder="little")
@@ -104,7 +104,11 @@ def work():
         yield sj.dequantize(tensor(name), scale, block_shape=(1, 5)).tobytes()
         yield sj.quantize(sj.asarray(floats), scale, dtype=name, block_shape=(1, 5)).tobytes()
     yield sj.cast(array("complex64"), "complex128")
+    yield sj.cast(array("float64"), "bfloat16")
+    yield sj.cast(array("float64").T, "int32")
     yield sj.repack(raw[:60], shape=(10, 12), dtype="uint4", source="lsb", target="msb")
+    words = {"dtype": "int4", "source": "lsb", "target": "compressed-tensors"}  # adds 8
+    yield sj.repack(raw[:65536], shape=(128, 1024), **words)
     yield from sj.reshape_batch([floats[:, :k].T for k in range(40)], -1)
     turned = sj.plan((4, 5), "int4", lambda t: t.T)
     yield turned.map([tensor("int4")[:4, k : k + 5] for k in range(40)])[3].tobytes()

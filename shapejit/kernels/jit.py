@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import config, njit
+from numba.core.registry import CPUDispatcher
 from numba.types import unliteral
 from numpy.typing import NDArray
 
@@ -17,7 +17,14 @@ Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-Result = TypeVar("Result")
+
+
+class _Kernel(CPUDispatcher):  # type: ignore[misc]  # numba is not type-checked
+    """A function that calls with a 0 share with those of any other int."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """What a call of these types runs; numba would compile a kernel anew for each literal."""
+        return super().get_call_template(tuple(map(unliteral, args)), kws)
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -26,19 +33,13 @@ def kernel(function: Kernel) -> Kernel:
     Kernels take memory from whoever calls: without numba's they do not count references, which
     cost 0.1 us per call of another kernel. Nobody needs wrappers: see `builder.objects`.
     """
-    options = {"error_model": "numpy", "boundscheck": False, "_nrt": False}
+    if not COMPILED:
+        return function
+    options = {"nopython": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-    compiled = njit(**options)(function)
-    if COMPILED:
-        compiled.get_call_template = partial(_unliteral, compiled.get_call_template)
-    return cast(Kernel, compiled)
+    return cast(Kernel, _Kernel(py_func=function, targetoptions=options))
 
 
 def inlined(function: Kernel) -> Kernel:
     """Part of the kernels that call it: compiled with each of them, never by itself."""
     return cast(Kernel, njit(inline="always", error_model="numpy")(function))
-
-
-def _unliteral(template: Callable[..., Result], kinds: Any, named: Any) -> Result:
-    """Compile a kernel that another calls with a 0 as that of any int, not as one of its own."""
-    return template(tuple(map(unliteral, kinds)), named)

@@ -1,13 +1,15 @@
-"""Conversions by NumPy: for the JIT switched off, and for few elements before numba is loaded.
+"""Conversions by NumPy: for the JIT switched off, and until there are kernels.
 
-Values are float64, rounded once by hand. Importing this module does not import numba.
+Codes of 16 bits and fewer are looked up in tables of all of them, where there are more to convert.
+Values are rounded once, by hand where NumPy would do it twice. Importing this module does not
+import numba.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 from .numbers import Conversion, Number
 
 Values = NDArray[np.float64]
+
+tables = lru_cache(maxsize=32)  # of up to 256 KiB each
 
 
 def plain(made: Conversion) -> Callable[..., None]:
@@ -41,10 +45,8 @@ def plain(made: Conversion) -> Callable[..., None]:
                 scales = _floats(scale + k * scale_step, many, made.arithmetic)
                 if made.zeros:
                     zeros = _floats(zero + k * zero_step, many, made.arithmetic)
-            with np.errstate(all="ignore"):
-                result = _converted(codes, made, shift, scales, zeros)
             into = _at(target + k * size * made.target.nbytes, size, made.target.nbytes)
-            into[:] = result.astype(into.dtype)
+            into[:] = converted(codes, made, scales, zeros, shift)
 
     return run
 
@@ -59,16 +61,47 @@ def _floats(address: int, count: int, bits: int) -> Any:
     return _at(address, count, bits // 8).view(f"f{bits // 8}")
 
 
+def converted(
+    codes: NDArray[Any],
+    made: Conversion,
+    scales: NDArray[Any] | None = None,
+    zeros: NDArray[Any] | None = None,
+    shift: int = 0,
+) -> Any:
+    """The codes that become of others, in an array of any shape, as ints of any width.
+
+    Scales and zero points are floats of the conversion's arithmetic, one for each code.
+    """
+    source = made.source
+    if source.bits < 8:
+        codes = (codes >> shift) & ((1 << source.bits) - 1)
+    # A step of NumPy's takes a quarter of the time of looking a number up.
+    steps = made.target.bits >= 32 and (source.kind != "float" or _is_shifted(source))
+    with np.errstate(all="ignore"):
+        if scales is None and made.arithmetic and not steps and _many(codes, source.bits):
+            return _every(made).take(codes)
+        return _converted(codes, made, scales, zeros)
+
+
+def _many(codes: NDArray[Any], bits: int) -> bool:
+    """Whether a table of all codes of so many bits is worth its time, once in a process."""
+    return bits <= 16 and 16 * codes.size >= 1 << bits
+
+
+@tables
+def _every(made: Conversion) -> Any:
+    """What becomes of each code of 16 bits or fewer."""
+    codes = np.arange(1 << made.source.bits, dtype=f"u{made.source.nbytes}")
+    return _converted(codes, made, None, None).astype(f"u{made.target.nbytes}")
+
+
 def _converted(
     codes: NDArray[Any],
     made: Conversion,
-    shift: int,
     scales: NDArray[Any] | None,
     zeros: NDArray[Any] | None,
 ) -> Any:
     source, target = made.source, made.target
-    if source.bits < 8:
-        codes = (codes >> shift) & ((1 << source.bits) - 1)
     if source.kind == "bool":
         codes = (codes != 0).astype(np.uint8)
     integers = source.kind in ("int", "uint", "bool")
@@ -82,14 +115,15 @@ def _converted(
         if target.kind == "bool":
             return codes != 0
         kept = values.astype(f"i{target.nbytes}").view(f"u{target.nbytes}")
-        kept = kept + kept.dtype.type(made.bias)
-        return kept & kept.dtype.type((1 << target.bits) - 1)
+        if made.bias:
+            kept = kept + kept.dtype.type(made.bias)
+        return kept if target.bits >= 8 else kept & kept.dtype.type((1 << target.bits) - 1)
     floats = np.dtype(f"f{made.arithmetic // 8}")
     if scales is not None:
-        return encoded(_scaled(values.astype(floats), made, scales, zeros), made)
+        return encoded(_scaled(values.astype(floats, copy=False), made, scales, zeros), made)
     if integers and source.bits == 64 and target.kind == "float" and target.bits < 64:
         values = values.astype(np.float32) if target.bits == 32 else _to_odd(values)
-    return encoded(values.astype(floats), made)
+    return encoded(values.astype(floats, copy=False), made)
 
 
 def _to_odd(values: NDArray[Any]) -> Any:
@@ -119,17 +153,29 @@ def decoded(codes: NDArray[Any], number: Number) -> Any:
     """The values of float codes: float32 or float64, whichever keeps every bit."""
     if number.bits >= 32:
         return codes.view(f"f{number.nbytes}")
-    if number.exponent == 8 and number.special == "ieee":
-        return (codes.astype(np.uint32) << np.uint32(23 - number.mantissa)).view(np.float32)
-    return _values(number)[codes]
+    if _is_shifted(number):
+        bits = codes.astype(np.uint32)
+        bits <<= np.uint32(23 - number.mantissa)
+        return bits.view(np.float32)
+    return _singles(number).take(codes)
+
+
+def _is_shifted(number: Number) -> bool:
+    """Whether a float is the upper bits of a float32."""
+    return number.exponent == 8 and number.special == "ieee"
+
+
+@tables
+def _singles(number: Number) -> Any:
+    """The float32 of every code of 16 bits or fewer, which is its value."""
+    return _values(number).astype(np.float32)
 
 
 def bits_of(number: Number) -> tuple[int, ...]:
     """The float32 of every code of 16 bits or fewer, as bits."""
-    return tuple(_values(number).astype(np.float32).view(np.uint32).tolist())
+    return tuple(_singles(number).view(np.uint32).tolist())
 
 
-@cache
 def _values(number: Number) -> Any:
     """The value of every code of 16 bits or fewer."""
     codes = np.arange(1 << number.bits)
@@ -159,26 +205,64 @@ def encoded(values: NDArray[Any], made: Conversion) -> Any:
     if number.kind == "bool":
         return values != 0
     if number.kind in ("int", "uint"):
-        low, high = number.range
-        # No float is beyond the ends that lies between them and the next power of two.
-        exact = [
-            high if v >= high + 1 else low if v <= low else 0 if v != v else int(v)
-            for v in values.tolist()
-        ]
-        return np.array([v & ((1 << 8 * number.nbytes) - 1) for v in exact], np.uint64) & np.uint64(
-            (1 << number.bits) - 1
-        )
+        return _integers(values, number)
     if number.bits >= 32:
-        return values.astype(f"f{number.nbytes}").view(f"u{number.nbytes}")
-    exact64 = values.astype(np.float64)
+        return values.astype(f"f{number.nbytes}", copy=False).view(f"u{number.nbytes}")
+    if values.itemsize == 8 and number.special == "unsigned":
+        return _powers(values, made)
+    if values.itemsize == 8 and (number.bits, number.exponent) != (16, 5):
+        values = _to_odd_singles(values).view(np.float32)
+    if number.bits == 16:
+        if number.exponent == 5:
+            codes = values.astype(np.float16).view(np.uint16)
+        else:
+            bits = values.view(np.uint32)
+            codes = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+            codes >>= np.uint32(16)
+        nans = np.isnan(values)
+        if nans.any():
+            codes = np.where(nans, number.nan | np.signbit(values) * 0x8000, codes)
+        return codes
+    if _many(values, 16):
+        # Rounded to odd in 16 bits, as a later rounding is the only one.
+        bits = values.view(np.uint32)
+        odd = (bits >> np.uint32(16)).astype(np.uint16)
+        odd |= (bits & np.uint32(0xFFFF)) != 0
+        return _every_upper_half(number, made.saturate, made.round_mode).take(odd)
+    return _rounded(values, made)
+
+
+@tables
+def _every_upper_half(number: Number, saturate: bool, round_mode: str) -> Any:
+    """The codes of all float32 whose lower 16 bits are zero."""
+    values = (np.arange(1 << 16, dtype=np.uint32) << np.uint32(16)).view(np.float32)
+    made = Conversion(number, number, 32, saturate=saturate, round_mode=round_mode)
+    return _rounded(values, made).astype(np.uint8)
+
+
+def _integers(values: NDArray[Any], number: Number) -> Any:
+    """Values cut to integers; what is beyond the ends becomes the nearest of them, NaN 0."""
+    low, high = number.range
+    if number.bits <= 16:  # floats have both ends
+        cut = np.clip(values, low, high)
+        nans = np.isnan(values)
+        codes = (np.where(nans, 0, cut) if nans.any() else cut).astype(np.int32)
+        return codes & ((1 << number.bits) - 1) if number.bits < 8 else codes
+    kind = np.int64 if number.kind == "int" else np.uint64
+    # No float is beyond the ends that lies between them and the next power of two.
+    above, inside = values >= high + 1, (values >= low) & (values < high + 1)
+    if inside.all():
+        return values.astype(kind)
+    codes = np.where(inside, values, 0).astype(kind)
+    codes[above], codes[values < low] = high, low
+    return codes
+
+
+def _rounded(given: NDArray[Any], made: Conversion) -> Any:
+    number, values = made.target, given.astype(np.float64)
     if number.special == "unsigned":
-        return _powers(exact64, made)
-    return _rounded(exact64, np.signbit(values), made)
-
-
-def _rounded(values: Values, negative: NDArray[np.bool_], made: Conversion) -> Any:
-    number = made.target
-    size = np.abs(values)
+        return _powers(values, made)
+    negative, size = np.signbit(given), np.abs(values)
     top = number.exponent + number.mantissa
     finite = np.where(np.isfinite(size), size, 0.0)
     _, exponent = np.frexp(finite)
@@ -204,13 +288,18 @@ def _rounded(values: Values, negative: NDArray[np.bool_], made: Conversion) -> A
     return np.where(nan, number.nan, codes) | sign
 
 
+def _to_odd_singles(values: Values) -> Any:
+    """The bits of float32; what is none is rounded to odd: a later rounding is the only one."""
+    single = values.astype(np.float32)
+    back = single.astype(np.float64)
+    away = np.abs(back) > np.abs(values)
+    bits = single.view(np.uint32) - away
+    bits |= (back != values) & ~np.isnan(values)
+    return bits
+
+
 def _powers(values: Values, made: Conversion) -> Any:
-    with np.errstate(all="ignore"):
-        single = values.astype(np.float32)
-        # Rounded to odd, as a later rounding is the only one.
-        away = np.abs(single.astype(np.float64)) > np.abs(values)
-        bits = single.view(np.uint32).astype(np.int64) - away
-        bits |= (single.astype(np.float64) != values) & ~np.isnan(values)
+    bits = _to_odd_singles(values).astype(np.int64)
     bits = np.where(values == 0, 0, bits)
     if made.round_mode == "nearest":
         codes = (bits + (1 << 22) - 1 + (bits >= 1 << 23)) >> 23

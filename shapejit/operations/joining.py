@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any
@@ -125,7 +127,7 @@ def joined(
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
         how = layout, into, sources, targets, _apart(targets)
-        _copy(*how, fresh, target, zip(arrays, places, strict=True))
+        _copy(*how, fresh, target, partial(_assign_all, arrays, target, places))
     return target if out is None else out
 
 
@@ -137,13 +139,12 @@ def _copy(
     apart: int,
     fresh: bool,
     whole: Any,
-    parts: Iterable[tuple[Any, Box]],
+    assign: Callable[[], object],
 ) -> None:
     """Copy parts that lie alike.
 
     `sources` and `targets` are the bit addresses that both Layouts count from; these are
-    `apart` from one another if they are evenly spaced. For NumPy, `parts` are the arrays, and
-    their boxes in the `whole`.
+    `apart` from one another if they are evenly spaced. NumPy does it by `assign`.
     """
     made = planner.joined(layout, into, len(sources), apart)
     numpys = layout.bits % 8 == 0 and max(whole.ndim, layout.ndim) <= MAX_RANK
@@ -151,8 +152,7 @@ def _copy(
         made = planner.compiled(layout, into=into)
     if numpys and (made.by_numpy or not engine.by_kernels(made)):
         with by_numpy(engine.kind_of(made)):
-            for x, box in parts:
-                _assign(x, whole, box)
+            assign()
     else:
         engine.run(made, sources, targets, fresh)
 
@@ -174,10 +174,21 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
         made = fast_joins.join(parts, axis, new, out)
         if isinstance(made, tuple):  # the kinds of kernels that are not ready
             with by_numpy(*made):
-                return _planned(parts, axis, new, out, asked_by)
+                whole = None if out is not None else _by_numpy(parts, axis, new)
+                return _planned(parts, axis, new, out, asked_by) if whole is None else whole
         if made is not None:
             return made
     return _planned(parts, axis, new, out, asked_by)
+
+
+def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool) -> Any:
+    """The same by one call of NumPy's, which means the same; None if parts differ."""
+    if {*map(type, parts)} != {np.ndarray} or len({x.dtype for x in parts}) > 1:
+        return None
+    with suppress(ValueError):  # they have other shapes
+        whole = np.stack(parts, axis) if new else np.concatenate(parts, axis)
+        return np.ascontiguousarray(whole)
+    return None
 
 
 def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str) -> Any:
@@ -203,10 +214,14 @@ def _planned(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: s
     targets = np.arange(count)
     targets *= apart
     targets += begin
-    lead = (slice(None),) * at
-    boxes = ((*lead, slice(k * size, k * size + size)) for k in range(count))
-    how = layout, into, addresses, targets, apart
-    _copy(*how, fresh, target, zip(parts, boxes, strict=True))
+    assign: Callable[[], object]
+    if type(first) is np.ndarray:
+        assign = partial(np.stack if new else np.concatenate, parts, at, target)
+    else:
+        lead = (slice(None),) * at
+        boxes = ((*lead, slice(k * size, k * size + size)) for k in range(count))
+        assign = partial(_assign_all, parts, target, boxes)
+    _copy(layout, into, addresses, targets, apart, fresh, target, assign)
     return target if out is None else out
 
 
@@ -267,6 +282,12 @@ def _joined_shape(parts: list[Any], axis: int, asked_by: str) -> tuple[tuple[int
             raise ReshapeError(f"only dim {at} may differ: {note}", asked_by=asked_by)
     size = sum(x.shape[at] for x in parts)
     return (*first.shape[:at], size, *first.shape[at + 1 :]), at
+
+
+def _assign_all(parts: Iterable[Any], whole: Any, boxes: Iterable[Box]) -> None:
+    """Copies by NumPy, one by one."""
+    for x, box in zip(parts, boxes, strict=True):
+        _assign(x, whole, box)
 
 
 def _assign(x: Any, whole: Any, box: Box) -> None:

@@ -91,7 +91,8 @@ def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     if key not in _biased:
         total = layout.size * layout.bits // 8
         loops = normal_form(layout, into)
-        _biased.put(key, _shuffled(layout, into, loops, total, bias) or NO_PLAN)
+        found = _shuffled(layout, into, loops, total, bias)
+        _biased.put(key, replace(found, seen=layout, into=into) if found else NO_PLAN)
     made = _biased.get(key)
     return None if made is NO_PLAN else made
 

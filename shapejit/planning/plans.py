@@ -89,6 +89,11 @@ class Plan:
         return self.strategy.name in ("ONE_RUN", "NOTHING")
 
     @cached_property
+    def bias(self) -> int:
+        """What is added to each code, modulo the codes' range."""
+        return self.shuffle.network.bias if self.shuffle else 0
+
+    @cached_property
     def table(self) -> NDArray[np.int64]:
         """What the kernels walk, one row (size, source, target) per loop; see `Row.loops`."""
         loops = self.row.loops(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -88,7 +89,6 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     batch = _Batch(items, names, wanted, copy, outs)
     if Tensor in kinds:
         batch.lend()
-    batch.resolve_all()
     results = batch.run()
     if out is not None:
         return out
@@ -179,13 +179,38 @@ class _Batch:
             elif isinstance(array, np.ndarray):
                 check_possible(shape, array.itemsize)
 
-    def resolve_all(self) -> None:
-        """Resolve every shape, and refuse what cannot be done."""
-        count = len(self.items)
-        fault, resolve = count, headers.kernel(headers.RESOLVE_ALL)
+    def run(self) -> list[Any]:
+        """The results; into `outs`, if there are any, after all is checked."""
+        resolve = headers.kernel(headers.RESOLVE_ALL)
         if resolve is None:
             self.unready = (headers.work_of(headers.RESOLVE_ALL),)
-        else:
+        made = self._plainly()
+        if made is None:
+            self._resolve_all(resolve)
+            made = self._made()
+        return made
+
+    def _plainly(self) -> list[Any] | None:
+        """What NumPy makes of ndarrays meanwhile, whose words mean the same.
+
+        None if there is nothing to wait for, or something wrong, which the checks will say.
+        """
+        plain_shapes = self.outs is None and not (self.shapes.tokens < INFER).any()
+        if not self.unready or not plain_shapes or {*map(type, self.items)} != {np.ndarray}:
+            return None
+        words = {} if self.copy is None else {"copy": self.copy}
+        with by_numpy(*self.unready), suppress(Exception):
+            shapes = zip(self.items, self.shapes.shapes, strict=True)
+            results = [x.reshape(shape, **words) for x, shape in shapes]
+            for i in self.lent:
+                results[i] = asarray(results[i])
+            return results
+        return None
+
+    def _resolve_all(self, resolve: Callable[..., Any] | None) -> None:
+        """Resolve every shape, and refuse what cannot be done."""
+        fault = count = len(self.items)
+        if resolve is not None:
             firsts, descrs = np.empty((2, GROUPS), np.int64)
             totals = np.empty(2, np.int64)
             tables = self.groups, descrs, firsts, self.starts, totals
@@ -226,7 +251,7 @@ class _Batch:
             )
         )
 
-    def run(self) -> list[Any]:
+    def _made(self) -> list[Any]:
         """The results; into `outs`, if there are any, after they are checked."""
         addresses = None if self.outs is None else self._check_outs()
         results: list[Any] = [None] * len(self.items)
@@ -236,6 +261,9 @@ class _Batch:
         if len(small):
             self.unready = engine.unready_copies(self.plans, self.starts[small])
             if self.unready:
+                made = self._plainly()
+                if made is not None:
+                    return made
                 large, small = copied, small[:0]
         packed = []
         with by_numpy(*self.unready):

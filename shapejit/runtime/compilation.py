@@ -62,6 +62,11 @@ def apart(action: Callable[..., Result], *arguments: Any) -> Result:
         del fault, outcome  # the traceback holds this frame
 
 
+def begin(action: Callable[..., object], *arguments: Any) -> None:
+    """The same without waiting for it; nobody hears of what it raises."""
+    _started(SimpleQueue(), action, arguments)
+
+
 def _started(
     outcomes: SimpleQueue[Outcome | None], action: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> ref[Work]:

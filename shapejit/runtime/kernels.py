@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import building, loading, object_files, processor
-from .compilation import apart, under_way
+from .compilation import apart, begin, under_way
 from .kernel_names import STARTS, Call, Code, Entry, Function, Name
 from .numba_settings import number
 from .system import register_at_fork
@@ -34,6 +34,7 @@ WORDS = 8  # of `STARTS`, in the table of an Entry
 
 _addresses: dict[Name, int] = {}  # of kernels that are ready
 _missing: set[Name] = set()  # not on disk when this process looked
+_coming: set[Name] = set()  # that are being looked for
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _files: dict[Name, str] = {}  # that kernels were loaded from
@@ -76,17 +77,33 @@ def loaded() -> int:
 
 def find(names: Iterable[Name]) -> bool:
     """Load those of them that are on disk; whether all are ready now."""
+    if not _are_unknown(names):
+        return ready(names)
+    wanted = [name for name in names if name not in _missing or name in _coming]
+    if wanted:
+        _coming.update(wanted)
+        apart(_load, wanted)
+    return ready(names)
+
+
+def look_for(names: Iterable[Name]) -> bool:
+    """Let those of them that are on disk be loaded, and wait for nothing; as `find`."""
+    if not _are_unknown(names):
+        return ready(names)
+    wanted = [name for name in names if not {name} & (_missing | _coming)]
+    if wanted:
+        _coming.update(wanted)
+        begin(_load, wanted)
+    return False
+
+
+def _are_unknown(names: Iterable[Name]) -> bool:
+    """Whether the disk may have some that are not ready; not while they are recorded."""
     if ready(names):
-        return True
+        return False
     if _recorded is not None:
         _recorded.update(dict.fromkeys(names))
-        return False
-    for name in names:
-        if name not in _addresses and name not in _missing:
-            _missing.add(name)  # unless what follows finds it
-            if not apart(_read, name):
-                _missing.discard(name)
-    return ready(names)
+    return _recorded is None
 
 
 def ask(names: Iterable[Name], urgent: bool = False) -> None:
@@ -157,6 +174,16 @@ def kernel_status() -> dict[str, KernelState]:
     return {object_files.symbol(name): state for name, state in found.items()}
 
 
+def _load(names: Sequence[Name]) -> None:
+    """Load those of them that are on disk, each once."""
+    for name in names:
+        if name not in _addresses and name not in _missing:
+            _missing.add(name)  # unless what follows finds it
+            if not _read(name):
+                _missing.discard(name)
+    _coming.difference_update(names)
+
+
 def _read(name: Name) -> str:
     """Load a kernel from disk; what is wrong with it, if anything."""
     found = object_files.read(name)
@@ -207,6 +234,7 @@ def _after_fork() -> None:
     global _arrivals
     _arrivals = threading.Condition()
     _asked.intersection_update(_addresses)
+    _coming.clear()
 
 
 register_at_fork(after_in_child=_after_fork)
