@@ -328,9 +328,9 @@ def permutation(
     if negative:
         order = tuple(normal_axis(axis, ndim, asked_by) for axis in order)
     if sorted(order) != list(range(ndim)):
-        given = f"{name} {tuple(axes)}"
+        given = f"{name} {tuple(axes)} {'are' if name == 'axes' else 'is'}"
         raise ReshapeError(
-            f"{given} is not a permutation of the {ndim} dims of {shape_text(shape)}",
+            f"{given} not a permutation of the {ndim} dims of {shape_text(shape)}",
             asked_by=asked_by,
         )
     return order
