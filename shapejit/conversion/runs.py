@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 
 from ..errors import FileFormatError, FormatError
@@ -136,8 +137,7 @@ def write_folder(
         if write is not None:
             write(where.folder, left, progress)
         else:
-            for shard in left:
-                write_shard(shard, where.folder, most, progress)
+            _write_here(where.folder, left, progress, most)
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
             check_written(shard.changes, written, where.path, most)
@@ -150,15 +150,39 @@ def write_folder(
             where.publish()
 
 
-def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
+def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
+    """Write shards one after the other; one is begun while the last bytes of another are synced."""
+    if len(shards) < 2 or is_url(folder):
+        for shard in shards:
+            write_shard(shard, folder, most, progress)
+        return
+    from .executors import written_by  # which takes a while: single shards need none
+
+    turn = Lock()
+
+    def here(shard: Shard, tell: Progress) -> None:
+        write_shard(shard, folder, most, tell, turn)
+
+    written_by("threads:2", here, None, shards, progress)
+
+
+def write_shard(
+    shard: Shard,
+    folder: str,
+    most: int,
+    progress: Progress | None,
+    turn: AbstractContextManager[object] | None = None,
+) -> None:
     """Write a shard to a folder; it has its name when all of it is on disk, or has been sent.
 
-    `most` are the bytes of a tensor that should be in memory at a time.
+    `most` are the bytes of a tensor that should be in memory at a time; `turn` is held while its
+    data are made.
     """
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    write_placed(path, shard.placed, announced(shard.changes, most), progress)
+    given = announced(shard.changes, most)
+    write_placed(path, shard.placed, given, progress, turn=turn)
 
 
 def _copy(found: str, folder: str, name: str) -> None:

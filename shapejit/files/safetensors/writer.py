@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -72,12 +73,20 @@ def write_placed(
     tensors: Iterable[New],
     progress: Progress | None = None,
     check: Check | None = None,
+    turn: AbstractContextManager[object] | None = None,
 ) -> None:
-    """Write the file whose header is known already, as `write` does."""
+    """Write the file whose header is known already, as `write` does.
+
+    `turn` is held while the data are made, and not while the last of them are written and synced.
+    """
     given = list(tensors)
     if places(path).in_order:
         given.sort(key=lambda tensor: where.starts[tensor.name])
-    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
+    with (
+        replacing(path, where.size, check) as target,
+        Writer(target, where.size) as writer,
+        turn or nullcontext(),
+    ):
         writer.put(0, np.frombuffer(where.header, np.uint8))
         # In the order given: what shares a source is computed once.
         for tensor in given:
