@@ -6,13 +6,16 @@ of its name, which is imported when it is first needed.
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from ..arrays.tensor import Tensor, asarray
-from ..errors import FileFormatError, about, quoted, shown
+from ..errors import FileFormatError, FormatError, about, quoted, shown
 from .checkpoint import Checkpoint
+from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .paths import Path, file_name
 from .places import places
 from .stored import File
@@ -109,7 +112,7 @@ def read(path: Path) -> Checkpoint:
     return found
 
 
-def load_file(path: Path) -> Mapping[str, Tensor]:
+def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
     `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with
@@ -120,9 +123,12 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
     be overwritten in place while Tensors of it are in use. `path` may be a URL, as
     `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
-    its own (fsspec has them; the package of the scheme must be installed). Raises OSError
-    where it cannot be opened, FileFormatError (with the file and the tensor) where it is not
-    exactly what its format says, ImportError for GGUF, ONNX and URLs without their packages.
+    its own (fsspec has them; the package of the scheme must be installed). Instead of a path
+    the bytes of a file can be given, as bytes or any other object with a buffer: Tensors are
+    views of them, `file_format` ("onnx") says what they are where they do not say it themselves.
+    Raises OSError where it cannot be opened, FileFormatError (with the file and the tensor) where
+    it is not exactly what its format says, ImportError for GGUF, ONNX and URLs without their
+    packages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,17 +136,38 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
     ...     load_file(f"{folder}/w.npz")["w"].shape
     (4, 3)
     """
-    return read(path).tensors
+    return read(_name_of(path, file_format, of_bytes)).tensors
 
 
+@overload
 def save_file(
     tensors: Mapping[str, Any],
-    path: Path,
+    path: Path | SupportsWrite,
     *,
     metadata: Mapping[str, Any] | None = None,
     source: Path | None = None,
     types: Mapping[str, str] | None = None,
-) -> None:
+    file_format: str | None = None,
+) -> None: ...
+@overload
+def save_file(
+    tensors: Mapping[str, Any],
+    path: None = None,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    source: Path | None = None,
+    types: Mapping[str, str] | None = None,
+    file_format: str | None = None,
+) -> bytes: ...
+def save_file(
+    tensors: Mapping[str, Any],
+    path: Path | SupportsWrite | None = None,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    source: Path | None = None,
+    types: Mapping[str, str] | None = None,
+    file_format: str | None = None,
+) -> bytes | None:
     """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
 
     `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
@@ -154,7 +181,10 @@ def save_file(
     (`{"w": "Q4_0"}`), unless `source` has.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
     `path` may be the file that the tensors are mapped from. To a URL they are sent in blocks,
-    and appear at the end. Raises FileFormatError (with
+    and appear at the end. Instead of a path a binary file object can be given, to which the file
+    is written in order; without either the bytes of the file are returned. There `file_format` says
+    which one is written (safetensors, npy, npz, gguf or onnx; the first if it is not given).
+    Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
     anything is written; OSError where the disk refuses.
 
@@ -163,15 +193,40 @@ def save_file(
     ...     save_file({"w": np.eye(2)}, f"{folder}/w.safetensors", metadata={"by": "me"})
     ...     load_file(f"{folder}/w.safetensors")["w"]
     Tensor([1.0, 0.0, 0.0, 1.0], shape=(2, 2), dtype=float64, 64 bits each)
+    >>> load_file(save_file({"w": np.eye(2)}, file_format="npz"))["w"].shape
+    (2, 2)
     """
-    new = []
-    for name, given in dict(tensors).items():
-        if not isinstance(name, str):
-            raise FileFormatError(path, None, f"a name is a str, not {quoted(repr(name))}")
-        with about(f"tensor {quoted(name)}"):
-            new.append(New.of(name, asarray(given)))
+    if path is None:
+        file = io.BytesIO()
+        save_file(
+            tensors, file, metadata=metadata, source=source, types=types, file_format=file_format
+        )
+        return file.getvalue()
+    name, new = _name_of(path, file_format, of_file_object), []
+    for key, given in dict(tensors).items():
+        if not isinstance(key, str):
+            raise FileFormatError(name, None, f"a name is a str, not {quoted(repr(key))}")
+        with about(f"tensor {quoted(key)}"):
+            new.append(New.of(key, asarray(given)))
     kept = None if source is None else read(source)
-    write(path, new, None if metadata is None else dict(metadata), source=kept, types=types)
+    write(name, new, None if metadata is None else dict(metadata), source=kept, types=types)
+    return None
+
+
+def _name_of(given: Any, file_format: str | None, of: Callable[[Any, str], Path]) -> Path:
+    """A path, or the name that `of` gives to what is in memory, with the suffix of its format."""
+    if isinstance(given, str | os.PathLike):
+        if file_format is not None:
+            raise FileFormatError(
+                given, None, "its name says in which format it is, not file_format="
+            )
+        return given
+    known = {row.name: row.suffixes[0] for row in FORMATS if row.writes}
+    if file_format is not None and file_format not in known:
+        raise FormatError(
+            f"unknown format {quoted(str(file_format))}; known are {', '.join(known)}"
+        )
+    return of(given, "" if file_format is None else known[file_format])
 
 
 def write(
