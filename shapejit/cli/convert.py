@@ -145,13 +145,9 @@ _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run
 def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
+        # The errors of rules come before the total is known.
+        written = cache(lambda total: stack.enter_context(progress.written(args, total)))
         total = [0]
-
-        @cache
-        def bar() -> Any:
-            # Made at the first byte, so that an error before it stands alone.
-            options = {"unit": "B", "unit_scale": True, "desc": "convert"}
-            return stack.enter_context(progress.bar(args, total=total[0], **options))
 
         def planned(report: Report) -> None:
             total[0] = report.bytes_written
@@ -159,8 +155,7 @@ def _run(args: Namespace) -> int:
                 print(f"warning: {text}", file=sys.stderr)
 
         given["planned"] = planned
-        if not args.quiet:
-            given["progress"] = lambda nbytes: bar().update(nbytes)
+        given["progress"] = lambda count: written(total[0])(count)
         report = files.convert(args.source, args.destination, [*_rules(args.rules)], **given)
     if args.dry_run:
         _print_groups(report, args.json)

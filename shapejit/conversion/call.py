@@ -7,12 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FileFormatError, FormatError
+from ..errors import FileFormatError, FormatError, shown
+from ..files import file_formats
 from ..files.paths import Path, absolute, file_name
 from ..files.writing import Progress
 from .described import described
 from .jobs import Job
-from .planning import Report
+from .planning import Conversion, Report
 from .proof import prove
 from .rules import Given, rules_of
 from .runs import Settings
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["convert"]
+
+_ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF file
 
 
 def convert(
@@ -100,6 +103,8 @@ def convert(
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
     report = found.report(folder, settings)
+    if folder is None:
+        report = replace(report, warnings=(*report.warnings, *_untold(found, dst)))
     if planned is not None:
         planned(report)
     if dry_run:
@@ -107,8 +112,20 @@ def convert(
     if proof and commit is None:
         prove(found.changes, found.most)
     if executor is None or folder is None:
-        return found.write_as(dst, folder, settings, progress)
+        made = found.write_as(dst, folder, settings, progress)
+        return replace(made, warnings=report.warnings)
     from .executors import write_shards  # which takes a while: most conversions need none
 
     write = partial(write_shards, executor, job, folder)
     return found.write_as(dst, folder, settings, progress, write)
+
+
+def _untold(found: Conversion, path: Path) -> list[str]:
+    """A warning where a GGUF file would not say of which architecture the model is."""
+    metadata = found.checkpoint.metadata if found.checkpoint.format == "gguf" else None
+    if file_formats.writer(path).name != "gguf" or _ARCHITECTURE in (metadata or {}):
+        return []
+    return [
+        f"{shown(file_name(path))}: no {_ARCHITECTURE} says of which kind the model is, so that "
+        f"llama.cpp cannot load it: save_file(..., metadata=) writes one"
+    ]

@@ -79,7 +79,7 @@ class _Other(NamedTuple):
 
 _OTHERS = (
     _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
-    _Other((), (".pt", ".pth", ".ckpt"), "a checkpoint of PyTorch"),
+    _Other((), (".pt", ".pth", ".ckpt", ".bin"), "a checkpoint of PyTorch"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
     _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),

@@ -19,7 +19,10 @@ from ..runtime import system
 from .pieces import Scratch, pieces
 from .stored import Extent
 
-__all__ = ["New", "Progress", "Target", "Writer", "announced", "check_room", "write_all", "written"]
+__all__ = [
+    "New", "Progress", "Target", "Writer", "Written", "announced", "check_room", "write_all",
+    "written",
+]  # fmt: skip
 
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
@@ -29,6 +32,19 @@ _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
 _ZEROS = 1 << 20  # bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+
+
+class Written(int):
+    """A number of bytes that were written of a tensor, as `Progress` is called with it."""
+
+    tensor: str
+
+    @staticmethod
+    def of(tensor: str, count: int) -> Written:
+        """Bytes of the tensor of this name."""
+        made = Written(count)
+        made.tensor = tensor
+        return made
 
 
 class New(NamedTuple):
@@ -175,18 +191,18 @@ class Writer:
             self._seek(size)
 
 
-def written(path: str, tensor: New, writer: Writer, at: int) -> Iterator[int]:
+def written(path: str, tensor: New, writer: Writer, at: int) -> Iterator[Written]:
     """Write a tensor from byte `at` of a file on; yields numbers of bytes."""
     done = 0
     for count in _copied(tensor, writer.target, at):
         done += count
-        yield count
+        yield Written.of(tensor.name, count)
     if done or not tensor.nbytes:
         return
     for piece in announced(path, tensor):
         writer.put(at + done, piece)
         done += piece.size
-        yield piece.size
+        yield Written.of(tensor.name, piece.size)
 
 
 def _copied(tensor: New, target: Target, at: int) -> Iterator[int]:
