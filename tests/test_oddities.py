@@ -64,9 +64,13 @@ def test_without_a_terminal_there_is_a_line_a_minute(model, tmp_path, capsys, mo
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
 def test_a_terminal_shows_the_tensor(model, tmp_path):
     import pty
+    import termios
 
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 120))
     command = [sys.executable, "-m", "shapejit", "convert", model, tmp_path / "x.safetensors"]
     env = {**os.environ, "TQDM_MININTERVAL": "0"}
-    subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, env=env, check=True)
+    subprocess.run(
+        command, stderr=theirs, stdout=subprocess.DEVNULL, env=env, check=True, timeout=60
+    )
     assert b"b.weight" in os.read(ours, 100_000)
