@@ -213,6 +213,7 @@ def plan(
     and for a tensor that needs more than `chunk`.
     """
     tensors = Tensors(checkpoint, configuration(checkpoint), reshape, saturate)
+    tensors.exceptions += [r.pattern for r in rules if r.option == "keep"]
     for r in rules:
         RULES[r.option].apply(r, tensors)
     check(tensors)
