@@ -52,7 +52,7 @@ def _form(scheme: str, forms: tuple[Form, ...], codes: object, known: Mapping[st
     if not fit:
         raise fault(scheme, "is only decoded")
     fit = [form for form in fit if name in (None, form.codes.dtype, *_own_dtypes(form))]
-    if name is not None and "g" in known and len(fit) > 1:
+    if "g" in known and len(fit) > 1:
         fit = [f for f in fit if sizes.block(f.scales[0].dims.split()[-1], known) == known["g"]]
     if not fit:
         raise fault(scheme, f"has no such codes: dtype={codes!r}, {dict(known)}")

@@ -135,14 +135,23 @@ def by_most(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
 
 
-def by_power(blocks: Blocks, wanted: Wanted) -> Coded:
-    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's)."""
+def by_power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
+    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's).
+
+    The power is the next one where the magnitude is at least `up_from` times that.
+    """
     most = blocks.most
-    _, exponent = np.frexp(most)
+    mantissa, exponent = np.frexp(most)
+    exponent = exponent + (mantissa >= np.float32(up_from))
     _, largest = np.frexp(top_of(wanted.values))
     stored = np.where(most > 0, np.clip(exponent - largest + 127, 0, 254), 0).astype(np.uint8)
     scale = stored.view(_E8M0)
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
+
+
+def by_closest_power(blocks: Blocks, wanted: Wanted) -> Coded:
+    """compressed-tensors' MX: `by_power`, the next power from 7/8 of it on."""
+    return by_power(blocks, wanted, 0.875)
 
 
 def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
