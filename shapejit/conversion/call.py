@@ -15,6 +15,7 @@ from .described import described
 from .jobs import Job
 from .planning import Conversion, Report
 from .proof import prove
+from .quantizing import encoding_errors
 from .rules import Given, rules_of
 from .runs import Settings
 from .shards import MAX_SHARD, nbytes_of
@@ -108,7 +109,8 @@ def convert(
     if planned is not None:
         planned(report)
     if dry_run:
-        return replace(report, rows=tuple(described(found.tensors)))
+        errors = tuple(encoding_errors(found.tensors))
+        return replace(report, rows=tuple(described(found.tensors)), errors=errors)
     if proof and commit is None:
         prove(found.changes, found.most)
     if executor is None or folder is None:

@@ -21,6 +21,7 @@ from .changes import Change, Results, announced
 from .configs import folder_of, rewritten, told
 from .described import Described
 from .folders import Folder, folder
+from .quantizing import EncodingError
 from .remaining import check, check_parts, uses
 from .rules import RULES
 from .runs import Settings, WriteShards, write_folder, write_here
@@ -37,7 +38,8 @@ class Report:
     """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
 
     `warnings` are what is odd about the quantised weights that were decoded or converted,
-    `rows` the tensors of a conversion that was not done.
+    `left_out` the weights that a rule for all leaves as they are, and why; `rows` the tensors of a
+    conversion that was not done, `errors` how far weights that are encoded are from their codes.
     """
 
     tensors: int
@@ -47,7 +49,9 @@ class Report:
     bytes_written: int
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     rows: tuple[Described, ...] = ()
+    errors: tuple[EncodingError, ...] = ()
 
     @property
     def gb_per_s(self) -> float:
@@ -120,6 +124,7 @@ class Conversion:
             bytes_read=self.checkpoint.nbytes * written // max(1, self.nbytes),
             bytes_written=written,
             warnings=self.warnings,
+            left_out=tuple(self.tensors.untold.items()),
         )
 
     def write(self, path: Path, progress: Progress | None = None) -> Report:

@@ -164,7 +164,8 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 RULES: dict[str, RuleKind] = {
     "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
-                   "as another scheme, with the same codes; other tensors stay as they are",
+                   "as another scheme, with the same codes; weights of floats, where no other is "
+                   "meant, are encoded by round to nearest; other tensors stay as they are",
                    _target, to),
     "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
     "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),

@@ -25,13 +25,13 @@ _E8M0 = dtype("float8_e8m0fnu").codes
 class Blocks:
     """A weight cut into blocks: each axis becomes two, blocks and the elements of one."""
 
-    def __init__(self, x: Values, blocks: tuple[int, ...]) -> None:
+    def __init__(self, x: Values, blocks: tuple[int, ...], amax: np.float32 | None = None) -> None:
         lead = x.ndim - len(blocks)
         sizes, pads = list(x.shape[:lead]), [(0, 0)] * lead
         for n, size in zip(x.shape[lead:], blocks, strict=True):
             pads.append((0, -n % size))
             sizes += [-(-n // size), size]
-        self.shape, self.blocks = x.shape, blocks
+        self.shape, self.blocks, self.amax = x.shape, blocks, amax
         self.x = (np.pad(x, pads) if any(after for _, after in pads) else x).reshape(sizes)
         self.axes = tuple(range(lead + 1, self.x.ndim, 2))
 
@@ -55,6 +55,8 @@ class Blocks:
         """The largest magnitude of each weight; the dims of its elements have size 1."""
         lead = len(self.shape) - len(self.blocks)
         dims = tuple(range(lead, self.x.ndim))
+        if self.amax is not None:
+            return np.full([1 if k in dims else n for k, n in enumerate(self.x.shape)], self.amax)
         return np.asarray(self.most.max(axis=dims, keepdims=True, initial=0))
 
     @property
@@ -97,6 +99,7 @@ class Wanted(NamedTuple):
     values: Any
     symmetric: bool
     scale: str  # the dtype of scales
+    amax: np.float32 | None = None  # the largest magnitude of all that share a global scale
 
 
 Rule = Callable[[Blocks, Wanted], Coded]
@@ -291,7 +294,7 @@ def by_edge(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
     """The content that a rule makes of a weight, (out, in) last or flat."""
-    cut = Blocks(x, blocks)
+    cut = Blocks(x, blocks, wanted.amax)
     with np.errstate(all="ignore"):
         made = rule(cut, wanted)
     zeros = made.zeros

@@ -104,7 +104,8 @@ class Scheme:
         `x`, an ndarray or Tensor of floats, has the shape that `decode` gives, after any
         dims of stacked experts. `settings` are those of `decode`, and `symmetric` (True;
         integer codes of a range around 0), `scale_dtype` (the dtype of scales where the
-        scheme allows several) and `dtype` (that of the codes, where the scheme has several).
+        scheme allows several), `dtype` (that of the codes, where the scheme has several) and
+        `amax` (the largest magnitude of all weights that share the global scale of NVFP4).
         Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
         for shapes and settings that the scheme cannot store, and for schemes that are
         only decoded.
