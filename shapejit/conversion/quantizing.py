@@ -33,6 +33,8 @@ __all__ = ["EncodingError", "encoding_errors", "quantise", "unquantised"]
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to see what becomes of its shape
 _SAMPLE = 1 << 22  # elements of a weight whose error is told
 _NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
+# Schemes of compressed-tensors, which has scales of whole weights in arrays of one element.
+_ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
 # Projections that kernels run as one, with one global scale.
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))
 
@@ -194,7 +196,12 @@ def _parts(
     for key, (kind, shape) in plan.parts.items():
         part = PartOf(kind, shape, whole, key, plan.settings)
         name = part_name(scheme.row, base.name, key)
-        yield Change.of(name, part, saturate, base.rules + 1)
+        made = Change.of(name, part, saturate, base.rules + 1)
+        yield made.then(_in_array) if not shape and scheme.name in _ARRAYS else made
+
+
+def _in_array(t: Tensor) -> Tensor:
+    return t.reshape((1,))
 
 
 def _has_factor(plan: _Planned) -> bool:
