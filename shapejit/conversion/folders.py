@@ -19,7 +19,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
 from ..files.paths import Path, file_name
 from ..files.places import places
-from ..files.sharded import SUFFIX, shards_named
+from ..files.sharded import PICKLES, SUFFIX, shards_named, stem_of
 from ..quantization.configuration import BESIDE
 from .configs import rewritten
 from .shards import Shard, shards
@@ -78,12 +78,13 @@ def folder(tensors: Tensors, source: str, path: Path, max_shard: int, rules: str
     target, home = places(name).real(name), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
-    stem = _stem(checkpoint.path)
+    stem = stem_of(checkpoint.path)
     files = shards(name, [*tensors.changes.values()], max_shard, stem, _metadata(checkpoint))
     texts, index = _texts(tensors, files), f"{stem}{SUFFIX}"
     telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
-    others = {} if home == target else _others(home, own | shards_of(home, index))
+    read = {name for name, _ in _sources(checkpoint, home)}
+    others = {} if home == target else _others(home, own | read | shards_of(home, index))
     gone = telling if home == target else telling | {*BESIDE}
     plan = {
         "version of shapejit": __version__,
@@ -115,16 +116,12 @@ def _check_apart(home: str, target: str, path: Path) -> None:
         raise FileFormatError(path, None, f"the destination must not be a folder {which}")
 
 
-def _stem(path: str) -> str:
-    """What the names of shards begin with: `model`, or as the index is called."""
-    place = places(path)
-    return "model" if place.is_folder(path) else place.base(path).removesuffix(SUFFIX)
-
-
 def _metadata(checkpoint: Checkpoint) -> dict[str, str] | None:
     """What the files of the source say of themselves: the first one, for all."""
     for member in checkpoint.members.values():
-        return safetensors.read(member.file.path).metadata
+        with suppress(FileFormatError):  # of PyTorch, as what is made of it says
+            return safetensors.read(member.file.path).metadata
+        return {"format": "pt"}
     return None
 
 
@@ -143,7 +140,7 @@ def _texts(tensors: Tensors, files: Sequence[Shard]) -> dict[str, str]:
         if tensors.became and "total_parameters" in told:
             told["total_parameters"] = sum(prod(c.shape) for c in tensors.changes.values())
         index = {"metadata": told, "weight_map": dict(sorted(places.items()))}
-        stem = _stem(tensors.checkpoint.path)
+        stem = stem_of(tensors.checkpoint.path)
         made[f"{stem}{SUFFIX}"] = json.dumps(index, indent=2) + "\n"
     return made
 
@@ -152,7 +149,7 @@ def _index_metadata(checkpoint: Checkpoint) -> Mapping[str, Any]:
     return checkpoint.metadata or {}
 
 
-def _sources(checkpoint: Checkpoint, home: str) -> Sequence[object]:
+def _sources(checkpoint: Checkpoint, home: str) -> list[list[str]]:
     """The files that are read, by their places in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
     place = places(home)
@@ -166,4 +163,5 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
     lead out of the folder.
     """
     found = places(folder).files(folder)
+    known = {*known, *(name for name in found if name.endswith(PICKLES))}
     return {name: path for name, path in found.items() if name not in known}

@@ -18,6 +18,7 @@ from .checkpoint import Checkpoint
 from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .paths import Path, file_name
 from .places import places
+from .pytorch import begins as pytorch_begins
 from .stored import File
 from .writing import New, Progress
 
@@ -34,7 +35,7 @@ __all__ = [
 
 
 class FileFormat(NamedTuple):
-    """A file format: how its files begin (their first 16 bytes) and end, and whether it is written.
+    """A file format: how its files begin (their first bytes) and end, and whether it is written.
 
     `name` is the name of its module, too. `more` are the arguments that its `write` takes
     beside those of all: `source`, a Checkpoint of which it keeps what is not a tensor, and
@@ -58,11 +59,13 @@ FORMATS = (
     # The size of a header of at most 100 MB, then a JSON object.
     FileFormat("safetensors", (".safetensors",), lambda b: b[4:9] == b"\0\0\0\0{", True),
     FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
+    FileFormat("pytorch", (".bin", ".pt", ".pth", ".ckpt"), pytorch_begins, False),
     FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
     FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), True, ("source", "types")),
     FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
 )
 _SAFETENSORS = FORMATS[1]
+_HEAD = 512  # bytes by which a file is recognised
 
 
 class _Other(NamedTuple):
@@ -79,7 +82,6 @@ class _Other(NamedTuple):
 
 _OTHERS = (
     _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
-    _Other((), (".pt", ".pth", ".ckpt", ".bin"), "a checkpoint of PyTorch"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
     _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
@@ -116,10 +118,12 @@ def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[st
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
     `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with
-    `model.safetensors` or shards and their `model.safetensors.index.json`; the first bytes
-    say which, the suffix of ONNX. An NPY file has one tensor, `arr_0`. Of an ONNX model the
+    `model.safetensors` or shards and their `model.safetensors.index.json`, or others of these, as
+    diffusers, PEFT and Mistral name them; the first bytes say which, the suffix of ONNX. A
+    checkpoint of PyTorch (.bin, .pt) is loaded by `torch.load(weights_only=True, mmap=True)`, of
+    torch 2.6 or later. An NPY file has one tensor, `arr_0`. Of an ONNX model the
     initialisers and the values of Constant nodes are read, those of subgraphs too.
-    Compressed members of an NPZ file are decompressed when they are asked for; pickles are
+    Compressed members of an NPZ file are decompressed when they are asked for; other pickles are
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
     be overwritten in place while Tensors of it are in use. `path` may be a URL, as
     `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
@@ -285,11 +289,11 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
     if place.is_folder(name):
         return FORMATS[0], None
     file = place.open(name)
-    head = bytes(file.bytes(0, min(file.size, 16)))
+    head = bytes(file.bytes(0, min(file.size, _HEAD)))
     found = next((row for row in (*FORMATS, *_OTHERS) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):
         return found, file
-    reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
+    reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix say what it is"
     if found is not None:
         reason = f"it looks like {found.what}"
     raise FileFormatError(name, None, f"{reason}; {_known()}")
