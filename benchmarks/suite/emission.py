@@ -6,6 +6,7 @@ counted. A package that builds kernels by their names runs none of them; what ru
 one, which compiles where it calls, is the same code without optimisation, for any processor.
 """
 
+import gc
 import json
 import os
 import platform
@@ -360,6 +361,7 @@ def emitted(isa, patterns, everything=False):
 
 def main():
     isa, *patterns = (word for word in sys.argv[1:] if word != "--all")
+    gc.disable()  # as the builder: a tenth of every compilation
     print(json.dumps(emitted(ISAS[isa], patterns, "--all" in sys.argv)))
 
 

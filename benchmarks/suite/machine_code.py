@@ -24,8 +24,8 @@ def emitted(isas=None, python=sys.executable, patterns=(), folder="", everything
     Of the cases that all `patterns` match: those that the history has, or `everything`.
     """
     words = [*(("--all",) if everything else ()), *patterns]
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        names = list(isas or ISAS)
+    names = list(isas or ISAS)
+    with ThreadPoolExecutor(max_workers=len(names)) as pool:  # or a core waits for the last one
         made = pool.map(lambda isa: _process(isa, python, words, folder), names)
         return dict(zip(names, made, strict=True))
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from math import exp, log
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from . import exits
 from .exits import SAME, MeasureError, ending, parser_of
@@ -181,8 +181,21 @@ def compare_places(paths, package, chosen, tell=lambda item: None, worse=WORSE):
     return timed(chosen, {**places, "again": places["first"]}, tell, worse), said
 
 
+def means(verdicts):
+    """The geometric mean of second over first per suite, and of how many: {suite: (mean, n)}."""
+    changes = {}
+    for v in verdicts:
+        suite, slash, _ = v.benchmark.partition("/")
+        if slash and v.first and v.second:
+            changes.setdefault(suite, []).append(log(1 + v.change))
+    return {suite: (exp(fmean(made)), len(made)) for suite, made in changes.items()}
+
+
 def text(found):
-    """What is slower, with both values and the noise; what is faster; what was not compared."""
+    """What is slower, with both values and the noise; what is faster; what was not compared.
+
+    Between them the mean of each suite.
+    """
     lines = [
         f"slower: {v.benchmark}: {v.first:.4g} -> {v.second:.4g} {v.unit}, "
         f"{v.change:+.0%}, noise {v.noise:.0%}"
@@ -191,6 +204,10 @@ def text(found):
     lines += [
         f"faster: {v.benchmark}: {v.first:.4g} -> {v.second:.4g} {v.unit}, {v.change:+.0%}"
         for v in found.faster
+    ]
+    lines += [
+        f"suite {suite}: {mean - 1:+.1%} in the mean of {count}"
+        for suite, (mean, count) in means(found.verdicts).items()
     ]
     lines += [f"not compared: {one.benchmark}: {one.reason}" for one in found.left]
     noises = [v.noise for v in found.verdicts] or [0.0]

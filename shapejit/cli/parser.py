@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import did_you_mean, escaped, quoted
-from . import bench, convert, demo, dtypes, formats, inspect, verify, warmup
+from . import bench, convert, demo, dtypes, formats, inspect, schemes, verify, warmup
 from .command import ArgumentError, Command
 
 COMMANDS = (
@@ -18,6 +18,7 @@ COMMANDS = (
     demo.COMMAND,
     dtypes.COMMAND,
     formats.COMMAND,
+    schemes.COMMAND,
     bench.COMMAND,
     warmup.COMMAND,
 )
