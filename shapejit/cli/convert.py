@@ -65,7 +65,9 @@ def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Rules apply in the order given, each to every tensor whose whole name REGEX matches. "
         "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
-        "integers, none mean a scalar. Shards are the unit of work: a shard that was not finished "
+        "integers, none mean a scalar. Weights of floats are quantised by round to nearest: "
+        "calibration with data is the field of llm-compressor. "
+        "Shards are the unit of work: a shard that was not finished "
         "is written anew (--max-shard-size makes them smaller; a single file of any format is "
         "one), and one host writes it. Nothing is hashed: what a disk corrupts later, `shapejit "
         "verify` finds."

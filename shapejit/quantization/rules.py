@@ -330,7 +330,7 @@ def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> C
         return _encoded(x, blocks, rule, wanted)
     bands = [_encoded(x[at : at + step], blocks, rule, wanted) for at in range(0, len(x), step)]
     first = bands[0]
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([getattr(band, name) for band in bands])
         for name in ("codes", "scale", "zeros", "offset")
         if isinstance(getattr(first, name), np.ndarray)
