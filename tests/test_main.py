@@ -202,7 +202,7 @@ def test_bad_paths(folder, capsys):
     source, out = folder / "in.safetensors", folder / "out"
     for source_path, target_path, words in (
         (folder / "none", out, "none: No such file or directory"),
-        (folder, out, f"{folder}: it is not a regular file"),
+        (folder.parent, out, f"{folder.parent}: it is not a regular file"),
         (source, folder, f"{folder}: it is not a regular file"),
         (source, folder / "none" / "out", "none/out: No such file or directory"),
         (source, source / "out", "in.safetensors/out: Not a directory"),

@@ -283,7 +283,7 @@ def encoded_settings(fixture):
     scale = next(
         x for name, x in fixture.parts.items() if name.startswith(("weight_scale", "scale"))
     )
-    fixed = fixture.scheme.startswith(("nvfp4", "deepseek"))
+    fixed = fixture.scheme.startswith(("nvfp4", "deepseek", "mxfp"))
     return settings if fixed else {**settings, "scale_dtype": scale.dtype}
 
 
@@ -654,3 +654,17 @@ def test_what_is_detected_pickles():
     assert (prefix, scheme, parts.weight) == ("fc", "nvfp4:comfyui", "fc.weight")
     again = sj.schemes[scheme].decode(parts, dtype="float32")
     assert again.tobytes() == np.eye(32, dtype=np.float32).tobytes()
+
+
+def test_a_checkpoint_of_two_groups_of_different_formats():
+    """compressed-tensors' mixed-precision: each weight is what its own tensors are."""
+    fixtures = [named("two-groups-ct-fp8"), named("two-groups-ct-int4")]
+    tensors = fixtures[0].checkpoint() | fixtures[1].checkpoint()
+    found = sj.schemes.detect(tensors, fixtures[0].config)
+    assert (found.unclear, found.warnings) == ([], [])
+    by_prefix = {prefix: (scheme, parts) for prefix, scheme, parts in found}
+    assert len(by_prefix) == 2
+    for fixture in fixtures:
+        scheme, parts = by_prefix[fixture.prefix]
+        assert scheme == fixture.scheme
+        check_same(sj.schemes[scheme].decode(parts, dtype="float32"), fixture.expected["float32"])

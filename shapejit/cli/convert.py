@@ -25,6 +25,15 @@ _COLUMNS: Columns = {
     "bytes": "{0[nbytes]}",
 }
 
+# Of a sample of the first weight of each kind that is encoded.
+_ERRORS: Columns = {
+    "name": lambda row: shown(row["name"]),
+    "scheme": "{0[scheme]}",
+    "largest error": "{0[largest]:.3g}",
+    "mean": "{0[mean]:.3g}",
+    "relative": "{0[relative]:.2%}",
+}
+
 SPEC_OPTIONS = ("spec", "special_zero", "allowzero")  # as conversion.dialect calls them
 
 
@@ -39,7 +48,7 @@ def add_spec_options(parser: ArgumentParser) -> None:
 
 def report_json(report: Report) -> dict[str, Any]:
     """A report as JSON has it."""
-    told = {name: value for name, value in vars(report).items() if name != "rows"}
+    told = {name: value for name, value in vars(report).items() if name not in ("rows", "errors")}
     return {**told, "gb_per_s": report.gb_per_s}
 
 
@@ -56,7 +65,9 @@ def _options(parser: ArgumentParser) -> None:
     parser.epilog = (
         "Rules apply in the order given, each to every tensor whose whole name REGEX matches. "
         "What stands behind the last '=' are values: SHAPE and AXES are comma-separated "
-        "integers, none mean a scalar. Shards are the unit of work: a shard that was not finished "
+        "integers, none mean a scalar. Weights of floats are quantised by round to nearest: "
+        "calibration with data is the field of llm-compressor. "
+        "Shards are the unit of work: a shard that was not finished "
         "is written anew (--max-shard-size makes them smaller; a single file of any format is "
         "one), and one host writes it. Nothing is hashed: what a disk corrupts later, `shapejit "
         "verify` finds."
@@ -145,22 +156,20 @@ _SAME = ("executor", "strict", "saturate", "resume", "proof", "verify", "dry_run
 def _run(args: Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if name in _SAME}
     with ExitStack() as stack:
+        # The errors of rules come before the total is known.
+        written = cache(lambda total: stack.enter_context(progress.written(args, total)))
         total = [0]
-
-        @cache
-        def bar() -> Any:
-            # Made at the first byte, so that an error before it stands alone.
-            options = {"unit": "B", "unit_scale": True, "desc": "convert"}
-            return stack.enter_context(progress.bar(args, total=total[0], **options))
 
         def planned(report: Report) -> None:
             total[0] = report.bytes_written
             for text in collapsed(report.warnings):
                 print(f"warning: {text}", file=sys.stderr)
+            left = (f"left as it is: {name} ({what})" for name, what in report.left_out)
+            for text in () if args.quiet else collapsed(left):
+                print(text, file=sys.stderr)
 
         given["planned"] = planned
-        if not args.quiet:
-            given["progress"] = lambda nbytes: bar().update(nbytes)
+        given["progress"] = lambda count: written(total[0])(count)
         report = files.convert(args.source, args.destination, [*_rules(args.rules)], **given)
     if args.dry_run:
         _print_groups(report, args.json)
@@ -175,9 +184,13 @@ def _run(args: Namespace) -> int:
 def _print_groups(report: Report, as_json: bool) -> None:
     groups = grouped(map(vars, report.rows), ("scheme", "before", "after", "way"))
     if as_json:
-        print_json({"groups": groups, "warnings": report.warnings})
+        errors = [error._asdict() for error in report.errors]
+        told = {"warnings": report.warnings, "left_out": report.left_out, "errors": errors}
+        print_json({"groups": groups, **told})
         return
     print_table(_COLUMNS, groups)
+    if report.errors:
+        print_table(_ERRORS, (error._asdict() for error in report.errors))
     print(f"{report.tensors} tensors, {report.bytes_written} bytes")
 
 

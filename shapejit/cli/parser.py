@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import did_you_mean, escaped, quoted
-from . import bench, convert, demo, dtypes, formats, inspect, verify, warmup
+from . import bench, convert, demo, dtypes, formats, inspect, schemes, verify, warmup
 from .command import ArgumentError, Command
 
 COMMANDS = (
@@ -18,6 +18,7 @@ COMMANDS = (
     demo.COMMAND,
     dtypes.COMMAND,
     formats.COMMAND,
+    schemes.COMMAND,
     bench.COMMAND,
     warmup.COMMAND,
 )
@@ -27,6 +28,7 @@ examples:
   shapejit demo                                       see it work, without any file
   shapejit inspect model.safetensors                  tensors, and how they are quantised
   shapejit convert model-fp8 model-bf16 --to bf16     a whole folder, in bounded memory
+  shapejit convert model-bf16 model-fp8 --to fp8:block    quantised by round to nearest
   shapejit convert a.safetensors b.safetensors --permute '.*\\.weight=1,0' --dry-run
   shapejit verify a.safetensors b.safetensors         the first bit that differs
 """

@@ -12,6 +12,7 @@ from ..files.configuration import Config
 from ..quantization.configuration import BESIDE, COMFY, comfy_layers, sections
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
+from .quantizing import unquantised
 from .remaining import untouched
 from .tensors import Tensors
 from .weights import Decoded, PartOf
@@ -25,7 +26,7 @@ _PLAIN = ("bfloat16", "float16", "float32")
 
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     """config.json as it must be after the rules; FormatError for what it cannot say."""
-    made, became = dict(config.content), tensors.became
+    made, became = dict(config.content), [*tensors.became, *tensors.encoded]
     if became:
         left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and not any(sections(made).values()):
@@ -43,6 +44,8 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
         elif decoded:
             modules = [name.removesuffix(".weight") for name in decoded]
             made = left_out(made, modules, config.facts)
+        if tensors.encoded:
+            made = left_out(made, unquantised(tensors), {})
     if any(isinstance(c.source, Decoded) or c.casts for c in tensors.changes.values()):
         name = _most(tensors.changes.values())
         made = made if name is None else of_dtype(made, name)
@@ -58,7 +61,7 @@ def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 
 def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """A file's metadata, without what tells of weights that are stored in another way now."""
-    if not tensors.became:
+    if not (tensors.became or tensors.encoded):
         return dict(metadata)
     made = {key: value for key, value in metadata.items() if key not in _TELLING}
     kept = {weight.codes.rpartition(".")[0] for weight in untouched(tensors)}
@@ -71,7 +74,7 @@ def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
     """The settings of a scheme's weights; FormatError if they differ."""
     found: list[dict[str, Any]] = []
-    for source in tensors.became:
+    for source in (*tensors.became, *tensors.encoded):
         if isinstance(source, PartOf) and source.whole.scheme == scheme:
             said = dict(source.settings)
             if said not in found:

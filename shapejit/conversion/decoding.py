@@ -1,4 +1,7 @@
-"""`--to`: quantised weights as plain numbers, or as another scheme stores them."""
+"""`--to`: quantised weights as plain numbers, or as another scheme stores them.
+
+Where none is quantised, weights of floats are encoded: see `quantizing`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from ..quantization.naming import part_name
 from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
 from .changes import Change
+from .quantizing import quantise
 from .remaining import Use, uses
 from .tensors import Rule, Tensors
 from .weights import Converted, Decoded, OfWeight, PartOf, Weight
@@ -46,6 +50,8 @@ def to(r: Rule, tensors: Tensors) -> None:
             assert isinstance(source, OfWeight)
             tensors.became.append(source)
     if not matched and target in DECODED and _cast_plain(r, tensors, target):
+        return
+    if not matched and target not in DECODED and quantise(r, tensors, target):
         return
     if not matched:
         raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import shape_text
+from .quantizing import EncodingError
 from .tensors import Tensors
 
 __all__ = ["Described", "Report", "described"]
@@ -32,7 +33,8 @@ class Report:
     """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
 
     `warnings` are what is odd about the quantised weights that were decoded or converted,
-    `rows` the tensors of a conversion that was not done.
+    `left_out` the weights that a rule for all leaves as they are, and why; `rows` the tensors of a
+    conversion that was not done, `errors` how far weights that are encoded are from their codes.
     """
 
     tensors: int
@@ -42,7 +44,9 @@ class Report:
     bytes_written: int
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, str], ...] = ()
     rows: tuple[Described, ...] = ()
+    errors: tuple[EncodingError, ...] = ()
 
     @property
     def gb_per_s(self) -> float:

@@ -19,7 +19,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
 from ..files.places import places
 from ..files.safetensors.writer import Placed, placed
-from ..files.sharded import SUFFIX, shards_named
+from ..files.sharded import PICKLES, SUFFIX, shards_named, stem_of
 from ..quantization.configuration import BESIDE
 from .changes import Change
 from .tensors import Tensors
@@ -114,12 +114,13 @@ def folder(
     target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
-    stem = _stem(checkpoint.path)
+    stem = stem_of(checkpoint.path)
     files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
-    others = {} if home == target else _others(home, own | shards_of(home, index))
+    read = {name for name, _ in _sources(checkpoint, home)}
+    others = {} if home == target else _others(home, own | read | shards_of(home, index))
     gone = telling if home == target else telling | {*BESIDE}
     plan = {
         "version of shapejit": __version__,
@@ -151,12 +152,6 @@ def _check_apart(home: str, target: str, path: str) -> None:
         raise FileFormatError(path, None, f"the destination must not be a folder {which}")
 
 
-def _stem(path: str) -> str:
-    """What the names of shards begin with: `model`, or as the index is called."""
-    place = places(path)
-    return "model" if place.is_folder(path) else place.base(path).removesuffix(SUFFIX)
-
-
 def _texts(
     tensors: Tensors, files: Sequence[Shard], config: Mapping[str, Any], stem: str
 ) -> dict[str, str]:
@@ -178,7 +173,7 @@ def _texts(
     return made
 
 
-def _sources(checkpoint: Checkpoint, home: str) -> Sequence[object]:
+def _sources(checkpoint: Checkpoint, home: str) -> list[list[str]]:
     """The files that are read, by their places in the source, and their versions."""
     files = {member.file.path: member.file for member in checkpoint.members.values()}
     place = places(home)
@@ -192,6 +187,7 @@ def _others(folder: str, known: set[str]) -> dict[str, str]:
     lead out of the folder.
     """
     found = places(folder).files(folder)
+    known = {*known, *(name for name in found if name.endswith(PICKLES))}
     return {name: path for name, path in found.items() if name not in known}
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache, partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FileFormatError, FormatError, quoted
+from ..errors import FileFormatError, FormatError, quoted, shown
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
@@ -27,6 +27,7 @@ from .configs import facts_after, rewritten, told
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
+from .quantizing import encoding_errors
 from .remaining import check, check_parts, uses
 from .results import Results
 from .rules import RULES, Given, rules_of
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["Conversion", "Report", "convert", "plan"]
+
+_ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF file
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +130,7 @@ class Conversion:
             bytes_read=self.checkpoint.nbytes * written // max(1, total),
             bytes_written=written,
             warnings=self.warnings,
+            left_out=tuple(self.tensors.untold.items()),
         )
 
     def folder(self, path: Path, max_shard: int, strict: bool = False) -> Folder | None:
@@ -201,6 +205,7 @@ def plan(
     and for a tensor that needs more than `chunk`.
     """
     tensors = Tensors(checkpoint, configuration(checkpoint), reshape, saturate)
+    tensors.exceptions += [r.pattern for r in rules if r.option == "keep"]
     for r in rules:
         RULES[r.option].apply(r, tensors)
     check(tensors)
@@ -327,10 +332,13 @@ def convert(
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
     report = found.report(made, settings)
+    if made is None:
+        report = replace(report, warnings=(*report.warnings, *_untold(found, dst)))
     if planned is not None:
         planned(report)
     if dry_run:
-        return replace(report, rows=tuple(described(found.tensors)))
+        errors = tuple(encoding_errors(found.tensors))
+        return replace(report, rows=tuple(described(found.tensors)), errors=errors)
     if proof and commit is None:
         prove(found.changes, found.most)
     write = None
@@ -356,3 +364,14 @@ def _written_by(
         return partial(write_planned, job, made.shards.index(shard))
 
     written_by(executor, here, there, shards, progress)
+
+
+def _untold(found: Conversion, path: Path) -> list[str]:
+    """A warning where a GGUF file would not say of which architecture the model is."""
+    metadata = found.checkpoint.metadata if found.checkpoint.format == "gguf" else None
+    if file_formats.writer(path).name != "gguf" or _ARCHITECTURE in (metadata or {}):
+        return []
+    return [
+        f"{shown(file_name(path))}: no {_ARCHITECTURE} says of which kind the model is, so that "
+        f"llama.cpp cannot load it: save_file(..., metadata=) writes one"
+    ]

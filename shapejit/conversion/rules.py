@@ -15,6 +15,7 @@ from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .actions import exclude, interleave, join, keep, rename, select, split, stack, unstack
 from .decoding import to
+from .policies import LLAMA_CPP, cast_floats
 from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
 
@@ -122,6 +123,17 @@ def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
     return pattern if found else ".*", (name,)
 
 
+def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
+    """`TYPE` or `REGEX=TYPE`, with a policy before it: a float dtype, and the policy or ""."""
+    pattern, found, name = text.rpartition("=")
+    policy, colon, kind = name.rpartition(":")
+    kind = _SHORT.get(kind.lower(), kind)
+    if kind not in DECODED or (colon and policy != LLAMA_CPP):
+        known = f"{', '.join(_SHORT)}, or {LLAMA_CPP}: and one of them"
+        raise FormatError(f"{given}: unknown dtype {quoted(name)}; known are {known}")
+    return pattern if found else ".*", (kind, policy)
+
+
 def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
     """`s/REGEX/REPLACEMENT/`, with any sign in the place of `/`."""
     parts = text[2:].split(text[1:2]) if text[:1] == "s" and len(text) > 1 else []
@@ -152,12 +164,14 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 RULES: dict[str, RuleKind] = {
     "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
-                   "as another scheme, with the same codes; other tensors stay as they are",
+                   "as another scheme, with the same codes; weights of floats, where no other is "
+                   "meant, are encoded by round to nearest; other tensors stay as they are",
                    _target, to),
     "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
     "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
     "keep": RuleKind("REGEX", "leave these tensors as they are, also where nothing tells how to "
-                     "read them", _alone, keep),
+                     "read them; --dtype and --to a scheme leave them out wherever it stands",
+                     _alone, keep),
     "reshape": RuleKind("REGEX=SHAPE", "a shape, as --spec understands it",
                         _parted("REGEX=SHAPE", _ints), _reshaped),
     "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",
@@ -166,6 +180,9 @@ RULES: dict[str, RuleKind] = {
     "cast": RuleKind("REGEX=DTYPE", "a dtype, as bfloat16 or BF16",
                      _parted("REGEX=DTYPE", _dtype),
                      lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values))),
+    "dtype": RuleKind("[REGEX=]TYPE", "cast floats, but for those of quantised weights, to bf16, "
+                      "f16 or f32; llama.cpp:TYPE leaves vectors, norms and routers in f32",
+                      _float, cast_floats),
     "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "codes (uint4 if not given) in another of "
                        "the packing formats of `shapejit formats`",
                        _parted("REGEX=FORMAT->FORMAT", formats_of), repacked),

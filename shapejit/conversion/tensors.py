@@ -43,8 +43,10 @@ class Tensors:
     """What a destination will hold: `changes` by their names, in order.
 
     `config` is what the source says of weights, `reshape` what a reshape means, `saturate` is
-    that of all casts. `became` has a source of each weight that was decoded or converted, `kept`
-    the tensors of the source that are right as they are.
+    that of all casts. `became` has a source of each weight that was decoded or converted,
+    `encoded` of each that was not quantised before, `untold` why others were left out; `kept` are
+    the tensors of the source that are right as they are, `exceptions` regular expressions of
+    names that rules for all tensors do not mean.
     """
 
     def __init__(
@@ -57,6 +59,9 @@ class Tensors:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect = reshape
         self.became: list[OfWeight] = []
+        self.encoded: list[OfWeight] = []
+        self.untold: dict[str, str] = {}
+        self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()
         self.changes = {
             name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members

@@ -6,15 +6,19 @@ of its name, which is imported when it is first needed.
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from ..arrays.tensor import Tensor, asarray
-from ..errors import FileFormatError, about, quoted, shown
+from ..errors import FileFormatError, FormatError, about, quoted, shown
 from .checkpoint import Checkpoint
+from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .paths import Path, file_name
 from .places import places
+from .pytorch import begins as pytorch_begins
 from .stored import File
 from .writing import New, Progress
 
@@ -31,7 +35,7 @@ __all__ = [
 
 
 class FileFormat(NamedTuple):
-    """A file format: how its files begin (their first 16 bytes) and end, and whether it is written.
+    """A file format: how its files begin (their first bytes) and end, and whether it is written.
 
     `name` is the name of its module, too. `more` are the arguments that its `write` takes
     beside those of all: `source`, a Checkpoint of which it keeps what is not a tensor, and
@@ -55,11 +59,13 @@ FORMATS = (
     # The size of a header of at most 100 MB, then a JSON object.
     FileFormat("safetensors", (".safetensors",), lambda b: b[4:9] == b"\0\0\0\0{", True),
     FileFormat("npy", (".npy",), lambda b: b.startswith(b"\x93NUMPY"), True),
+    FileFormat("pytorch", (".bin", ".pt", ".pth", ".ckpt"), pytorch_begins, False),
     FileFormat("npz", (".npz",), lambda b: b.startswith((b"PK\x03\x04", b"PK\x05\x06")), True),
     FileFormat("gguf", (".gguf",), lambda b: b.startswith(b"GGUF"), True, ("source", "types")),
     FileFormat("onnx", (".onnx",), lambda _: False, True, ("source",)),
 )
 _SAFETENSORS = FORMATS[1]
+_HEAD = 512  # bytes by which a file is recognised
 
 
 class _Other(NamedTuple):
@@ -76,7 +82,6 @@ class _Other(NamedTuple):
 
 _OTHERS = (
     _Other(tuple(bytes((0x80, n)) for n in range(2, 6)), (".pkl",), "a pickle (PyTorch?)"),
-    _Other((), (".pt", ".pth", ".ckpt"), "a checkpoint of PyTorch"),
     _Other((b"\x89HDF\r\n\x1a\n",), (".h5", ".hdf5"), "HDF5 (Keras?)"),
     _Other((b"\x1f\x8b",), (".gz",), "gzip"),
     _Other((b"\x28\xb5\x2f\xfd",), (".zst",), "Zstandard"),
@@ -109,20 +114,25 @@ def read(path: Path) -> Checkpoint:
     return found
 
 
-def load_file(path: Path) -> Mapping[str, Tensor]:
+def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
     `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with
-    `model.safetensors` or shards and their `model.safetensors.index.json`; the first bytes
-    say which, the suffix of ONNX. An NPY file has one tensor, `arr_0`. Of an ONNX model the
+    `model.safetensors` or shards and their `model.safetensors.index.json`, or others of these, as
+    diffusers, PEFT and Mistral name them; the first bytes say which, the suffix of ONNX. A
+    checkpoint of PyTorch (.bin, .pt) is loaded by `torch.load(weights_only=True, mmap=True)`, of
+    torch 2.6 or later. An NPY file has one tensor, `arr_0`. Of an ONNX model the
     initialisers and the values of Constant nodes are read, those of subgraphs too.
-    Compressed members of an NPZ file are decompressed when they are asked for; pickles are
+    Compressed members of an NPZ file are decompressed when they are asked for; other pickles are
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
     be overwritten in place while Tensors of it are in use. `path` may be a URL, as
     `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
-    its own (fsspec has them; the package of the scheme must be installed). Raises OSError
-    where it cannot be opened, FileFormatError (with the file and the tensor) where it is not
-    exactly what its format says, ImportError for GGUF, ONNX and URLs without their packages.
+    its own (fsspec has them; the package of the scheme must be installed). Instead of a path
+    the bytes of a file can be given, as bytes or any other object with a buffer: Tensors are
+    views of them, `file_format` ("onnx") says what they are where they do not say it themselves.
+    Raises OSError where it cannot be opened, FileFormatError (with the file and the tensor) where
+    it is not exactly what its format says, ImportError for GGUF, ONNX and URLs without their
+    packages.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -130,17 +140,38 @@ def load_file(path: Path) -> Mapping[str, Tensor]:
     ...     load_file(f"{folder}/w.npz")["w"].shape
     (4, 3)
     """
-    return read(path).tensors
+    return read(_name_of(path, file_format, of_bytes)).tensors
 
 
+@overload
 def save_file(
     tensors: Mapping[str, Any],
-    path: Path,
+    path: Path | SupportsWrite,
     *,
     metadata: Mapping[str, Any] | None = None,
     source: Path | None = None,
     types: Mapping[str, str] | None = None,
-) -> None:
+    file_format: str | None = None,
+) -> None: ...
+@overload
+def save_file(
+    tensors: Mapping[str, Any],
+    path: None = None,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    source: Path | None = None,
+    types: Mapping[str, str] | None = None,
+    file_format: str | None = None,
+) -> bytes: ...
+def save_file(
+    tensors: Mapping[str, Any],
+    path: Path | SupportsWrite | None = None,
+    *,
+    metadata: Mapping[str, Any] | None = None,
+    source: Path | None = None,
+    types: Mapping[str, str] | None = None,
+    file_format: str | None = None,
+) -> bytes | None:
     """Write tensors to a new file, as a whole or not at all; the suffix says in which format.
 
     `tensors` maps names to Tensors, ndarrays or what `asarray` takes, views too. `.npz`
@@ -154,7 +185,10 @@ def save_file(
     (`{"w": "Q4_0"}`), unless `source` has.
     The data go to a temporary file beside `path`, which is synced and renamed, so that
     `path` may be the file that the tensors are mapped from. To a URL they are sent in blocks,
-    and appear at the end. Raises FileFormatError (with
+    and appear at the end. Instead of a path a binary file object can be given, to which the file
+    is written in order; without either the bytes of the file are returned. There `file_format` says
+    which one is written (safetensors, npy, npz, gguf or onnx; the first if it is not given).
+    Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
     anything is written; OSError where the disk refuses.
 
@@ -164,15 +198,40 @@ def save_file(
     ...     load_file(f"{folder}/w.safetensors")["w"]
     Tensor([[1., 0.],
             [0., 1.]], shape=(2, 2), dtype=float64, 64 bits each)
+    >>> load_file(save_file({"w": np.eye(2)}, file_format="npz"))["w"].shape
+    (2, 2)
     """
-    new = []
-    for name, given in dict(tensors).items():
-        if not isinstance(name, str):
-            raise FileFormatError(path, None, f"a name is a str, not {quoted(repr(name))}")
-        with about(f"tensor {quoted(name)}"):
-            new.append(New.of(name, asarray(given)))
+    if path is None:
+        file = io.BytesIO()
+        save_file(
+            tensors, file, metadata=metadata, source=source, types=types, file_format=file_format
+        )
+        return file.getvalue()
+    name, new = _name_of(path, file_format, of_file_object), []
+    for key, given in dict(tensors).items():
+        if not isinstance(key, str):
+            raise FileFormatError(name, None, f"a name is a str, not {quoted(repr(key))}")
+        with about(f"tensor {quoted(key)}"):
+            new.append(New.of(key, asarray(given)))
     kept = None if source is None else read(source)
-    write(path, new, None if metadata is None else dict(metadata), source=kept, types=types)
+    write(name, new, None if metadata is None else dict(metadata), source=kept, types=types)
+    return None
+
+
+def _name_of(given: Any, file_format: str | None, of: Callable[[Any, str], Path]) -> Path:
+    """A path, or the name that `of` gives to what is in memory, with the suffix of its format."""
+    if isinstance(given, str | os.PathLike):
+        if file_format is not None:
+            raise FileFormatError(
+                given, None, "its name says in which format it is, not file_format="
+            )
+        return given
+    known = {row.name: row.suffixes[0] for row in FORMATS if row.writes}
+    if file_format is not None and file_format not in known:
+        raise FormatError(
+            f"unknown format {quoted(str(file_format))}; known are {', '.join(known)}"
+        )
+    return of(given, "" if file_format is None else known[file_format])
 
 
 def write(
@@ -234,11 +293,11 @@ def _recognised(name: str) -> tuple[FileFormat, File | None]:
     if place.is_folder(name):
         return FORMATS[0], None
     file = place.open(name)
-    head = bytes(file.bytes(0, min(file.size, 16)))
+    head = bytes(file.bytes(0, min(file.size, _HEAD)))
     found = next((row for row in (*FORMATS, *_OTHERS) if row.begins(head)), _of_suffix(name))
     if isinstance(found, FileFormat):
         return found, file
-    reason = f"neither its first bytes {shown(repr(head))} nor its suffix say what it is"
+    reason = f"neither its first bytes {shown(repr(head[:16]))} nor its suffix say what it is"
     if found is not None:
         reason = f"it looks like {found.what}"
     raise FileFormatError(name, None, f"{reason}; {_known()}")

@@ -1,7 +1,8 @@
 """Where files are: on this machine, or elsewhere, named by a URL. The one seam between both.
 
 What is on this machine is read and written as it always was, by its path; only names with
-`://` go through fsspec, which `files.remote` knows and nobody else.
+`://` go through fsspec, which `files.remote` knows and nobody else. Names of `files.in_memory`
+bring their own file system.
 """
 
 from __future__ import annotations
@@ -117,6 +118,9 @@ def places(name: Path) -> FileSystem:
     >>> places("folder").join("folder", "a.npz"), places("s3://b").join("s3://b", "a.npz")
     ('folder/a.npz', 's3://b/a.npz')
     """
+    in_memory: FileSystem | None = getattr(name, "file_system", None)
+    if in_memory is not None:
+        return in_memory
     if not is_url(file_name(name)):
         return _HERE
     made: FileSystem = import_module(".elsewhere", __package__).ELSEWHERE

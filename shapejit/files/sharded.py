@@ -6,22 +6,31 @@ The index is a JSON object: `weight_map` maps each tensor to the shard that hold
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import FileFormatError, quoted
-from . import safetensors
+from . import pytorch, safetensors
 from .checkpoint import Checkpoint, LazyMapping
 from .paths import Path, file_name
 from .places import opened, places
 from .safetensors.header import json_object, parsed
+from .stored import Stored
 
-__all__ = ["INDEX", "SINGLE", "SUFFIX", "read", "shards_named"]
+__all__ = ["INDEX", "PICKLES", "SINGLE", "SUFFIX", "read", "shards_named", "stem_of"]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
 SUFFIX = ".safetensors.index.json"
 
 _WEIGHTS = (SUFFIX, ".safetensors", ".gguf", ".onnx", ".npz", ".bin", ".pt", ".pth", ".ckpt")
+PICKLES = (".bin.index.json", ".pt.index.json", ".pth.index.json")
+# Checkpoints of PyTorch; training scripts leave other pickles (optimizer.pt, training_args.bin).
+_PICKLE = re.compile(
+    r"(pytorch_model|diffusion_pytorch_model|adapter_model|consolidated|model)[^/]*\.(bin|pth?)"
+)
+_HEAD = 512  # bytes by which a file is recognised
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 
 
@@ -29,35 +38,103 @@ def read(path: Path) -> Checkpoint:
     """The tensors of all shards of a folder with `model.safetensors.index.json`.
 
     `path` is the folder, or an index of another name. A folder without an index may have
-    all tensors in `model.safetensors`. Each shard's header is checked,
-    and that it holds the tensors that the index says, neither more nor fewer.
+    all tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
+    safetensors (diffusion_pytorch_model, adapter_model, consolidated), or of PyTorch, whose tensors
+    have different names. Each shard's header is checked, and that it holds the tensors that the
+    index says, neither more nor fewer.
     Raises FileFormatError (with the file and the tensor) where that is not so, and for
     shards that are missing or lie outside the folder (a link out of it included).
     """
     name = file_name(path)
     place = places(name)
-    index = place.join(name, INDEX) if place.is_folder(name) else name
-    if not place.exists(index):
-        if not place.exists(place.join(name, SINGLE)):
-            raise FileFormatError(name, None, _without(name))
-        file = safetensors.read(place.inside(name, SINGLE, None))
-        return Checkpoint(name, "sharded", file.members, None, file.nbytes, of_files=file.metadata)
+    index, files = _chosen(name) if place.is_folder(name) else (name, [])
+    if not index:
+        found = [_file(place.inside(name, file, None)) for file in files]
+        return _together(name, found)
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
         own.setdefault(location, []).append(tensor)
     known: dict[str, str] = {}
     for location, tensors in own.items():
-        found = place.inside(place.parent(index), location, tensors[0])
-        if found in known:
-            reason = f"its shard {quoted(location)} is the same file as {quoted(known[found])}"
+        found_at = place.inside(place.parent(index), location, tensors[0])
+        if found_at in known:
+            reason = f"its shard {quoted(location)} is the same file as {quoted(known[found_at])}"
             raise FileFormatError(index, tensors[0], reason)
-        known[found] = location
+        known[found_at] = location
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
-    of_files = next((shard.metadata for shard in shards.values()), None)
+    of_files = next(map(_told, shards.values()), None)
     return Checkpoint(name, "sharded", members, metadata, nbytes, of_files=of_files)
+
+
+def stem_of(path: str) -> str:
+    """What the names of a checkpoint's files begin with: `model`, or as its index is called.
+
+    Of one file of safetensors it is the file's own name.
+    """
+    place = places(path)
+    if not place.is_folder(path):
+        return place.base(path).removesuffix(SUFFIX)
+    index, files = _chosen(path)
+    if index:
+        made = place.base(index).removesuffix(SUFFIX)
+        return "model" if made.endswith(PICKLES) else made
+    (first, *others) = files
+    whole = first.endswith(".safetensors") and not others
+    return first.removesuffix(".safetensors") if whole else "model"
+
+
+def _chosen(folder: str) -> tuple[str, list[str]]:
+    """The index of a folder, or else the names of the files with its tensors."""
+    place = places(folder)
+    if place.exists(place.join(folder, INDEX)):
+        return place.join(folder, INDEX), []
+    if place.exists(place.join(folder, SINGLE)):
+        return "", [SINGLE]
+    names = sorted(name for name in place.names(folder) if not name.startswith("."))
+    for suffix, files in (
+        (SUFFIX, [name for name in names if name.endswith(".safetensors")]),
+        (PICKLES, [name for name in names if _PICKLE.fullmatch(name)]),
+    ):
+        indices = [name for name in names if name.endswith(suffix)]
+        if len(indices) > 1:
+            both = " and ".join(map(quoted, indices[:2]))
+            raise FileFormatError(folder, None, f"it holds {both}: give the path of one of them")
+        if indices:
+            return place.join(folder, indices[0]), []
+        if files:
+            return "", files
+    raise FileFormatError(folder, None, _without(folder))
+
+
+def _file(path: str) -> Checkpoint:
+    """A file with tensors, of safetensors or of PyTorch."""
+    file = opened(path)
+    head = bytes(file.bytes(0, min(file.size, _HEAD)))
+    return pytorch.read(path) if pytorch.begins(head) else safetensors.read(path)
+
+
+def _told(file: Checkpoint) -> Mapping[str, str] | None:
+    """What a file says of itself, or what is made of one of PyTorch."""
+    return file.metadata if file.format == "safetensors" else {"format": "pt"}
+
+
+def _together(path: str, found: list[Checkpoint]) -> Checkpoint:
+    """Files without an index as one."""
+    if len(found) == 1:
+        (file,) = found
+        told = _told(file)
+        return Checkpoint(path, "sharded", file.members, None, file.nbytes, of_files=told)
+    members = dict[str, Stored]()
+    for file in found:
+        for tensor in file.members.keys() & members.keys():
+            reason = f"it is in {quoted(members[tensor].file.path)}, too, and no index says which"
+            raise FileFormatError(file.path, tensor, reason)
+        members |= file.members
+    nbytes, told = sum(file.nbytes for file in found), _told(found[0])
+    return Checkpoint(path, "sharded", members, None, nbytes, of_files=told)
 
 
 def _without(path: str) -> str:
@@ -78,7 +155,7 @@ def shards_named(index: str) -> list[str]:
 def _shard(index: str, location: str, found: str, tensors: list[str]) -> Checkpoint:
     """A shard, which holds exactly the tensors that the index says."""
     try:
-        shard = safetensors.read(found)
+        shard = _file(found)
     except FileNotFoundError:
         reason = f"its shard {quoted(location)} does not exist"
         raise FileFormatError(index, tensors[0], reason) from None

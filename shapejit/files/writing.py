@@ -19,7 +19,7 @@ from ..runtime import system
 from .pieces import Scratch, pieces
 from .stored import Extent
 
-__all__ = ["New", "Progress", "Target", "Writer", "announced", "write_all"]
+__all__ = ["New", "Progress", "Target", "Writer", "Written", "announced", "write_all"]
 
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
@@ -29,6 +29,19 @@ _THREADED = 1 << 23  # bytes of a file that are worth a thread
 _COPIED = 1 << 25  # bytes that are copied by a call
 _ZEROS = 1 << 20  # bytes between tensors that are sent at a time
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
+
+
+class Written(int):
+    """A number of bytes that were written of a tensor, as `Progress` is called with it."""
+
+    tensor: str
+
+    @staticmethod
+    def of(tensor: str, count: int) -> Written:
+        """Bytes of the tensor of this name."""
+        made = Written(count)
+        made.tensor = tensor
+        return made
 
 
 class New(NamedTuple):
@@ -110,11 +123,11 @@ class Writer:
         done = 0
         for count in _copied(new, self.target, at):
             done += count
-            tell(count)
+            tell(Written.of(new.name, count))
         for piece in announced(path, new) if new.nbytes and not done else ():
             self.put(at + done, piece)
             done += piece.size
-            tell(piece.size)
+            tell(Written.of(new.name, piece.size))
 
     def extend(self, size: int) -> None:
         """Let zeros follow until the file has so many bytes."""

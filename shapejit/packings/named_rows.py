@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from ..errors import UnknownNameError, did_you_mean, quoted
@@ -11,7 +11,7 @@ Row = TypeVar("Row")
 
 
 class NamedRows(Mapping[str, Row]):
-    """The rows of a table by name, read-only.
+    """The rows of a table by name, read-only; `columns` are what is printed of a row.
 
     >>> NamedRows("fruit", {"apple": 1})["Aple"]
     Traceback (most recent call last):
@@ -19,9 +19,26 @@ class NamedRows(Mapping[str, Row]):
     shapejit.errors.UnknownNameError: unknown fruit 'Aple'; did you mean 'apple'?
     """
 
-    def __init__(self, what: str, rows: Mapping[str, Row]) -> None:
+    def __init__(
+        self,
+        what: str,
+        rows: Mapping[str, Row],
+        columns: Mapping[str, Callable[[Row], str]] | None = None,
+    ) -> None:
         self._what = what
         self._rows = rows
+        self.columns = dict(columns or {})
+
+    def __repr__(self) -> str:
+        cells = [[*self.columns], *(self.facts(name).values() for name in self._rows)]
+        texts = [[name, *rest] for name, rest in zip((self._what, *self._rows), cells, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in texts)
+        return "\n".join(lines)
+
+    def facts(self, name: str) -> dict[str, str]:
+        """What is printed of a row, by the names of the columns."""
+        return {column: text(self._rows[name]) for column, text in self.columns.items()}
 
     def __getitem__(self, name: object) -> Row:
         if not isinstance(name, str):

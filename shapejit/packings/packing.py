@@ -84,7 +84,8 @@ class Stored:
     `logical` is the shape of its elements, (out, in) last, or their number where the
     format knows no dims. To each code of `bits` bits `bias` is added, modulo 2**bits.
     Each has room for `pitch` bits. `gaps`: the array has bits that belong to no element.
-    `words` is how its units are put in order first.
+    `words` is how its units are put in order first. `turned`: it is stored as (in, out), and
+    `logical` are these dims; its `layout`, and its codes as they are read, have (out, in) last.
     """
 
     unit: np.dtype[Any]
@@ -96,6 +97,7 @@ class Stored:
     pitch: int
     gaps: bool
     words: Words | None
+    turned: tuple[int, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +109,12 @@ class Stored:
         """Where all codes lie, if one Layout can say it."""
         if len(self.parts) > 1 or self.words:
             return None
-        return self.parts[0].layout(self.logical)
+        made = self.parts[0].layout(self.logical)
+        if made is None or not self.turned:
+            return made
+        lead = range(len(self.turned) - 2)
+        made = made.reshape(self.turned)
+        return made and made.permute((*lead, len(lead) + 1, len(lead)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +147,18 @@ class Packing:
     def blocks(self) -> bool:
         """Whether tensors have a `block_size`."""
         return any("s" in plane.order for plane in self.planes)
+
+    @property
+    def layout(self) -> str:
+        """How weights lie, "in,out" or "out,in"; "" where the format leaves that to who writes it.
+
+        >>> from shapejit import formats
+        >>> [formats[name].layout for name in ("awq:gemm", "mlx", "lsb")]
+        ['in,out', 'out,in', '']
+        """
+        if self.flat or self.planes[0].order == " -> _":
+            return ""
+        return "in,out" if self.inputs_first else "out,in"
 
     def view(
         self, buffer: Any, shape: Sequence[int], dtype: object, block_size: int | None = None

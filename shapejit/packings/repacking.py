@@ -9,6 +9,7 @@ codes, one byte each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..converting import launch
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
-from ..errors import FormatError
+from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..operations import views
 from ..planning import planner
@@ -41,6 +42,7 @@ def repack(
     source: str,
     target: str,
     block_size: int | None = None,
+    layout: str | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
     """The codes of a tensor, stored as the format `source` says, as `target` stores them.
@@ -48,10 +50,13 @@ def repack(
     `buffer` holds the stored array (see `Packing.stored`): an ndarray or a Tensor of its dtype
     and shape, a Tensor of packed elements, or any contiguous buffer of its bytes. `shape`
     (elements) is that of the tensor in the source: of GPTQ, AWQ and MatMulNBits (in, out), of
-    the others as stored; between the two kinds the last two dims change places. `dtype` is that
-    of its elements. MatMulNBits needs its `block_size` (elements). The result is an array of the
-    target's dtype and shape, or `out`; padding, and bytes for scales in new arrays, are zero;
-    bytes of `out` for scales are left alone. Facts and their sources: `shapejit.formats`. Raises
+    the others as stored; between the two kinds the last two dims change places. Formats that do
+    not say how a weight lies (lsb, onnx, safetensors, padded and other flat ones; see
+    `Packing.layout`) hold it as (out, in), or, with `layout="in,out"`, as (in, out): codes of AWQ
+    and GPTQ are not transposed then. `dtype` is that of its elements. MatMulNBits needs its
+    `block_size` (elements). The result is an array of the target's dtype and shape, or `out`;
+    padding, and bytes for scales in new arrays, are zero; bytes of `out` for scales are left
+    alone. Facts and their sources: `shapejit.formats`. Raises
     FormatError, DTypeError, ReshapeError; nothing is written then.
 
     >>> repack(bytes([0x21, 0x43]), shape=(4,), dtype="uint4", source="lsb", target="msb").tobytes()
@@ -61,9 +66,14 @@ def repack(
     if block_size is not None and not (given.blocks or wanted.blocks):
         raise FormatError(f"neither {source} nor {target} has blocks: leave out block_size")
     sizes = checked_shape(shape, "shape", source)
-    rows = given.rows_of(sizes)
-    src = given.stored_rows(rows, kind, block_size)
-    dst = wanted.stored_rows(rows, kind, block_size)
+    turns = _turns(given, wanted, layout, sizes)
+    rows = _swapped(sizes) if turns[0] else given.rows_of(sizes)
+    src, dst = (
+        replace(row.stored_rows(_swapped(rows), kind, block_size), turned=_swapped(rows))
+        if turned
+        else row.stored_rows(rows, kind, block_size)
+        for row, turned in zip((given, wanted), turns, strict=True)
+    )
     memory = given.memory(buffer, src, sizes)
     if src.pitch > src.bits:
         _check_codes(memory, given, kind)
@@ -75,6 +85,28 @@ def repack(
         clear = out is not None and wanted.pads and dst.gaps
         _move(memory, src, made.reshape(-1).view(np.uint8), dst, _Work(rows, kind, wanted, clear))
     return made if out is None else out
+
+
+def _turns(
+    given: Packing, wanted: Packing, layout: str | None, shape: tuple[int, ...]
+) -> tuple[bool, bool]:
+    """Whether each of two formats, which leaves that open, holds (in, out) here."""
+    if layout is None:
+        return False, False
+    if layout not in ("in,out", "out,in"):
+        raise FormatError(f'layout is "in,out" or "out,in", not {quoted(str(layout))}')
+    if (not given.layout) == (not wanted.layout):
+        names = given.name, wanted.name
+        told = "{} and {} say themselves" if given.layout else "neither {} nor {} says"
+        raise FormatError(f"{told.format(*names)} how weights lie: leave out layout")
+    if len(shape) < 2:
+        raise FormatError(f"layout is of weights of 2 dims or more, not {shape_text(shape)}")
+    first = layout == "in,out"
+    return first and not given.layout, first and not wanted.layout
+
+
+def _swapped(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2])
 
 
 class _Work(NamedTuple):
@@ -90,7 +122,8 @@ def _move(memory: Bytes, src: Stored, into: Bytes, dst: Stored, work: _Work) -> 
     """Repack the codes of a stored array."""
     bias = (dst.bias - src.bias) % (1 << work.kind.bits)
     layouts = _views(src, dst)
-    if layouts and src.pitch != dst.pitch and not (_in_order(src) and _in_order(dst)):
+    turned = src.turned or dst.turned
+    if layouts and src.pitch != dst.pitch and not (turned or (_in_order(src) and _in_order(dst))):
         # Packed elements are put in order faster than bytes.
         lsb = formats["lsb"].stored_rows(work.rows, work.kind, None)
         stream = np.empty(lsb.nbytes, np.uint8)
@@ -169,6 +202,8 @@ def codes_of(memory: Bytes, src: Stored, rows: tuple[int, ...]) -> NDArray[np.ui
         some = whole[tuple(slice(size) for size in src.logical)]
         some <<= np.uint8(part.low)
         codes = some if codes is None else np.bitwise_or(codes, some, out=codes)
+    if src.turned:
+        codes = codes.reshape(src.turned).swapaxes(-1, -2)
     made: NDArray[np.uint8] = codes.reshape(rows)
     return made
 
@@ -186,6 +221,8 @@ def _lifted(codes: NDArray[np.uint8], bias: int, work: _Work, dst: Stored) -> ND
 def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: Stored) -> None:
     """Put codes, a byte each, where the planes have them."""
     memory = np.zeros_like(into) if dst.words else into
+    if dst.turned:
+        codes = codes.reshape(_swapped(dst.turned)).swapaxes(-1, -2)
     codes = codes.reshape(dst.logical)
     for part in dst.parts:
         padded = [prod(n for n, _ in dim) for dim in part.dims]

@@ -119,4 +119,12 @@ _ROWS = (
 )
 # fmt: on
 
-formats = NamedRows("packing format", {row.name: row for row in _ROWS})
+formats = NamedRows(
+    "packing format",
+    {row.name: row for row in _ROWS},
+    {
+        "bits": lambda row: ",".join(map(str, row.bits)) or "any",
+        "unit": lambda row: row.unit or "the dtype's",
+        "layout": lambda row: row.layout or "any",
+    },
+)

@@ -100,6 +100,19 @@ def read_by_gguf(name: str) -> Callable[[Group, Numbers], tuple[Tensor, str]]:
     return read
 
 
+def times_row_scale(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """bitsandbytes' int8: codes times the largest magnitude of their row, rounded once."""
+    codes, most = (group.tensors[name].numpy() for name in ("weight", "SCB"))
+    with np.errstate(all="ignore"):
+        made = codes.astype(np.float32) * most[..., None]
+    return asarray(made), "*" * len(group.batch) + "NK"
+
+
+def one_127th(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
+    """What bitsandbytes multiplies by instead of a division by 127."""
+    return asarray(np.full((1, 1), 7.874015718698502e-3, np.float32)), "NK"
+
+
 def from_the_middle(group: Group, numbers: Numbers) -> tuple[Tensor, str]:
     """One zero point that counts from the middle of unsigned codes."""
     half = 1 << (group.bits(group.form.codes) - 1)

@@ -58,7 +58,8 @@ _VALUES = {
     "quant_method": "fp8|fbgemm_fp8|compressed-tensors|sparseml|modelopt(_fp[48]|_mixed)?|gptq|awq|"
                     "mxfp4|bitsandbytes|(intel/)?auto-round|mlx",
     "quant_algo": r"fp8\w*|(w4a[0-9]+_)?nvfp4\w*|mixed_precision",
-    "format": r"(pack|float|naive|int|nvfp4-pack)-quantized|mixed-precision|dense|auto_round[\w:]*",
+    "format": r"((nvfp4-|mxfp4-)?pack|float|naive|int|mxfp8)-quantized|mixed-precision|dense|"
+              r"auto_round[\w:]*",
     "version": "[0-9].*",
     "backend": "(?!llm-awq).*",
     "type": "int|float",

@@ -20,8 +20,12 @@ _COMPRESSED = "compressed-tensors"
 Settings = Mapping[str, Any]
 
 
-def _compressed(format_: str, weights: Mapping[str, Any]) -> dict[str, Any]:
+def _compressed(
+    format_: str, weights: Mapping[str, Any], activations: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     group = {"targets": ["Linear"], "weights": {"symmetric": True, "dynamic": False, **weights}}
+    if activations is not None:
+        group["input_activations"] = {"symmetric": True, "dynamic": True, **activations}
     return {"quant_method": _COMPRESSED, "format": format_, "config_groups": {"group_0": group},
             "quantization_status": "compressed"}  # fmt: skip
 
@@ -32,11 +36,28 @@ def _int4(s: Settings) -> dict[str, Any]:
                                           "symmetric": not s.get("zero_points")})  # fmt: skip
 
 
+def _bytes(kind: str, strategy: str, **more: Any) -> dict[str, Any]:
+    return {"num_bits": 8, "type": kind, "strategy": strategy, **more}
+
+
+_MX = {"group_size": 32, "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
+
 # One row per scheme: the key of config.json, the list of modules left out, the rest.
 _ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
     "fp8:block": (KEYS[0], _LISTS[1], lambda s: {
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
         "weight_block_size": list(s["weight_block_size"])}),
+    # compressed-tensors, quantization/quant_scheme.py: FP8_DYNAMIC, INT8_W8A8, MXFP4A16, MXFP8A16
+    "fp8:channel": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "float-quantized", _bytes("float", "channel"), _bytes("float", "token"))),
+    "fp8:tensor": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "float-quantized", _bytes("float", "tensor"))),
+    "int8:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "int-quantized", _bytes("int", "channel"), _bytes("int", "token"))),
+    "mxfp4:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "mxfp4-pack-quantized", {**_bytes("float", "group", **_MX), "num_bits": 4})),
+    "mxfp8:compressed-tensors": (KEYS[0], _LISTS[0], lambda s: _compressed(
+        "mxfp8-quantized", _bytes("float", "group", **_MX))),
     "mxfp4:gpt-oss": (KEYS[0], _LISTS[1], lambda s: {"quant_method": "mxfp4"}),
     "nvfp4:modelopt": (KEYS[0], _LISTS[0], lambda s: {
         "quant_method": "modelopt", "quant_algo": "NVFP4", "producer": {"name": "modelopt"}}),

@@ -28,7 +28,7 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
     """See `Scheme.encode`."""
     given = dict(settings)
     symmetric, codes = flag(given.pop("symmetric", True)), given.pop("dtype", None)
-    scale = given.pop("scale_dtype", None)
+    scale, amax = given.pop("scale_dtype", None), given.pop("amax", None)
     known = sizes_of(scheme, given)
     form = _form(scheme, forms, codes, known)
     rows = _rows(scheme, form, x)
@@ -36,7 +36,11 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
     group = Group(scheme, form, {}, whole, rows.shape[: rows.ndim - len(_axes(form, rows))])
     blocks = blocks_of(form, whole, rows.shape[len(group.batch) :])
     wanted = Wanted(
-        code_bits(group, form.codes), group.values, symmetric, _scale_kind(scheme, form, scale)
+        code_bits(group, form.codes),
+        group.values,
+        symmetric,
+        _scale_kind(scheme, form, scale),
+        None if amax is None else np.float32(amax),
     )
     assert form.rule is not None
     content = encoded(rows, blocks, form.rule, wanted)
@@ -52,7 +56,7 @@ def _form(scheme: str, forms: tuple[Form, ...], codes: object, known: Mapping[st
     if not fit:
         raise fault(scheme, "is only decoded")
     fit = [form for form in fit if name in (None, form.codes.dtype, *_own_dtypes(form))]
-    if name is not None and "g" in known and len(fit) > 1:
+    if "g" in known and len(fit) > 1:
         fit = [f for f in fit if sizes.block(f.scales[0].dims.split()[-1], known) == known["g"]]
     if not fit:
         raise fault(scheme, f"has no such codes: dtype={codes!r}, {dict(known)}")

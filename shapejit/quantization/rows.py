@@ -127,10 +127,12 @@ ROWS = (
         "compressed-tensors, compressors, IntQuantizationCompressor", tuple(
         Form((Part("weight", "int8", "N K"), Part("weight_scale", _FLOATS, dims, flat=not grouped),
               Part("weight_zero_point", "int8", dims, optional=True, flat=not grouped),
-              *((_GROUPS,) if grouped else ()), _INPUT),
+              *((_GROUPS,) if dims == "N K/g" else ()), _INPUT),
              Numbers("weight", "N K"), (Numbers("weight_scale", blocks),),
-             Numbers("weight_zero_point", blocks), tells=computed.group_index)
-        for dims, blocks, grouped in (("N K/g", "N K/g", True), ("1", "N/N K/K", False))),
+             Numbers("weight_zero_point", blocks), tells=computed.group_index,
+             rule=rules.by_range_or_least if grouped else None)
+        for dims, blocks, grouped in (("N K/K", "N K/K", True), ("N K/g", "N K/g", True),
+                                      ("1", "N/N K/K", False))),
         layouts={"actorder": _ACTORDER}),
     Row("deepseek-v4", "fp8", "DeepSeek-V4, inference/convert.py", (
         _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
@@ -140,6 +142,17 @@ ROWS = (
         # transformers, integrations/finegrained_fp8.py, FP8Experts with expert_dtype fp4
         _scaled(Part("", "int8", "N K/2"), Numbers("", "N K", _E2M1, "torch:x2"),
                 Part("scale_inv", f"{_E8M0}|uint8", "N K/32"), _E8M0, rule=None))),
+    Row("mxfp4:compressed-tensors", "compressed-tensors mxfp4-pack-quantized",
+        "compressed-tensors, compressors, MXFP4PackedCompressor", (
+        _scaled(Part("weight_packed", "uint8", "N K/2"),
+                Numbers("weight_packed", "N K", _E2M1, "torch:x2"),
+                Part("weight_scale", f"uint8|{_E8M0}", "N K/32"), _E8M0,
+                rule=rules.by_closest_power),)),
+    Row("mxfp8:compressed-tensors", "compressed-tensors mxfp8-quantized",
+        "compressed-tensors, compressors, MXFP8QuantizationCompressor", (
+        _scaled(Part("weight", _E4M3, "N K"), Numbers("weight", "N K"),
+                Part("weight_scale", f"uint8|{_E8M0}", "N K/32"), _E8M0,
+                rule=rules.by_closest_power),)),
     Row("mxfp4:gpt-oss", "mxfp4",
         "transformers, integrations/mxfp4.py, convert_moe_packed_tensors", (
         _scaled(Part("blocks", "uint8", "N K/32 16"),
@@ -224,6 +237,11 @@ ROWS = (
                  unsaid="how many inputs there are: all of whole blocks are taken")
             for kinds, dims in (("uint8", "N K/g*b/8"), (_SINGLES, "N K/g"))
         ), joints="._", operator="com.microsoft.MatMulNBits"),
+    Row("bnb:int8", "bitsandbytes", "bitsandbytes, functional.py, int8_vectorwise_dequant", (
+        Form((Part("weight", "int8", "N K"), Part("SCB", "float32", "N"),
+              Part("weight_format", "uint8", "", optional=True)),
+             Numbers("weight", "N K", "float32", read=computed.times_row_scale),
+             (Numbers("SCB", "N/N K/K", "float32", read=computed.one_127th),)),)),
     _bnb("nf4", _NF4.table),
     _bnb("fp4", _FP4),
     Row("mlx", "mlx", "mlx, mlx.core.dequantize", (

@@ -6,6 +6,9 @@ A scheme's row names the rule that its reference follows. The arithmetic is floa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,36 +17,52 @@ from numpy.typing import NDArray
 from ..arrays.tensor import asarray
 from ..dtypes.table import dtype
 from ..operations.casts import cast
+from ..operations.views import ascontiguous
 from .content import Content
 
 Values = NDArray[np.float32]
 Array = NDArray[Any]
 ONE = np.float32(1)
+_SHORT = 256  # elements of a block that is turned
 _E8M0 = dtype("float8_e8m0fnu").codes
 
 
 class Blocks:
     """A weight cut into blocks: each axis becomes two, blocks and the elements of one."""
 
-    def __init__(self, x: Values, blocks: tuple[int, ...]) -> None:
+    def __init__(self, x: Values, blocks: tuple[int, ...], amax: np.float32 | None = None) -> None:
         lead = x.ndim - len(blocks)
         sizes, pads = list(x.shape[:lead]), [(0, 0)] * lead
         for n, size in zip(x.shape[lead:], blocks, strict=True):
             pads.append((0, -n % size))
             sizes += [-(-n // size), size]
-        self.shape, self.blocks = x.shape, blocks
+        self.shape, self.blocks, self.amax = x.shape, blocks, amax
         self.x = (np.pad(x, pads) if any(after for _, after in pads) else x).reshape(sizes)
         self.axes = tuple(range(lead + 1, self.x.ndim, 2))
 
-    @property
+    @cached_property
     def low(self) -> Values:
         """The least number of each block; the dims of its elements have size 1."""
-        return np.asarray(self.x.min(axis=self.axes, keepdims=True))
+        return self._reduced(np.min)
 
-    @property
+    @cached_property
     def high(self) -> Values:
         """The largest number of each block."""
-        return np.asarray(self.x.max(axis=self.axes, keepdims=True))
+        return self._reduced(np.max)
+
+    @cached_property
+    def _turned(self) -> Values | None:
+        """Blocks along rows with their elements one below the other: 3 times as fast to reduce."""
+        size = self.blocks[-1]
+        if not 1 < size <= _SHORT or max(self.blocks[:-1], default=1) > 1:
+            return None
+        return np.asarray(ascontiguous(self.x.reshape(-1, size).T))
+
+    def _reduced(self, by: Callable[..., Any]) -> Values:
+        if self._turned is None:
+            return np.asarray(by(self.x, axis=self.axes, keepdims=True))
+        shape = [1 if k in self.axes else n for k, n in enumerate(self.x.shape)]
+        return np.asarray(by(self._turned, axis=0)).reshape(shape)
 
     @property
     def most(self) -> Values:
@@ -55,15 +74,22 @@ class Blocks:
         """The largest magnitude of each weight; the dims of its elements have size 1."""
         lead = len(self.shape) - len(self.blocks)
         dims = tuple(range(lead, self.x.ndim))
+        if self.amax is not None:
+            return np.full([1 if k in dims else n for k, n in enumerate(self.x.shape)], self.amax)
         return np.asarray(self.most.max(axis=dims, keepdims=True, initial=0))
 
     @property
     def widest(self) -> Values:
         """The number of largest magnitude of each block, the first where there are two."""
         last = np.moveaxis(self.x, self.axes, range(-len(self.axes), 0))
-        rows = last.reshape(*last.shape[: last.ndim - len(self.axes)], -1)
-        at = np.abs(rows).argmax(axis=-1)[..., None]
-        return np.take_along_axis(rows, at, axis=-1).reshape(self.low.shape)
+        rows = last.reshape(-1, prod(self.blocks))
+        low, high = self.low.reshape(-1), self.high.reshape(-1)
+        made = np.where(-low > high, low, high)
+        either = np.flatnonzero(-low == high)
+        if either.size:
+            at = np.abs(rows[either]).argmax(axis=-1)[:, None]
+            made[either] = np.take_along_axis(rows[either], at, axis=-1)[:, 0]
+        return made.reshape(self.low.shape)
 
     def per_block(self, x: Array) -> Array:
         """Numbers of blocks without the dims of size 1."""
@@ -97,6 +123,7 @@ class Wanted(NamedTuple):
     values: Any
     symmetric: bool
     scale: str  # the dtype of scales
+    amax: np.float32 | None = None  # the largest magnitude of all that share a global scale
 
 
 Rule = Callable[[Blocks, Wanted], Coded]
@@ -135,14 +162,23 @@ def by_most(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
 
 
-def by_power(blocks: Blocks, wanted: Wanted) -> Coded:
-    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's)."""
+def by_power(blocks: Blocks, wanted: Wanted, up_from: float = 1) -> Coded:
+    """OCP MX, section 6.3: scale = 2**(floor(log2(largest magnitude)) - the largest code's).
+
+    The power is the next one where the magnitude is at least `up_from` times that.
+    """
     most = blocks.most
-    _, exponent = np.frexp(most)
+    mantissa, exponent = np.frexp(most)
+    exponent = exponent + (mantissa >= np.float32(up_from))
     _, largest = np.frexp(top_of(wanted.values))
     stored = np.where(most > 0, np.clip(exponent - largest + 127, 0, 254), 0).astype(np.uint8)
     scale = stored.view(_E8M0)
     return Coded(nearest(blocks.x / scale.astype(np.float32), wanted.values), scale)
+
+
+def by_closest_power(blocks: Blocks, wanted: Wanted) -> Coded:
+    """compressed-tensors' MX: `by_power`, the next power from 7/8 of it on."""
+    return by_power(blocks, wanted, 0.875)
 
 
 def by_upper_power(blocks: Blocks, wanted: Wanted) -> Coded:
@@ -280,9 +316,30 @@ def by_edge(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, kind), 0, as_kind(offset, kind))
 
 
+_WITH_FACTOR = (by_two_levels, by_two_levels_or_one, by_two_inverses)
+_BAND = 1 << 18  # elements whose blocks, scales and codes stay in a cache
+
+
 def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
-    """The content that a rule makes of a weight, (out, in) last or flat."""
-    cut = Blocks(x, blocks)
+    """The content that a rule makes of a weight, (out, in) last or flat, some rows at a time."""
+    if wanted.amax is None and rule in _WITH_FACTOR and x.ndim == len(blocks) and x.size:
+        wanted = wanted._replace(amax=max(x.max(), -x.min()))
+    row = x.size // max(1, len(x))
+    step = max(1, _BAND // max(1, row * blocks[0])) * blocks[0]
+    if x.ndim > len(blocks) or len(x) <= step:
+        return _encoded(x, blocks, rule, wanted)
+    bands = [_encoded(x[at : at + step], blocks, rule, wanted) for at in range(0, len(x), step)]
+    first = bands[0]
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(band, name) for band in bands])
+        for name in ("codes", "scale", "zeros", "offset")
+        if isinstance(getattr(first, name), np.ndarray)
+    }
+    return replace(first, shape=x.shape, **joined)
+
+
+def _encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
+    cut = Blocks(x, blocks, wanted.amax)
     with np.errstate(all="ignore"):
         made = rule(cut, wanted)
     zeros = made.zeros

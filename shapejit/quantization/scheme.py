@@ -16,7 +16,7 @@ from .experts import apart, interleaved, one_by_one, stacked
 from .forms import Row
 from .groups import Group, fault
 from .settings import group_of, sizes_of
-from .writing import written
+from .writing import is_written, written
 
 DECODED = ("bfloat16", "float16", "float32")
 ROUNDINGS = ("once", "reference")
@@ -37,6 +37,32 @@ class Scheme:
     def source(self) -> str:
         """Where the facts stand: the reference's file and function."""
         return self.row.source
+
+    @property
+    def project(self) -> str:
+        """The project whose reference that is, which writes such weights."""
+        return self.row.source.partition(",")[0]
+
+    @property
+    def library(self) -> str:
+        """The package that decodes it; "" where kernels do.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].library, sj.schemes["gguf:iq4_nl"].library
+        ('', 'gguf')
+        """
+        read = any(form.codes.read is not None for form in self.row.forms)
+        return "gguf" if read and self.row.file_type is not None else ""
+
+    @property
+    def encodes(self) -> bool:
+        """Whether `encode` makes such weights."""
+        return any(form.rule is not None for form in self.row.forms)
+
+    @property
+    def converts(self) -> bool:
+        """Whether `convert` takes weights of other schemes to it."""
+        return any(map(is_written, self.row.forms))
 
     def __repr__(self) -> str:
         return f"shapejit.schemes[{self.name!r}]"
@@ -78,7 +104,8 @@ class Scheme:
         `x`, an ndarray or Tensor of floats, has the shape that `decode` gives, after any
         dims of stacked experts. `settings` are those of `decode`, and `symmetric` (True;
         integer codes of a range around 0), `scale_dtype` (the dtype of scales where the
-        scheme allows several) and `dtype` (that of the codes, where the scheme has several).
+        scheme allows several), `dtype` (that of the codes, where the scheme has several) and
+        `amax` (the largest magnitude of all weights that share the global scale of NVFP4).
         Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
         for shapes and settings that the scheme cannot store, and for schemes that are
         only decoded.

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..packings.named_rows import NamedRows
 from .detection import detect
 from .rows import ROWS
 from .scheme import Scheme
+
+# Who writes such weights, by what they are decoded, and whether the other ways are open.
+_COLUMNS: dict[str, Callable[[Scheme], str]] = {
+    "project": lambda scheme: scheme.project,
+    "decode": lambda scheme: f"library {scheme.library}" if scheme.library else "kernel",
+    "encode": lambda scheme: "yes" if scheme.encodes else "-",
+    "convert": lambda scheme: "yes" if scheme.converts else "-",
+}
 
 
 class Schemes(NamedRows[Scheme]):
@@ -16,7 +26,8 @@ class Schemes(NamedRows[Scheme]):
     """
 
     def __init__(self) -> None:
-        super().__init__("scheme", {row.name: Scheme(row, self.__getitem__) for row in ROWS})
+        rows = {row.name: Scheme(row, self.__getitem__) for row in ROWS}
+        super().__init__("scheme", rows, _COLUMNS)
 
     detect = staticmethod(detect)
 

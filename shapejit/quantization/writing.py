@@ -35,10 +35,19 @@ def written(
     raise fault(scheme, "; or ".join(dict.fromkeys(reasons)))
 
 
+def is_written(form: Form) -> bool:
+    """Whether weights can be stored in a form.
+
+    That is where no number is computed from several parts, or of scales in two levels of blocks.
+    """
+    numbers = (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
+    read = any(each.read is not None for each in numbers)
+    levels = any(factor.dims for factor in form.scales[1:]) or len(form.offset) > 1
+    return not (read or levels) and bool(form.codes.part)
+
+
 def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Parts:
-    zeros = (form.zeros,) if form.zeros else ()
-    read = any(numbers.read is not None for numbers in (*form.scales, *form.offset, *zeros))
-    if read or len(form.offset) > 1 or not form.codes.part:
+    if not is_written(form):
         raise fault(scheme, "is only decoded")
     rank = len(form.axes)
     if len(content.blocks) != rank:

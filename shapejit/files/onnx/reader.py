@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto
 
-from ...arrays.tensor import Bytes, Tensor
+from ...arrays.tensor import Tensor
 from ...dtypes.table import DType
 from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...shapes.layout import Layout
 from .. import checkpoint
+from ..in_memory import MemoryFile
 from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import File, Stored
@@ -34,23 +35,6 @@ class Checkpoint(checkpoint.Checkpoint):
     model: ModelProto
     file: File
     external: frozenset[str]
-
-
-class _Memory(File):
-    """Elements that a model has in typed fields, in memory."""
-
-    call = 1
-
-    def __init__(self, path: str, memory: Bytes) -> None:
-        self.path, self.size = path, memory.size
-        self._memory = memory
-        self._memory.flags.writeable = False
-
-    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
-        memory[:] = self._memory.data[at : at + len(memory)]
-
-    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
-        return self._memory[begin:end]
 
 
 def read(path: Path) -> Checkpoint:
@@ -120,7 +104,7 @@ def _stored(each: Held, file: File, files: dict[str, File]) -> Stored:
         return _at(file, each.name, begin, kind, shape)
     tensor = from_tensorproto(each.proto)
     assert isinstance(tensor, Tensor)
-    return _at(_Memory(file.path, tensor.buffer[:nbytes]), each.name, 0, kind, shape)
+    return _at(MemoryFile(file.path, tensor.buffer[:nbytes]), each.name, 0, kind, shape)
 
 
 def _at(file: File, name: str, begin: int, kind: DType, shape: tuple[int, ...]) -> Stored:

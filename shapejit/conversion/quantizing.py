@@ -1,0 +1,277 @@
+"""`--to` a scheme of weights that are plain floats: each is encoded by round to nearest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..arrays.tensor import Tensor
+from ..dtypes.table import DType
+from ..errors import FormatError, about, quoted
+from ..files.stored import Stored
+from ..operations.casts import cast
+from ..quantization.bands import Slice
+from ..quantization.groups import Group
+from ..quantization.naming import part_name
+from ..quantization.parts import Found, Parts
+from ..quantization.scheme import Scheme
+from ..quantization.settings import group_of
+from ..quantization.table import schemes
+from .changes import Change
+from .policies import floats, left_out
+from .tensors import Rule, Tensors
+from .weights import Converted, OfWeight, PartOf, Weight
+
+__all__ = ["EncodingError", "encoding_errors", "quantise", "unquantised"]
+
+_SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to see what becomes of its shape
+_SAMPLE = 1 << 22  # elements of a weight whose error is told
+_NUMBER = re.compile(r"(?<![^./])[0-9]+(?![^./])")
+# Schemes of compressed-tensors, which has scales of whole weights in arrays of one element.
+_ARRAYS = ("fp8:tensor", "nvfp4:compressed-tensors")
+# Projections that kernels run as one, with one global scale.
+_FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("w1", "w3"))
+
+
+@dataclass(eq=False)
+class _Shared:
+    """The largest magnitude of weights that share a global scale."""
+
+    weights: list[Change] = field(default_factory=list)
+
+    @cached_property
+    def amax(self) -> float:
+        """Read from all of them."""
+        return max(float(np.abs(_single(change.tensor())).max()) for change in self.weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _Plain(Weight):
+    """A weight of floats; `group` is what it becomes."""
+
+    base: Change
+
+    @property
+    def codes(self) -> str:
+        """Its name."""
+        return self.base.name
+
+    @property
+    def names(self) -> list[str]:
+        """The tensor of the source that it is, if it is one."""
+        return [part.name for part in self.stored.values()]
+
+    @property
+    def name(self) -> str:
+        """Its name among those that are left as they are."""
+        return self.base.name
+
+    def nbytes(self, slices: Mapping[str, Slice]) -> int:
+        """Its bytes, and those of as many float32."""
+        return self.base.nbytes + 4 * prod(self.base.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class _Encoded(Converted):
+    """A weight of floats in a scheme."""
+
+    base: Change
+    shared: _Shared | None
+
+    def computed(self) -> Mapping[str, Tensor]:
+        """Its parts."""
+        with about(f"weight {quoted(self.base.name)}"):
+            settings = {} if self.shared is None else {"amax": self.shared.amax}
+            return schemes[self.scheme].encode(self.base.tensor(), **settings)
+
+
+class _Planned(NamedTuple):
+    """The parts that a weight of some shape becomes: dtypes and shapes, settings, sizes."""
+
+    parts: Mapping[str, tuple[DType, tuple[int, ...]]]
+    settings: Mapping[str, Any]
+    group: Group
+
+
+class EncodingError(NamedTuple):
+    """How far a sample of the first weight of a kind is from what its codes stand for.
+
+    `relative` is the root mean square of the differences by that of the weight.
+    """
+
+    name: str
+    scheme: str
+    largest: float
+    mean: float
+    relative: float
+
+
+def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
+    """Encode the weights of floats whose names match; whether there are such names.
+
+    What is not quantised by default stays, with a reason in `tensors.untold`: it is encoded where
+    the rule's regular expression matches nothing else.
+    """
+    found, plans = list(floats(r, tensors)), dict[tuple[int, ...], _Planned]()
+    if not found:
+        return False
+    scheme, chosen = schemes[target], dict[str, Change]()
+    if not scheme.encodes:
+        reason = f"no weight that it matches is quantised, and {target} is only decoded"
+        raise FormatError(f"{tensors.path}: {r}: {reason}")
+    for by_name in (True, False):
+        for name, change in found:
+            what = left_out(name) if by_name and len(change.shape) > 1 else ""
+            what = what or _unfit(name, change, scheme, plans)
+            tensors.untold[name] = what
+            if not what:
+                chosen[name] = change
+        if chosen or r.text == target:
+            break
+    tensors.untold = {name: what for name, what in tensors.untold.items() if what}
+    if not chosen:
+        name, what = next((name, tensors.untold[name]) for name, _ in found)
+        raise FormatError(
+            f"{tensors.path}: {r} encodes no weight: {quoted(name)} is left as it is ({what})"
+        )
+    shared = _shared(chosen) if _has_factor(plans[next(iter(plans))]) else {}
+    made = dict[str, list[Change]]()
+    for name, change in chosen.items():
+        with tensors.named(name, r):
+            plan = plans[change.shape]
+            made[name] = list(_parts(change, scheme, plan, shared.get(name), tensors.saturate))
+            source = made[name][0].source
+            assert isinstance(source, OfWeight)
+            tensors.encoded.append(source)
+    tensors.replace(r, made)
+    return True
+
+
+def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]) -> str:
+    """Why a tensor is none that the scheme stores, as readers want it; "" if it is one."""
+    rank, stacks = len(change.shape), scheme.name == "mxfp4:gpt-oss"
+    blocks = scheme.row.file_type is not None or scheme.name == "mlx"
+    if rank < 2:
+        return "a vector"
+    if rank > 3:
+        return f"of {rank} dims"
+    if rank == 3 and not (stacks or blocks):
+        return "stacked experts: --unstack, and --split gate from up, before this rule"
+    if stacks and rank == 2:
+        return f"{scheme.name} is of stacked experts"
+    if name.rpartition(".")[2] != "weight" and not stacks:
+        return "not called weight"
+    try:
+        if change.shape not in plans:
+            plans[change.shape] = _planned(scheme, change.shape)
+    except FormatError as fault:
+        return str(fault)
+    return ""
+
+
+def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
+    """What a weight of this shape becomes: a few rows of zeros are encoded."""
+    form = next((form for form in scheme.row.forms if form.rule is not None), None)
+    sizes, flat = list(shape[-2:]), form is not None and form.result == "n"
+    at = 1 if form is not None and form.result == "K N" else 0
+    rows = sizes[at]
+    if not flat:
+        sizes[at] = min(rows, _SAMPLE_ROWS)
+    sample = scheme.encode(np.zeros(sizes, np.float32))
+    group = group_of(scheme.name, scheme.row.forms, sample, {})
+    if not flat:
+        assert form is not None
+        known = {**group.known, "N": -(-rows // form.multiple) * form.multiple}
+        group = replace(group, known=known, batch=shape[:-2])
+    parts = {}
+    for key, t in sample.items():
+        dims = group.form.part(key).dims
+        parts[key] = t.dtype, t.shape if dims == "?" else group.sizes(dims)
+    told = {"zero_points": "weight_zero_point" in parts, **getattr(sample, "settings", {})}
+    told.pop("K", None)
+    return _Planned(parts, told, group)
+
+
+def _parts(
+    base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None, saturate: bool
+) -> Iterator[Change]:
+    """The tensors that a weight becomes."""
+    source = {"weight": base.source} if isinstance(base.source, Stored) else {}
+    weight = _Plain(Found("", "", Parts({}, {}, group=plan.group)), source, base)
+    whole = _Encoded(weight, scheme.name, base, shared)
+    for key, (kind, shape) in plan.parts.items():
+        part = PartOf(kind, shape, weight, whole, key, plan.settings)
+        name = part_name(scheme.row, base.name, key)
+        made = Change.of(name, part, saturate, base.rules + 1)
+        yield made.then(_in_array) if not shape and scheme.name in _ARRAYS else made
+
+
+def _in_array(t: Tensor) -> Tensor:
+    return t.reshape((1,))
+
+
+def _has_factor(plan: _Planned) -> bool:
+    """Whether all scales of a weight are multiplied by one number more."""
+    form = plan.group.form
+    return any(form.part(n.part).key in plan.parts and not n.dims for n in form.scales[1:])
+
+
+def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
+    """Those weights that kernels run as one."""
+    made, groups = dict[str, _Shared](), dict[tuple[str, tuple[str, ...]], _Shared]()
+    for name, change in chosen.items():
+        stem, _, module = name.removesuffix(".weight").rpartition(".")
+        fused = next((group for group in _FUSED if module in group), ())
+        if fused:
+            shared = groups.setdefault((stem, fused), _Shared())
+            shared.weights.append(change)
+            made[name] = shared
+    return made
+
+
+def unquantised(tensors: Tensors) -> list[str]:
+    """The modules that config.json must tell apart from those that are quantised."""
+    made = [
+        name.removesuffix(".weight")
+        for name, change in tensors.changes.items()
+        if name.endswith(".weight") and len(change.shape) > 1 and change.dtype.kind == "float"
+        and change.dtype.bits >= 16 and not isinstance(change.source, PartOf)
+    ]  # fmt: skip
+    return (
+        made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
+    )  # of tied weights, too, it is a module
+
+
+def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
+    """The error of each kind of weight that is encoded; kinds differ in more than numbers."""
+    seen = set[str]()
+    for source in tensors.encoded:
+        assert isinstance(source, PartOf)
+        whole = source.whole
+        assert isinstance(whole, _Encoded)
+        base, kind = whole.base, _NUMBER.sub("#", whole.base.name)
+        if kind in seen:
+            continue
+        seen.add(kind)
+        rows = max(_SAMPLE_ROWS, _SAMPLE // max(1, prod(base.shape[1:])))
+        if len(base.shape) > 2:
+            rows = 1
+        sample = base if base.shape[0] <= rows else base.cut(0, rows)
+        scheme, x = schemes[whole.scheme], sample.tensor()
+        y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        given = _single(x)
+        apart = np.abs(y[tuple(map(slice, given.shape))] - given)
+        rms = [float(np.square(z, dtype=np.float64).mean()) ** 0.5 for z in (apart, given)]
+        relative = rms[0] / rms[1] if rms[1] else 0.0
+        yield EncodingError(kind, scheme.name, float(apart.max()), float(apart.mean()), relative)
+
+
+def _single(t: Tensor) -> Any:
+    """A tensor in float32."""
+    return cast(t, "float32").numpy()

@@ -1,0 +1,157 @@
+"""Files in memory: bytes that are read as a file, and Python's file objects, which are written."""
+
+from __future__ import annotations
+
+import io
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..arrays.buffers import bytes_of
+from ..arrays.tensor import Bytes, is_array
+from ..errors import FileFormatError
+from ..runtime.ndarrays import is_a
+from .places import FileSystem
+from .stored import File
+from .temporary import Check
+
+__all__ = ["InMemory", "MemoryFile", "SupportsWrite", "of_bytes", "of_file_object"]
+
+
+class SupportsWrite(Protocol):
+    """A binary file object."""
+
+    def write(self, data: Any, /) -> Any:
+        """Take bytes; returns how many, or None for all of them."""
+
+
+class InMemory(str):
+    """What errors call a file without a name, and the bytes or the file object that it is."""
+
+    __slots__ = ("content",)
+    content: Any
+
+    @property
+    def file_system(self) -> FileSystem:
+        """What is asked of such a name."""
+        return _IN_MEMORY
+
+
+class MemoryFile(File):
+    """Bytes in memory as a file; Tensors of it are read-only."""
+
+    call = 1
+
+    def __init__(self, path: str, memory: Bytes) -> None:
+        self.path, self.size = path, memory.size
+        self._memory = memory.view()
+        self._memory.flags.writeable = False
+
+    def read(self, memory: memoryview, at: int, tensor: str | None) -> None:
+        """Fill `memory` from byte `at`."""
+        if at + len(memory) > self.size:
+            raise FileFormatError(self.path, tensor, f"it ends after {self.size} bytes")
+        memory[:] = self._memory.data[at : at + len(memory)]
+
+    def part(self, begin: int, end: int, tensor: str | None) -> Bytes:
+        """A view of the bytes [begin, end)."""
+        return self._memory[begin:end]
+
+
+class _Sink(io.RawIOBase):
+    """A file object to write to, in order; it counts what is written."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._at = file, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        # Those that return nothing have taken all of it.
+        count: int | None = self._file.write(data)
+        done = len(data) if count is None else count
+        self._at += done
+        return done
+
+    def tell(self) -> int:
+        return self._at
+
+
+class _MemoryFileSystem(FileSystem):
+    """Names that nothing but their own content is known of."""
+
+    in_order = True
+
+    def open(self, name: str) -> File:
+        """The bytes, to be read."""
+        content = _content(name)
+        if not is_a(content, np.ndarray):
+            raise FileFormatError(name, None, "there is nothing to be read")
+        return MemoryFile(name, content)
+
+    def replacing(
+        self, name: str, size: int | None = None, check: Check | None = None
+    ) -> AbstractContextManager[Any]:
+        """The file object, from where it stands on."""
+        return nullcontext(_Sink(_content(name)))
+
+    def join(self, folder: str, name: str) -> str:
+        """A name of nothing: FileFormatError where it is to be written."""
+        return InMemory(name)
+
+    def is_folder(self, name: str) -> bool:
+        """No bytes are a folder."""
+        return False
+
+    def exists(self, name: str) -> bool:
+        """There is nothing beside them."""
+        return False
+
+    def is_named(self, name: str) -> bool:
+        """There is nothing beside them."""
+        return False
+
+    def inside(self, folder: str, location: str, tensor: str | None) -> str:
+        """FileFormatError: bytes are in no folder."""
+        reason = "its data are in another file, which bytes in memory cannot name"
+        raise FileFormatError(folder, tensor, reason)
+
+
+_IN_MEMORY = _MemoryFileSystem()
+
+
+def _content(name: str) -> Any:
+    content = getattr(name, "content", None)
+    if content is None:
+        reason = "its data would be in another file, which there is only beside a file with a path"
+        raise FileFormatError(name, None, reason)
+    return content
+
+
+def of_bytes(content: Any, suffix: str) -> InMemory:
+    """The name of bytes that are read as a file of this suffix, if it is told; nothing is copied.
+
+    Raises FormatError for a buffer that is not contiguous, TypeError for what has none.
+    """
+    try:
+        memory = bytes_of(content if is_array(content) else memoryview(content))
+    except TypeError:
+        what = type(content).__name__
+        raise TypeError(f"a file is a path or an object with a buffer, not {what}") from None
+    return _named(content, memory, suffix)
+
+
+def of_file_object(file: Any, suffix: str) -> InMemory:
+    """The name of a file object that is written as a file of this suffix; TypeError for others."""
+    if not callable(getattr(file, "write", None)):
+        what = type(file).__name__
+        raise TypeError(f"a file is written to a path or a binary file object, not {what}")
+    return _named(file, file, suffix)
+
+
+def _named(given: object, content: Any, suffix: str) -> InMemory:
+    made = InMemory(f"<{type(given).__name__}>{suffix}")
+    made.content = content
+    return made

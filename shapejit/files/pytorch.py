@@ -1,0 +1,97 @@
+"""Checkpoints of PyTorch (.bin, .pt, .pth): pickles, which torch reads without running their code.
+
+`torch.load(weights_only=True, mmap=True)` is the one way in which a pickle is read at all. Before
+torch 2.6 it ran the code of hostile files (CVE-2025-32434).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from ..arrays.tensor import asarray
+from ..errors import FileFormatError, about, quoted, shortened
+from ..runtime.ndarrays import is_mapping
+from .checkpoint import Checkpoint
+from .in_memory import MemoryFile
+from .paths import Path, file_name
+from .places import opened
+from .stored import OpenFile, Stored
+
+__all__ = ["begins", "read"]
+
+_LEAST = (2, 6)
+_ZIP, _FIRST = b"PK\x03\x04", b"/data.pkl"  # of the ZIP that torch.save writes since 1.6
+# Where training scripts put the tensors of a model among other things.
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
+
+
+class _Loaded(MemoryFile):
+    """The storage of a tensor, which torch has mapped; its version is that of the file."""
+
+    def __init__(self, file: OpenFile, memory: Any) -> None:
+        super().__init__(file.path, memory)
+        self._file = file
+
+    @property
+    def version(self) -> str:
+        """That of the file."""
+        return self._file.version
+
+
+def begins(head: bytes) -> bool:
+    """Whether a file that begins so is a ZIP of torch.save: its first member is a pickle."""
+    length = int.from_bytes(head[26:28], "little")
+    return head.startswith(_ZIP) and head[30 : 30 + length].endswith(_FIRST)
+
+
+def read(path: Path) -> Checkpoint:
+    """The tensors of a state_dict, which may be wrapped in a dict of a training script.
+
+    Raises FileFormatError where there is no torch from 2.6 on, for what is not on this machine,
+    and for what torch does not load without running code: pickles of other classes, and those
+    of before torch 1.6.
+    """
+    name = file_name(path)
+    file = opened(name)
+    if not isinstance(file, OpenFile):
+        raise FileFormatError(name, None, "PyTorch's checkpoints are read on this machine")
+    torch = _torch(name)
+    try:
+        found = torch.load(name, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as fault:
+        reason = shortened(str(fault).strip().partition("\n")[0] or type(fault).__name__, 200)
+        raise FileFormatError(name, None, f"torch does not load it: {reason}") from None
+    members = {}
+    for key, tensor in _state_dict(name, found, torch).items():
+        with about(f"{quoted(name)}: tensor {quoted(key)}"):
+            t = asarray(tensor.detach())
+        members[key] = Stored(_Loaded(file, t.buffer), key, 0, t.dtype, t.layout)
+    nbytes = sum(member.nbytes for member in members.values())
+    return Checkpoint(name, "pytorch", members, None, nbytes)
+
+
+def _torch(path: str) -> Any:
+    """torch, of a version that runs no code of what it loads."""
+    least = ".".join(map(str, _LEAST))
+    reason = f"it is a pickle of PyTorch, which torch {least} and later read safely"
+    try:
+        torch = import_module("torch")
+    except ImportError:
+        raise FileFormatError(path, None, f"{reason}: pip install 'torch>={least}'") from None
+    version = str(torch.__version__)
+    if tuple(int(n) for n in version.split("+")[0].split(".")[:2]) < _LEAST:
+        raise FileFormatError(path, None, f"{reason}, this one is {version}")
+    return torch
+
+
+def _state_dict(path: str, found: Any, torch: Any) -> Mapping[str, Any]:
+    """The mapping of names to tensors, without what else is in it."""
+    wrapped = [found[key] for key in _WRAPPERS if is_mapping(found) and key in found]
+    for each in (found, *wrapped):
+        if is_mapping(each):
+            made = {str(k): t for k, t in each.items() if isinstance(t, torch.Tensor)}
+            if made or not each:
+                return made
+    raise FileFormatError(path, None, "it holds no mapping of names to tensors")

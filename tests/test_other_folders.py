@@ -1,0 +1,136 @@
+"""Folders whose files have other names, and checkpoints of PyTorch."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+
+X = np.arange(6, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["diffusion_pytorch_model.safetensors"],
+        ["adapter_model.safetensors"],
+        ["consolidated.safetensors"],
+        ["a-1.safetensors", "a-2.safetensors"],
+    ],
+)
+def test_files_of_other_names(names, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for k, name in enumerate(names):
+        sj.save_file({f"x{k}.weight": X + k}, folder / name)
+    (folder / "config.json").write_text("{}")
+    found = sj.load_file(folder)
+    assert {name: t.numpy().tolist() for name, t in found.items()} == {
+        f"x{k}.weight": (X + k).tolist() for k in range(len(names))
+    }
+    sj.files.convert(folder, tmp_path / "to", [("dtype", "f16")])
+    wanted = {"config.json", *names} if len(names) == 1 else {"config.json", "model.safetensors"}
+    assert set(os.listdir(tmp_path / "to")) == wanted
+    assert {t.dtype.name for t in sj.load_file(tmp_path / "to").values()} == {"float16"}
+
+
+def test_an_index_of_another_name(tmp_path):
+    name = "diffusion_pytorch_model"
+    sj.save_file({"a": X}, tmp_path / f"{name}-00001-of-00002.safetensors")
+    sj.save_file({"b": X + 1}, tmp_path / f"{name}-00002-of-00002.safetensors")
+    places = {"a": f"{name}-00001-of-00002.safetensors", "b": f"{name}-00002-of-00002.safetensors"}
+    index = tmp_path / f"{name}.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    assert set(sj.load_file(tmp_path)) == {"a", "b"}
+    index.with_name("other.safetensors.index.json").write_text(index.read_text())
+    with pytest.raises(sj.FileFormatError, match=r"it holds .* give the path of one of them"):
+        sj.load_file(tmp_path)
+
+
+def test_two_files_with_one_tensor_are_refused(tmp_path):
+    for name in ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.fp16.safetensors"):
+        sj.save_file({"a": X}, tmp_path / name)
+    with pytest.raises(sj.FileFormatError, match=r"tensor 'a': it is in .* no index says which"):
+        sj.load_file(tmp_path)
+
+
+# PyTorch
+
+
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch")
+
+
+def test_state_dicts_are_read_and_become_safetensors(torch, tmp_path):
+    given = {"w": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3).T, "b": torch.ones(2)}
+    given["tied"] = given["w"]
+    for k, saved in enumerate((given, {"state_dict": given, "epoch": 3}, {"model": given})):
+        path = tmp_path / f"{k}.pt"
+        torch.save(saved, path)
+        found = sj.load_file(path)
+        assert set(found) == set(given)
+        for name, t in given.items():
+            assert (str(found[name].dtype), found[name].shape) == (str(t.dtype)[6:], tuple(t.shape))
+            assert torch.equal(torch.from_dlpack(sj.ascontiguous(found[name])), t)
+    sj.files.convert(path, tmp_path / "x.safetensors")
+    reference = pytest.importorskip("safetensors.torch").load_file(tmp_path / "x.safetensors")
+    assert all(torch.equal(reference[name], t) for name, t in given.items())
+
+
+def test_a_folder_of_pytorch_becomes_one_of_safetensors(torch, tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    places = {}
+    for k in range(2):
+        name = f"pytorch_model-{k + 1:05d}-of-00002.bin"
+        torch.save({f"x{k}.weight": torch.full((4, 4), float(k))}, folder / name)
+        places[f"x{k}.weight"] = name
+    torch.save({"lr": 0.1}, folder / "training_args.bin")
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": places}))
+    (folder / "config.json").write_text("{}")
+    sj.files.convert(folder, tmp_path / "to", [("dtype", "bf16")])
+    found = sj.load_file(tmp_path / "to")
+    assert {name: float(t.numpy()[0, 0]) for name, t in found.items()} == {
+        "x0.weight": 0, "x1.weight": 1,
+    }  # fmt: skip
+    left = set(os.listdir(tmp_path / "to"))
+    assert left == {"config.json", "training_args.bin", "model.safetensors"}
+
+
+class Hostile:
+    def __reduce__(self):
+        return os.mkdir, ("hostile-was-here",)
+
+
+def test_code_of_pickles_is_not_run(torch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"w": torch.ones(2), "x": Hostile()}, tmp_path / "a.bin")
+    with pytest.raises(sj.FileFormatError, match=r"a\.bin: torch does not load it"):
+        sj.load_file(tmp_path / "a.bin")
+    (tmp_path / "old.pt").write_bytes(pickle.dumps(Hostile(), 2))
+    with pytest.raises(sj.FileFormatError, match="a pickle"):
+        sj.load_file(tmp_path / "old.pt")
+    assert not (tmp_path / "hostile-was-here").exists()
+    torch.save([1, 2], tmp_path / "list.pt")
+    with pytest.raises(sj.FileFormatError, match="no mapping of names to tensors"):
+        sj.load_file(tmp_path / "list.pt")
+
+
+@pytest.mark.parametrize("version", [None, "2.5.1+cpu"])
+def test_without_a_safe_torch_it_is_refused_by_name(torch, version, tmp_path):
+    torch.save({"w": torch.ones(2)}, tmp_path / "a.bin")
+    fake = "None" if version is None else f"type('torch', (), {{'__version__': {version!r}}})"
+    code = (
+        f"import sys; sys.modules['torch'] = {fake}\n"
+        f"import shapejit as sj\n"
+        f"try: sj.load_file({str(tmp_path / 'a.bin')!r})\n"
+        f"except sj.FileFormatError as fault: print(fault)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "it is a pickle of PyTorch, which torch 2.6 and later read" in done.stdout, done.stderr
