@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import fast_joins, headers, patience
 from .arrays.tensor import Tensor
 from .dtypes.table import dtype
+from .engine import array_structs, fast_joins, patience
 from .errors import FormatError
 from .kernels.small_plans import MOVERS
 from .operations.casts import cast, dequantize, quantize
@@ -186,7 +186,7 @@ def names() -> tuple[Name, ...]:
                 pass
     calls = (
         value
-        for module in (batch, fast_joins, headers, kernels, target_shapes, workers)
+        for module in (batch, fast_joins, array_structs, kernels, target_shapes, workers)
         for value in vars(module).values()
         if isinstance(value, Call)
     )

@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, fast_joins
+from shapejit.engine import copying, fast_joins
 from shapejit.planning import boxes, casts, planner
 from shapejit.runtime import result_memory
 from shapejit.runtime.recent import Recent

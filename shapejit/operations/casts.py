@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import outputs
 from ..arrays.foreign import converts_any_array
 from ..arrays.tensor import Tensor
-from ..converting import Array, Operands, cast_conversion, convert
 from ..dtypes.table import DType, fixed_width
+from ..engine import outputs
+from ..engine.converting import Array, Operands, cast_conversion, convert
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from . import views

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import copying, outputs
 from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
+from ..engine import copying, outputs
+from ..engine.addresses import layout_of
 from ..errors import DTypeError, ReshapeError, shape_text
-from ..places import layout_of
 from ..runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import Request, are_sizes, integers, plain_shape, request

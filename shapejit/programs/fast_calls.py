@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ..fast_calls import FastCall, fast_call
-from ..patience import by_numpy
+from ..engine.fast_calls import FastCall, fast_call
+from ..engine.patience import by_numpy
 from .specialization import Specialization
 
 MOST = 4  # kinds of arrays whose calls go straight to a kernel

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine
-from ..converting import launch
+from ..engine import execution
+from ..engine.addresses import low_bits
+from ..engine.converting import launch
 from ..kernels.numbers import Conversion
-from ..places import low_bits
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
@@ -59,7 +59,7 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = planner.compiled(self.layout, into=into, count=len(src))
-                engine.run(made, src, dst, fresh)
+                execution.run(made, src, dst, fresh)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]

@@ -9,13 +9,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
+from ..engine import outputs
+from ..engine.addresses import located, place_of
 from ..errors import DTypeError, ReshapeError, about
-from ..places import located, place_of
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.request import integers

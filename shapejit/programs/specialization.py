@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
-from ..outputs import Kind
-from ..places import place_of
+from ..engine import outputs
+from ..engine.addresses import place_of
+from ..engine.outputs import Kind
 from ..planning import planner
 from ..planning.small_plans import small_plan_of
 from ..runtime.launches import Addresses, address_of

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn
 
-from .. import outputs
 from ..arrays.tensor import Bytes, Tensor
-from ..converting import Operands
 from ..dtypes.table import DType
+from ..engine import outputs
+from ..engine.converting import Operands
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import is_a

@@ -9,20 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import few
-from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
-from .kernels.numbers import Conversion
-from .kernels.small_plans import MOVER
-from .patience import Kind, Kinds, by_numpy, kernels_ready, numpy_forced, unready
-from .planning import planner
-from .planning.cast_plans import CastPlan
-from .planning.plans import Plan
-from .planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
-from .planning.tables import offsets_in_turns
-from .runtime import kernels
-from .runtime.cpu_caches import LINE, PAGE
-from .runtime.kernel_names import Code, Name
-from .runtime.launches import (
+from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
+from ..kernels.numbers import Conversion
+from ..kernels.small_plans import MOVER
+from ..planning import planner
+from ..planning.cast_plans import CastPlan
+from ..planning.plans import Plan
+from ..planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
+from ..planning.tables import offsets_in_turns
+from ..runtime import kernels
+from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.kernel_names import Code, Name
+from ..runtime.launches import (
     PER_THREAD,
     SHARE,
     Addresses,
@@ -31,6 +29,8 @@ from .runtime.launches import (
     launch_of,
     run_launch,
 )
+from . import numpy_fallback
+from .patience import Kind, Kinds, by_numpy, kernels_ready, numpy_forced, unready
 
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 
@@ -56,7 +56,7 @@ def run(
         assert plan.into is not None
         with by_numpy(kind_of(plan)):
             for source, target in zip(sources, targets, strict=True):
-                few.copy(int(source), plan.seen, int(target), plan.into)
+                numpy_fallback.copy(int(source), plan.seen, int(target), plan.into)
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:

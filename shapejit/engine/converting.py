@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, few
-from .arrays.tensor import Tensor
-from .dtypes.table import DType, fixed_width
-from .errors import DTypeError
-from .kernels.numbers import Conversion, Number
+from ..arrays.tensor import Tensor
+from ..dtypes.table import DType, fixed_width
+from ..errors import DTypeError
+from ..kernels.numbers import Conversion, Number
+from ..planning.cast_plans import Scales
+from ..planning.casts import cast_plan
+from ..runtime.launches import Addresses, address_of
+from ..shapes.layout import Layout
+from . import execution, numpy_fallback
+from .addresses import place_of
 from .patience import by_numpy
-from .places import place_of
-from .planning.cast_plans import Scales
-from .planning.casts import cast_plan
-from .runtime.launches import Addresses, address_of
-from .shapes.layout import Layout
 
 Array = NDArray[Any] | Tensor
 
@@ -187,16 +187,16 @@ def launch(
     """
     plan = cast_plan(layout, unit, into, scales, len(sources))
     made = conversion._replace(scales=plan.lie)
-    kinds = engine.unready_casts(plan, made, fresh)
+    kinds = execution.unready_casts(plan, made, fresh)
     if not kinds:
-        engine.run_cast(plan, made, sources, targets, operands, fresh)
+        execution.run_cast(plan, made, sources, targets, operands, fresh)
         return
     into = into or Layout.row_major(layout.shape, unit)
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
     numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
     with by_numpy(*kinds):
         for source, target in zip(sources, targets, strict=True):
-            few.convert(int(source), layout, int(target), into, conversion, numbers)
+            numpy_fallback.convert(int(source), layout, int(target), into, conversion, numbers)
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import unready_movers
-from .kernels.constants import MAX_RANK
-from .kernels.object_layouts import (
+from ..kernels.constants import MAX_RANK
+from ..kernels.object_layouts import (
     BASE,
     CONTIGUOUS_WRITEABLE,
     DATA,
@@ -42,11 +41,12 @@ from .kernels.object_layouts import (
     WHOLE_WORDS,
     X_AT,
 )
+from ..planning import small_plans
+from ..runtime.kernel_names import Call
+from ..runtime.kernels import called, compiled
+from ..runtime.launches import Addresses
+from .execution import unready_movers
 from .patience import Kind, by_numpy, kernels_ready
-from .planning import small_plans
-from .runtime.kernel_names import Call
-from .runtime.kernels import called, compiled
-from .runtime.launches import Addresses
 
 READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)

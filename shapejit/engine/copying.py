@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, headers
-from .arrays.tensor import Tensor
+from ..arrays.tensor import Tensor
+from ..kernels.constants import MAX_RANK
+from ..planning import planner
+from ..planning.plans import Plan
+from ..planning.small_plans import slower_whole, small_plan
+from ..runtime.launches import Addresses, address_of
+from ..runtime.recent import Recent
+from ..shapes.layout import Layout
+from . import array_structs, execution
+from .addresses import layout_of, place_of
 from .fast_calls import FastCall, fast_call
-from .kernels.constants import MAX_RANK
 from .patience import Kinds, by_numpy, forced
-from .places import layout_of, place_of
-from .planning import planner
-from .planning.plans import Plan
-from .planning.small_plans import slower_whole, small_plan
-from .runtime.launches import Addresses, address_of
-from .runtime.recent import Recent
-from .shapes.layout import Layout
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
@@ -32,7 +32,7 @@ Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
 LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
 
-WHOLE = headers.work_of(headers.PLAN_WHOLE)
+WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
@@ -59,7 +59,7 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
     place, layout = place_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
     made = planner.compiled(layout.at(place & 7), unit)
-    engine.run(made, [place & ~7], [place_of(target)[0]], fresh)
+    execution.run(made, [place & ~7], [place_of(target)[0]], fresh)
 
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
@@ -96,7 +96,7 @@ def _run(x: NDArray[Any]) -> int:
 def _copy_whole() -> Copy | None:
     """The kernel that needs no Plan, if it is ready."""
     global _whole, _unready
-    _whole = headers.whole_copy()
+    _whole = array_structs.whole_copy()
     _unready = () if _whole else (WHOLE,)
     return _whole
 
@@ -136,7 +136,7 @@ def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
     if kind != _latest:
         _latest = kind
         return
-    if headers.kernel(headers.FILL) is None:
+    if array_structs.kernel(array_structs.FILL) is None:
         _unready = (WHOLE,)
     elif type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
         if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
@@ -171,11 +171,11 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
         return True
     if made.by_numpy:
         return False
-    if not engine.by_kernels(made):
-        with by_numpy(engine.kind_of(made), *(_unready if once else ())):
+    if not execution.by_kernels(made):
+        with by_numpy(execution.kind_of(made), *(_unready if once else ())):
             _assign(x, target)
         return True
-    engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
+    execution.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
     return True
 
 

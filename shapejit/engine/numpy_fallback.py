@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays.buffers import Bytes, Lent
-from .kernels.numbers import Conversion
-from .kernels.plain_conversions import plain
-from .runtime.ndarrays import MOST_DIMS
-from .shapes.layout import Layout
+from ..arrays.buffers import Bytes, Lent
+from ..kernels.numbers import Conversion
+from ..kernels.plain_conversions import plain
+from ..runtime.ndarrays import MOST_DIMS
+from ..shapes.layout import Layout
 
 MOST = 1 << 18  # elements at a time: each takes up to 100 bytes meanwhile
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import headers
-from .engine import unready_movers
+from ..runtime.launches import Addresses
+from . import array_structs
+from .execution import unready_movers
 from .patience import Kinds
-from .runtime.launches import Addresses
 
 
 class FastCall(NamedTuple):
@@ -30,12 +30,12 @@ def fast_call(
     `reach` are the bits that `x` reaches around its first element. Kinds, if kernels of these
     are not ready.
     """
-    fill, kinds = headers.kernel(headers.FILL), unready_movers(plan, 0)
+    fill, kinds = array_structs.kernel(array_structs.FILL), unready_movers(plan, 0)
     if fill is None:
-        return headers.work_of(headers.FILL), *kinds
+        return array_structs.work_of(array_structs.FILL), *kinds
     if kinds:
         return kinds
-    source, target = (headers.kind_of(a.dtype, a.shape, a.strides) for a in (x, out))
+    source, target = (array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out))
     low, high = (bits // 8 for bits in reach)
-    key = headers.fast_call_key(source, target, plan, low, high, out.nbytes)
+    key = array_structs.fast_call_key(source, target, plan, low, high, out.nbytes)
     return FastCall(fill, key, (x.dtype, out.dtype))

@@ -16,10 +16,10 @@ from functools import cache
 from threading import Lock
 from time import perf_counter
 
-from .errors import FormatError
-from .runtime import kernels
-from .runtime.kernel_names import Name
-from .runtime.system import register_at_fork
+from ..errors import FormatError
+from ..runtime import kernels
+from ..runtime.kernel_names import Name
+from ..runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
