@@ -77,6 +77,7 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
+    copying.routes.clear()
     for module in (planner, casts, copying, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):

@@ -29,7 +29,6 @@ PACKAGES = [
     "packings",
     "quantization",
     "programs",
-    "warming",
     "builder",
     "dialects",
     "files",

@@ -7,7 +7,6 @@ planner's to say.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,16 +14,18 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
+from ..kernels.small_plans import NEAR, SHIFT
 from ..planning import planner
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole, small_plan
+from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import array_structs, execution
 from .addresses import layout_of, place_of
-from .fast_calls import FastCall, fast_call
 from .patience import Kinds, by_numpy, forced
+from .small_calls import Routes, Work
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
@@ -36,8 +37,7 @@ WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
 
 _plans: Recent[Key, Plan] = planner.recent_plans()
 _once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
-fast: FastCall | None = None  # of the latest arrays that were met twice in a row
-_latest: tuple[object, ...] = ()
+routes = Routes()  # of `ascontiguous`
 _whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
 _unready: Kinds = ()  # of kernels that small copies wait for
 
@@ -126,35 +126,36 @@ def _copy_once() -> Copy | None:
 
 
 def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Make the next call with arrays like these, which were just copied, a fast one."""
-    global fast, _latest, _unready
-    long = _run(x) >= LONG
-    if not 0 < x.nbytes <= (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
+    """Let later copies of arrays like `x`, which was just copied, be compiled calls.
+
+    New arrays are made by them unless `x` is row-major, as which it would be the result.
+    """
+    global _unready
+    run = _run(x)
+    below = planner.NUMPYS_RUNS_BELOW if run >= LONG else planner.SMALL_BELOW
+    if not 0 < x.nbytes <= below or is_numpys(x.dtype) or not routes.met(x):
         return
-    # A second time: whoever copies arrays that all differ makes no keys.
-    kind = x.shape, x.strides, x.dtype, type(out)
-    if kind != _latest:
-        _latest = kind
-        return
-    if array_structs.kernel(array_structs.FILL) is None:
+    if array_structs.kernel(array_structs.RUN_ROUTE) is None:
         _unready = (WHOLE,)
-    elif type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
-        if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
-            return
-        made = fast_call(x, out, *_small_plan(x.shape, x.strides, x.itemsize))
-        if isinstance(made, FastCall):
-            fast, _unready = made, ()
-        else:
-            _unready = made
+        return
+    layout = layout_of(x)
+    plan = small_plan(layout) if run >= LONG else whole_plan(layout)
+    if plan is None:
+        return
+    _unready = execution.unready_movers(plan, 0)
+    if not _unready:
+        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+        routes.add(x, out, Work(plan), layout.span, x.dtype if new else None)
 
 
-@lru_cache(maxsize=16)
-def _small_plan(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-) -> tuple[Addresses, tuple[int, int]]:
-    """The small plan of ndarrays, and the bits that they reach around their first element."""
-    layout = Layout.of(shape, [8 * stride for stride in strides], 0, 8 * itemsize)
-    return small_plan(layout), layout.span
+def whole_plan(layout: Layout) -> Addresses | None:
+    """The small plan that copies an array of whole bytes, if no other Plan is faster."""
+    nbytes = layout.size * layout.bits // 8
+    if nbytes >= planner.WHOLE_BELOW and slower_whole(planner.plan(layout)):
+        return None
+    plan = small_plan(layout)
+    plan[[SHIFT, NEAR]] += layout.offset // 8
+    return plan
 
 
 def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:

@@ -16,6 +16,8 @@ from functools import cache
 from threading import Lock
 from time import perf_counter
 
+import numpy as np
+
 from ..errors import FormatError
 from ..runtime import kernels
 from ..runtime.kernel_names import Name
@@ -37,6 +39,7 @@ _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
 _seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
 _numpys = 0  # of those who ask that NumPy does all work
+SWITCH = np.zeros(1, np.int64)  # the same, where compiled code sees it
 _lock = Lock()
 
 register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
@@ -125,11 +128,13 @@ def force_numpy() -> Iterator[None]:
         if not _numpys:
             _ready, _kept = set(), _ready
         _numpys += 1
+        SWITCH[0] = _numpys
     try:
         yield
     finally:
         with _lock:
             _numpys -= 1
+            SWITCH[0] = _numpys
             if not _numpys:
                 _ready = _kept
 

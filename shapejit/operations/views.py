@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
-from ..engine import copying, outputs
+from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
@@ -136,16 +136,15 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    fast = copying.fast
-    if fast is not None and out is not None and fast.fill(x, out, fast.key):
-        return out
+    done: Array | None = small_calls.run(x, out, copying.routes.table)
+    if done is not None:
+        return done
     if type(x) is not np.ndarray:
         return _ascontiguous_other(x, out)
     if out is None and x.flags.c_contiguous:
         return x
     made = copied(x, x.shape, out)
-    if out is not None:
-        copying.remember(x, out)
+    copying.remember(x, made)
     return made
 
 

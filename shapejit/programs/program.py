@@ -13,7 +13,7 @@ from ..arrays import foreign
 from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
-from ..engine import outputs
+from ..engine import outputs, small_calls
 from ..engine.addresses import located, place_of
 from ..errors import DTypeError, ReshapeError, about
 from ..runtime.ndarrays import is_a, unwrapped
@@ -73,10 +73,9 @@ class Program(TracedFunction):
         >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
-        if out is not None:
-            for fill, key, _ in self._fast.known:
-                if fill(x, out, key):
-                    return out
+        done = small_calls.run(x, out, self._small.table)
+        if done is not None:
+            return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
         if self.fn is not None:
@@ -89,16 +88,17 @@ class Program(TracedFunction):
         place, layout = place_of(array)
         special = self._specialized(layout.at(place & 7), as_tensors)
         kind = self._kind(as_tensors)
-        if out is None:
-            if special.route.fresh and not as_tensors and special.small:
-                return special.by_numpy(array)
-            return special.results((array,), [place], kind)[0]
-        target = outputs.checked(out, kind, self._shape)
-        outputs.check_apart(array, target)
-        if not as_tensors and self._fast.add(special, array, target):
-            return out
-        special.into(array, target)
-        return out
+        if out is not None:
+            made = outputs.checked(out, kind, self._shape)
+            outputs.check_apart(array, made)
+            special.into(array, made)
+        elif special.route.fresh and not as_tensors and special.small:
+            made = special.by_numpy(array)
+        else:
+            (made,) = special.results((array,), [place], kind)
+        if not as_tensors:
+            special.remember(self._small, array, made, kind)
+        return made if out is None else out
 
     @overload
     def map(  # type: ignore[overload-overlap]  # a stack iterates over arrays, too
