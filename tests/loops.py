@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from shapejit.engine import copying, fast_joins
+from shapejit.operations import casts as operations
 from shapejit.planning import boxes, casts, planner
 from shapejit.runtime import result_memory
 from shapejit.runtime.recent import Recent
@@ -77,7 +78,8 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    copying.routes.clear()
+    for routes in (copying.routes, *operations.routes.values()):
+        routes.clear()
     for module in (planner, casts, copying, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):

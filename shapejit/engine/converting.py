@@ -22,8 +22,11 @@ from ..planning.casts import cast_plan
 from ..runtime.launches import Addresses, address_of
 from ..shapes.layout import Layout
 from . import execution, numpy_fallback
-from .addresses import place_of
+from .addresses import layout_of, place_of
 from .patience import by_numpy
+from .small_calls import Routes
+
+CAST_WHOLE_BELOW = 128 * 1024  # bytes read and written in less time than others may wait for
 
 Array = NDArray[Any] | Tensor
 
@@ -167,6 +170,25 @@ def convert(
         scales = Scales(scales.bits, lie[0].at(0), scales.zero and lie[1].at(0))
         given = seen, source_at, into, target_at, into.bits, conversion, scales
         launch(*given, (begins[0], begins[1]), fresh)
+
+
+def remember(
+    routes: Routes,
+    x: NDArray[Any],
+    target: NDArray[Any],
+    conversion: Conversion,
+    dtype: np.dtype[Any],
+) -> None:
+    """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
+    if not 0 < x.nbytes + target.nbytes <= CAST_WHOLE_BELOW or not routes.met(x):
+        return
+    layout, into = layout_of(x), layout_of(target)
+    if fixed_width(x.dtype).kind == "complex":
+        layout, into = parts_of(layout), parts_of(into)
+    plan = cast_plan(layout, into.bits, into, None, 1)
+    if not execution.unready_casts(plan, conversion, fresh=True):
+        work = execution.small_cast(plan, conversion)
+        routes.add(x, target, work, layout.span, dtype)
 
 
 def launch(

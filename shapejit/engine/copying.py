@@ -24,8 +24,9 @@ from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import array_structs, execution
 from .addresses import layout_of, place_of
+from .execution import Work
 from .patience import Kinds, by_numpy, forced
-from .small_calls import Routes, Work
+from .small_calls import Routes
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 

@@ -193,6 +193,17 @@ def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
     return *unready(("copy_each",), needs), *unready_movers(plans, starts)
 
 
+class Work(NamedTuple):
+    """What a Route runs: a small plan, or a launch of so many units from where offsets count."""
+
+    plan: Addresses | None = None
+    launch: Launch | None = None
+    units: int = 0
+    source: int = 0  # bits to the first element
+    target: int = 0
+    depth: int = 0
+
+
 class _Each(NamedTuple):
     """A launch of `copy_each` for as many tensors as it was made for."""
 
@@ -245,6 +256,13 @@ def run_cast(
     moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
     shares = moved * places.shape[1] // SHARE if plan.parallel else 1
     run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
+
+
+def small_cast(plan: CastPlan, conversion: Conversion) -> Work:
+    """A cast by one thread that does not stream, as a Route has it; its kernels are ready."""
+    by = plan.tiles or plan
+    launch = _cast_launch(plan, conversion, False, (0, 0))
+    return Work(None, launch, by.count, by.offset, by.target_offset, MAX_RANK + 8)
 
 
 def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:

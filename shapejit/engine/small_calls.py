@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,10 @@ from ..kernels.object_layouts import (
 from ..planning import small_plans
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, table_of
-from ..runtime.launches import Addresses, Launch, stage_memory
+from ..runtime.launches import Addresses, stage_memory
 from ..runtime.recent import Recent
 from . import array_structs
+from .execution import Work
 from .patience import SWITCH as NUMPY_FORCED
 
 SLOTS = 256  # of the Routes of one operation
@@ -54,22 +55,11 @@ PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
 
 
-class Work(NamedTuple):
-    """What a Route runs: a small plan, or a launch of so many units from where offsets count."""
-
-    plan: Addresses | None = None
-    launch: Launch | None = None
-    units: int = 0
-    source: int = 0  # bits to the first element
-    target: int = 0
-    depth: int = 0
-
-
 class Routes:
     """The Routes of one operation, each found by the struct of its source.
 
-    `table` is what compiled code takes. One slot holds one Route: of two kinds of arrays that
-    share it, the later one.
+    `table` is what compiled code takes. A Route lies in its own slot or in that beside it, and
+    goes when both are taken by others.
     """
 
     def __init__(self, slots: int = SLOTS) -> None:
@@ -103,7 +93,8 @@ class Routes:
         if slot_of is None or type(x) is not np.ndarray or type(out) is not np.ndarray:
             return
         route, kept = _route(x, out, work, reach, made)
-        slot = slot_of(x, int(self.table[ROUTES]))
+        own = slot_of(x, int(self.table[ROUTES]))
+        slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
         self.table[FIRST_ROUTE + slot] = _address(route)
         self._kept[slot] = route, *kept
         _begin()

@@ -104,7 +104,7 @@ def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Num
 
 @kernel
 def slot_of(x: int, count: int) -> int:
-    """Which of `count` slots (a power of two) has the Route of arrays like the ndarray `x`."""
+    """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
     mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
     shape, strides = word(x + SHAPE), word(x + STRIDES)
     for k in range(rank):
@@ -123,11 +123,16 @@ def run_route(x: int, out: int, routes: Numbers) -> int:
     Returns a reference to the result; to None, if there is no Route or an argument is not fit
     for it; 0 if there is no memory, of which NumPy has told Python.
     """
-    none, incref = routes[NONE], routes[INCREF]
+    none, incref = int(routes[NONE]), routes[INCREF]
     route = 0
     if word(routes[SWITCH]) == 0 and word(x + TYPE) == routes[NDARRAY]:
-        route = routes[FIRST_ROUTE + slot_of(x, routes[ROUTES])]
-    if route == 0 or not is_like(x, word(route + X_KIND), 0):
+        slot = slot_of(x, routes[ROUTES])
+        route = routes[FIRST_ROUTE + slot]
+        if route == 0 or not is_like(x, word(route + X_KIND), 0):
+            route = routes[FIRST_ROUTE + (slot ^ 1)]
+            if route != 0 and not is_like(x, word(route + X_KIND), 0):
+                route = 0
+    if route == 0:
         call(incref, (none,))
         return none
     target, source = out, word(x + DATA)
@@ -153,7 +158,7 @@ def run_route(x: int, out: int, routes: Numbers) -> int:
     begin, places = word(target + DATA), word(route + PLACES_AT)
     if word(route + ENTRY) == 0:
         put(source, begin, word(route + PLAN_AT), places, 0, 0, 0, word(route + MOVERS))
-        return target
+        return int(target)
     # Places of the one tensor, then work and span, as threads that run the entry have them.
     shift = word(route + SHIFT)
     store(places, (source << shift) + word(route + SOURCE_BEGIN))
@@ -167,7 +172,7 @@ def run_route(x: int, out: int, routes: Numbers) -> int:
     store(work + 8 * SHARES, 1)
     store(span + 8 * OWNER, 1)
     call(word(route + ENTRY), (word(route + PLAN_AT),))
-    return target
+    return int(target)
 
 
 @kernel

@@ -5,26 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..arrays.foreign import converts_any_array
+from ..arrays.foreign import converts_any_array, sees_native_arrays, typed_converting
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
-from ..engine import outputs
-from ..engine.converting import Array, Operands, cast_conversion, convert
+from ..engine import outputs, small_calls
+from ..engine.converting import Array, Operands, cast_conversion, convert, remember
+from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from . import views
 from .scaling import dequantize_operands, flag, quantize_operands
 
-ROUND_MODES = ("nearest", "up", "down")
+NEAREST = "nearest"
+ROUND_MODES = (NEAREST, "up", "down")
+
+routes: dict[str, Routes] = {}  # of casts to a dtype by its name, with no more said
 
 
-@converts_any_array
+@typed_converting
 def cast(
     x: Any,
     dtype: object,
     *,
     saturate: bool = True,
-    round_mode: str = "nearest",
+    round_mode: str = NEAREST,
     out: Any = None,
 ) -> Any:
     """The numbers of `x`, of any strides, as numbers of `dtype`: row-major, a new array or `out`.
@@ -47,6 +51,17 @@ def cast(
     >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
     array([  1,  -1, 127], dtype=int8)
     """
+    # Written out, not called: a small cast may cost 0.1 us more than NumPy's.
+    if saturate is True and round_mode is NEAREST and type(dtype) is str and dtype in routes:
+        done = small_calls.run(x, out, routes[dtype].table)
+        if done is not None:
+            return done
+    return _cast(x, dtype, saturate, round_mode, out)
+
+
+@sees_native_arrays
+def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
+    """`cast` of what has no Route."""
     kind = fixed_width(dtype)
     if round_mode not in ROUND_MODES:
         raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
@@ -62,7 +77,10 @@ def cast(
     if isinstance(source, Tensor):
         given = kind.name, conversion.saturate, round_mode
         return source.converted("cast", conversion, kind, None, given, out)
-    return _result(source, conversion, kind, None, out)
+    made = _result(source, conversion, kind, None, out)
+    if saturate is True and round_mode == NEAREST and type(dtype) is str and kind.numpy is not None:
+        remember(routes.setdefault(dtype, Routes()), source, made, conversion, kind.numpy)
+    return made
 
 
 @converts_any_array

@@ -96,7 +96,7 @@ class Program(TracedFunction):
             made = special.by_numpy(array)
         else:
             (made,) = special.results((array,), [place], kind)
-        if not as_tensors:
+        if isinstance(kind, np.dtype):
             special.remember(self._small, array, made, kind)
         return made if out is None else out
 

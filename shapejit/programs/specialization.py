@@ -15,9 +15,9 @@ from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.execution import unready_movers
+from ..engine.execution import Work, unready_movers
 from ..engine.outputs import Kind
-from ..engine.small_calls import Routes, Work
+from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner
 from ..runtime import result_memory
