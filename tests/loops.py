@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from shapejit.engine import copying, fast_joins
+from shapejit.engine import copying, fast_joins, routes
 from shapejit.operations import casts as operations
 from shapejit.planning import boxes, casts, planner
 from shapejit.runtime import result_memory
@@ -78,8 +78,8 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    for routes in (copying.routes, *operations.routes.values()):
-        routes.clear()
+    for known in (copying.routes, *operations.routes.values(), routes):
+        known.clear()
     for module in (planner, casts, copying, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):

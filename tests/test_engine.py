@@ -197,7 +197,7 @@ def test_a_number_of_threads_that_is_none_is_told():
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
-    own, seen = workers.workers(), set()
+    own, seen = workers.own, set()
     kernel("shares.job_after", "iii")  # by which workers look for jobs
     for _ in range(500):
         own.run(lambda owner: seen.add(threading.get_ident()), 2)

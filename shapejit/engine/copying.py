@@ -24,8 +24,8 @@ from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import array_structs, execution
 from .addresses import layout_of, place_of
-from .execution import Work
 from .patience import Kinds, by_numpy, forced
+from .routes import keep
 from .small_calls import Routes
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
@@ -126,27 +126,49 @@ def _copy_once() -> Copy | None:
     return _whole or (None if forced() else _copy_whole())
 
 
-def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Let later copies of arrays like `x`, which was just copied, be compiled calls.
+def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:
+    """Let later copies of arrays like `x`, which was just copied into `out`, follow a Route.
 
-    New arrays are made by them unless `x` is row-major, as which it would be the result.
+    A row-major `x` would be the result itself: nobody asks for a Route that makes another one.
     """
-    global _unready
-    run = _run(x)
-    below = planner.NUMPYS_RUNS_BELOW if run >= LONG else planner.SMALL_BELOW
-    if not 0 < x.nbytes <= below or is_numpys(x.dtype) or not routes.met(x):
+    if out is x or not x.size:
         return
+    if isinstance(x, Tensor):
+        layout = x.layout.at(x.layout.offset & 7)
+        plan = planner.compiled(layout) if x.dtype.packed else planner.plan(layout)
+        if x.contiguous and not x.layout.offset % 8:
+            return
+    elif is_numpys(x.dtype) or x.dtype is not out.dtype or _remembered_small(x, out):
+        return
+    else:
+        met = _plans.get((x.shape, x.strides, x.dtype))
+        if met is None or x.nbytes < planner.numpys_below(_run(x)):
+            return
+        plan = met
+    if not plan.by_numpy and plan.small is None and execution.by_kernels(plan):
+        keep(key, execution.work_of(plan), x, out, True, False)
+
+
+def _remembered_small(x: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Whether no Plan copies arrays like `x`: compiled calls are to do that, if they can."""
+    global _unready
+    long = _run(x) >= LONG
+    if x.nbytes > (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
+        return False
+    if not routes.met(x):
+        return True
     if array_structs.kernel(array_structs.RUN_ROUTE) is None:
         _unready = (WHOLE,)
-        return
+        return True
     layout = layout_of(x)
-    plan = small_plan(layout) if run >= LONG else whole_plan(layout)
+    plan = small_plan(layout) if long else whole_plan(layout)
     if plan is None:
-        return
+        return False
     _unready = execution.unready_movers(plan, 0)
     if not _unready:
         new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-        routes.add(x, out, Work(plan), layout.span, x.dtype if new else None)
+        routes.add(x, out, plan, layout.span, x.dtype if new else None)
+    return True
 
 
 def whole_plan(layout: Layout) -> Addresses | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -30,9 +32,49 @@ from ..runtime.launches import (
     run_launch,
 )
 from . import numpy_fallback
-from .patience import Kind, Kinds, by_numpy, kernels_ready, numpy_forced, unready
+from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 
+WORK_BYTES = 2048  # that the values of a Work take beside a plan's tables
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Work:
+    """A kernel that copies or converts tensors that lie alike, and how much there is to do.
+
+    `streaming`: past the caches, unless memory is fresh. `source` and `target` are bits to the
+    first element, `nbytes` those that are moved for one tensor if several threads may do it.
+    `kind` is that of `patience`.
+    """
+
+    kind: Kind
+    launch: Launch
+    streaming: bool
+    source: int
+    target: int
+    units: int
+    nbytes: int
+    depth: int
+    weight: int
+
+    def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
+        """Do so many tensors, from the places of the sources to those of the targets."""
+        streamed, units = self.streaming and not fresh, self.units * tensors
+        shares = max(1, self.nbytes * tensors // SHARE)
+        run_launch(self.launch, streamed, places, self.units, units, shares, self.depth)
+
+    def places(
+        self, sources: Sequence[int] | Addresses, targets: Sequence[int] | Addresses
+    ) -> Addresses:
+        """Where the kernel begins, a column per tensor: bit addresses, or byte addresses."""
+        shift = 0 if self.launch.bits else 3
+        if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
+            source, target = sources[0] + self.source, targets[0] + self.target
+            return np.array([[source >> shift], [target >> shift]], np.int64)
+        places = np.array([sources, targets], np.int64)
+        places += [[self.source], [self.target]]
+        places >>= shift
+        return places
 
 
 def run(
@@ -60,13 +102,30 @@ def run(
     elif plan.small is not None:
         _run_small(plan, sources, targets, fresh)
     else:
-        launch = _in_turns(plan, sources) if plan.apart else _planned(plan)
-        places = _places(plan, sources, targets, launch.bits)
-        tensors = 1 if plan.apart else places.shape[1]
-        units = plan.count * tensors
-        shares = plan.nbytes * tensors // SHARE if plan.parallel else 1
-        streamed = plan.streaming and not fresh
-        run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
+        work = work_of(plan)
+        places = work.places(sources, targets)
+        if plan.apart:
+            work = replace(work, launch=_in_turns(plan, sources))
+        work.run(places, 1 if plan.apart else len(sources), fresh)
+
+
+def work_of(plan: Plan) -> Work:
+    """The kernel of a plan and its arguments, found once."""
+    work: Work | None = plan.kept.get("work")
+    if work is None:
+        launch = _planned(plan)
+        work = plan.kept["work"] = Work(
+            kind_of(plan),
+            launch,
+            plan.streaming,
+            plan.offset,
+            plan.target_offset,
+            plan.count,
+            plan.nbytes if plan.parallel else 0,
+            len(plan.table),
+            plan.weight + WORK_BYTES,
+        )
+    return work
 
 
 def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
@@ -77,23 +136,6 @@ def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
     table, tile, _, *rest = launch.arguments
     return launch.given(table, tile, offsets_in_turns(plan.sides, plan.rows, apart), *rest)
-
-
-def _places(
-    by: Plan | CastPlan,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    bits: bool,
-) -> Addresses:
-    """Where a kernel begins, a column per tensor: bit addresses, or byte addresses."""
-    shift = 0 if bits else 3
-    if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
-        source, target = sources[0] + by.offset, targets[0] + by.target_offset
-        return np.array([[source >> shift], [target >> shift]], np.int64)
-    places = np.array([sources, targets], np.int64)
-    places += [[by.offset], [by.target_offset]]
-    places >>= shift
-    return places
 
 
 def by_kernels(plan: Plan) -> bool:
@@ -193,17 +235,6 @@ def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
     return *unready(("copy_each",), needs), *unready_movers(plans, starts)
 
 
-class Work(NamedTuple):
-    """What a Route runs: a small plan, or a launch of so many units from where offsets count."""
-
-    plan: Addresses | None = None
-    launch: Launch | None = None
-    units: int = 0
-    source: int = 0  # bits to the first element
-    target: int = 0
-    depth: int = 0
-
-
 class _Each(NamedTuple):
     """A launch of `copy_each` for as many tensors as it was made for."""
 
@@ -235,49 +266,46 @@ def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fr
     return _Each(launch, streamed, units)
 
 
-def run_cast(
-    plan: CastPlan,
-    conversion: Conversion,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    operands: tuple[int, int] = (0, 0),
-    fresh: bool = False,
-) -> None:
-    """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
-    by = plan.tiles or plan
+def cast_work(
+    plan: CastPlan, conversion: Conversion, fresh: bool, operands: tuple[int, int] = (0, 0)
+) -> Work:
+    """The kernel of a plan that converts, and its arguments, found once for the same ones."""
     streamed = plan.streaming and not fresh
     key = conversion, streamed, operands
-    kept, launch = plan.kept.get("launch", (None, None))
+    kept, work = plan.kept.get("work", (None, None))
     if kept != key:
-        launch = _cast_launch(plan, conversion, streamed, operands)
-        plan.kept["launch"] = key, launch
-    places = _places(by, sources, targets, launch.bits)
-    units = by.count * places.shape[1]
-    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
-    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
-    run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
-
-
-def small_cast(plan: CastPlan, conversion: Conversion) -> Work:
-    """A cast by one thread that does not stream, as a Route has it; its kernels are ready."""
-    by = plan.tiles or plan
-    launch = _cast_launch(plan, conversion, False, (0, 0))
-    return Work(None, launch, by.count, by.offset, by.target_offset, MAX_RANK + 8)
+        by, launch = plan.tiles or plan, _cast_launch(plan, *key)
+        moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+        work = Work(
+            _kind_of_cast(launch.names),
+            launch,
+            streamed,
+            by.offset,
+            by.target_offset,
+            by.count,
+            moved if plan.parallel else 0,
+            MAX_RANK + 8,
+            plan.weight + WORK_BYTES,
+        )
+        plan.kept["work"] = key, work
+    assert work is not None
+    return work
 
 
 def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
-    """The kind of the kernels that `run_cast` takes, if they are not ready."""
+    """The kind of the kernels of `cast_work`, if they are not ready."""
     key = conversion, plan.streaming and not fresh
-    if plan.kept.get("ready") == key and not numpy_forced():
-        return ()
     known, names = plan.kept.get("names", (None, ()))
     if known != key:
         names = _cast_launch(plan, *key, (0, 0)).names
         plan.kept["names"] = key, names
-    kinds = unready(("cast", names), lambda: names)
-    if not kinds:
-        plan.kept["ready"] = key
-    return kinds
+    return unready(_kind_of_cast(names), lambda: names)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of_cast(names: tuple[Name, ...]) -> Kind:
+    """The kind of work that these kernels do: found in less time than by all their names."""
+    return ("cast", *(f"{name!r}" for name in names))
 
 
 def _cast_launch(

@@ -31,8 +31,8 @@ Kind = tuple[object, ...]
 Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
 
-_ready: set[Kind] = set()
-_kept = _ready  # while NumPy does all work
+READY: set[Kind] = set()  # kinds whose kernels do the work: none while NumPy does all work
+_kept: set[Kind] = set()  # those that were ready before
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
 # What there was to see when a kind was looked for: kernels, and whether it had taken long.
@@ -50,7 +50,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
 
     If not, NumPy does it, `by_numpy` of the same kind.
     """
-    if kind in _ready:
+    if kind in READY:
         return True
     if _numpys:
         return False
@@ -69,7 +69,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
         if taken >= patience():
             kernels.ask(names)
         return False
-    _ready.add(kind)
+    READY.add(kind)
     return True
 
 
@@ -123,10 +123,11 @@ def force_kernels() -> Iterator[None]:
 @contextmanager
 def force_numpy() -> Iterator[None]:
     """NumPy does all work meanwhile, also where kernels are compiled: to compare results."""
-    global _ready, _numpys, _kept
+    global _numpys
     with _lock:
         if not _numpys:
-            _ready, _kept = set(), _ready
+            _kept.update(READY)
+            READY.clear()
         _numpys += 1
         SWITCH[0] = _numpys
     try:
@@ -136,7 +137,7 @@ def force_numpy() -> Iterator[None]:
             _numpys -= 1
             SWITCH[0] = _numpys
             if not _numpys:
-                _ready = _kept
+                READY.update(_kept)
 
 
 def numpy_forced() -> bool:

@@ -80,13 +80,14 @@ class Routes:
         self,
         x: NDArray[Any],
         out: NDArray[Any],
-        work: Work,
+        work: Work | Addresses,
         reach: tuple[int, int],
         made: np.dtype[Any] | None,
     ) -> None:
         """From now on, compiled code does this to arrays like `x`, with results like `out`.
 
-        `reach` are the bits that `x` reaches around its first element. `made` is the dtype of new
+        The work is a small plan, or done by one thread that does not stream. `reach` are the bits
+        that `x` reaches around its first element. `made` is the dtype of new
         results, None if an out= must be given. All kernels of the work are ready.
         """
         slot_of = array_structs.kernel(array_structs.SLOT_OF)
@@ -139,20 +140,18 @@ def _constants() -> tuple[int, ...]:
 def _route(
     x: NDArray[Any],
     out: NDArray[Any],
-    work: Work,
+    work: Work | Addresses,
     reach: tuple[int, int],
     made: np.dtype[Any] | None,
 ) -> tuple[Addresses, tuple[object, ...]]:
     """The words of a Route, and what has to live as long as they do."""
     kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
     kept: tuple[object, ...] = (x.dtype, out.dtype, made)
-    room = 2 + WORK + SPAN + work.depth
-    if work.launch is None:
-        assert work.plan is not None
-        plan, room = work.plan, POSITIONS
-    else:
-        plan = table_of(work.launch.arguments)
+    if isinstance(work, Work):
+        plan, room = table_of(work.launch.arguments), 2 + WORK + SPAN + work.depth
         kept = *kept, work.launch
+    else:
+        plan, room = work, POSITIONS
     *begins, size = accumulate((ROUTE_WORDS, *map(len, kinds), len(plan), room))
     memory = np.zeros(size, np.int64)
     begin = _address(memory)
@@ -164,7 +163,7 @@ def _route(
         REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
         PLAN_AT: plan_at, MOVERS: small_plans.MOVERS_AT, PLACES_AT: places_at,
     }  # fmt: skip
-    if work.launch is not None:
+    if isinstance(work, Work):
         shift = 3 if work.launch.bits else 0
         stage, stage_at = stage_memory(work.launch.stage) if work.launch.staged else (None, 0)
         kept = *kept, stage

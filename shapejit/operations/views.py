@@ -15,6 +15,7 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
+from ..engine.routes import follow
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import check_possible, is_a, is_sequence, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
@@ -139,13 +140,21 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     done: Array | None = small_calls.run(x, out, copying.routes.table)
     if done is not None:
         return done
-    if type(x) is not np.ndarray:
+    key: tuple[object, ...]
+    if type(x) is np.ndarray:
+        if out is None and x.flags.c_contiguous:
+            return x
+        key = "copy", x.dtype, x.shape, x.strides
+    elif type(x) is Tensor:
+        layout = x.layout
+        key = "copy", x.dtype.name, layout.shape, layout.strides, layout.offset
+    else:
         return _ascontiguous_other(x, out)
-    if out is None and x.flags.c_contiguous:
-        return x
-    made = copied(x, x.shape, out)
-    copying.remember(x, made)
-    return made
+    done = follow(key, x, out)
+    if done is None:
+        done = materialized(x, out) if isinstance(x, Tensor) else copied(x, x.shape, out)
+        copying.remember(key, x, done)
+    return done
 
 
 @sees_native_arrays

@@ -15,7 +15,7 @@ from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.execution import Work, unready_movers
+from ..engine.execution import unready_movers
 from ..engine.outputs import Kind
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
@@ -77,7 +77,7 @@ class Specialization:
         plan = whole_plan(self.route.fills[0].layout)
         if plan is not None and not unready_movers(plan, 0):
             made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
-            routes.add(x, out, Work(plan), self.source.span, made)
+            routes.add(x, out, plan, self.source.span, made)
 
     @cached_property
     def one_copy(self) -> bool:

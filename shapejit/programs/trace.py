@@ -41,6 +41,10 @@ class Recorded(Layout):
         ops = (*self.ops, *ops)
         return Recorded(layout.shape, layout.strides, layout.offset, layout.bits, ops)
 
+    def transposed(self) -> Layout:
+        """That of `permute`, which is recorded."""
+        return self.permute((1, 0))
+
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
         """This one, of a dtype, with what was done to another of its shape done, too."""
         made = route(ops, self, kind)
