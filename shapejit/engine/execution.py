@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,11 +56,14 @@ class Work:
     nbytes: int
     depth: int
     weight: int
+    together: bool = False  # the units are those of all tensors
 
     def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
         """Do so many tensors, from the places of the sources to those of the targets."""
-        streamed, units = self.streaming and not fresh, self.units * tensors
-        shares = max(1, self.nbytes * tensors // SHARE)
+        streamed, units = self.streaming and not fresh, self.units
+        shares = units
+        if not self.together:
+            units, shares = units * tensors, max(1, self.nbytes * tensors // SHARE)
         run_launch(self.launch, streamed, places, self.units, units, shares, self.depth)
 
     def places(
@@ -99,18 +102,19 @@ def run(
         with by_numpy(kind_of(plan)):
             for source, target in zip(sources, targets, strict=True):
                 numpy_fallback.copy(int(source), plan.seen, int(target), plan.into)
-    elif plan.small is not None:
-        _run_small(plan, sources, targets, fresh)
-    else:
-        work = work_of(plan)
-        places = work.places(sources, targets)
-        if plan.apart:
-            work = replace(work, launch=_in_turns(plan, sources))
-        work.run(places, 1 if plan.apart else len(sources), fresh)
+        return
+    tensors = len(sources)
+    work = work_of(plan, tensors, fresh)
+    places = work.places(sources, targets)
+    if plan.apart:
+        work, tensors = replace(work, launch=_in_turns(plan, sources)), 1
+    work.run(places, tensors, fresh)
 
 
-def work_of(plan: Plan) -> Work:
-    """The kernel of a plan and its arguments, found once."""
+def work_of(plan: Plan, tensors: int = 1, fresh: bool = False) -> Work:
+    """The kernel of a plan and its arguments, found once; for so many tensors if they are small."""
+    if plan.small is not None:
+        return _small_work(plan, tensors, fresh)
     work: Work | None = plan.kept.get("work")
     if work is None:
         launch = _planned(plan)
@@ -180,22 +184,16 @@ def _planned(plan: Plan) -> Launch:
     return launch
 
 
-def _run_small(
-    plan: Plan,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    fresh: bool,
-) -> None:
-    """Copies by small plans; the launch is kept for the next call with as many tensors."""
-    key = len(sources), fresh
-    kept, each = plan.kept.get("small", (None, None))
+def _small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
+    """Copies by small plans; the work is kept for the next call with as many tensors."""
+    key = tensors, fresh
+    kept, work = plan.kept.get("small", (None, None))
     if kept != key:
         table, nbytes = small_plan_of(plan), np.array([plan.nbytes])
-        each = _each(len(sources), nbytes, table, np.zeros(1, np.int64), fresh)
-        plan.kept["small"] = key, each
-    places = np.array([sources, targets], np.int64)
-    places >>= 3
-    _run_each(each, places)
+        work = _each(tensors, nbytes, table, np.zeros(1, np.int64), fresh, kind_of(plan))
+        plan.kept["small"] = key, work
+    assert isinstance(work, Work)
+    return work
 
 
 def copy_each(
@@ -214,7 +212,7 @@ def copy_each(
     """
     if len(sources):
         made = _each(len(sources), nbytes, plans, starts, fresh)
-        _run_each(made, np.array([sources, targets], np.int64))
+        made.run(np.array([sources, targets], np.int64), len(sources), fresh)
 
 
 def unready_movers(plans: Addresses, starts: Any) -> Kinds:
@@ -235,35 +233,29 @@ def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
     return *unready(("copy_each",), needs), *unready_movers(plans, starts)
 
 
-class _Each(NamedTuple):
-    """A launch of `copy_each` for as many tensors as it was made for."""
-
-    launch: Launch
-    streamed: bool
-    units: int
-
-
-def _run_each(each: _Each, places: Addresses) -> None:
-    units = each.units
-    run_launch(each.launch, each.streamed, places, units, units, units, MAX_RANK + 8)
-
-
-def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fresh: bool) -> _Each:
-    """The tensors divided into units that take about as long as one another."""
+def _each(
+    tensors: int,
+    nbytes: Addresses,
+    plans: Addresses,
+    starts: Addresses,
+    fresh: bool,
+    kind: Kind = ("copy_each",),
+) -> Work:
+    """Copies of small tensors, in units that take about as long as one another."""
     cost = np.cumsum(nbytes + EACH)
-    total = int(cost[-1]) if len(nbytes) == count else int(cost[0]) * count
+    total = int(cost[-1]) if len(nbytes) == tensors else int(cost[0]) * tensors
     streamed = total >= planner.STREAM_FROM and not fresh
     shares = total // SHARE if total >= planner.PARALLEL_FROM // 4 else 1
-    units = max(1, min(count, shares, PER_THREAD * 8))
-    if len(nbytes) == count:
+    units = max(1, min(tensors, shares, PER_THREAD * 8))
+    if len(nbytes) == tensors:
         bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
-        bounds[-1] = count
+        bounds[-1] = tensors
     else:
-        bounds = count * np.arange(units + 1) // units
+        bounds = tensors * np.arange(units + 1) // units
     missing_movers(plans, starts)
     arguments = nbytes, plans, starts, bounds, MOVERS_AT
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    return _Each(launch, streamed, units)
+    return Work(kind, launch, streamed, 0, 0, units, 0, MAX_RANK + 8, WORK_BYTES, together=True)
 
 
 def cast_work(
@@ -273,7 +265,7 @@ def cast_work(
     streamed = plan.streaming and not fresh
     key = conversion, streamed, operands
     kept, work = plan.kept.get("work", (None, None))
-    if kept != key:
+    if work is None or kept != key:
         by, launch = plan.tiles or plan, _cast_launch(plan, *key)
         moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
         work = Work(
@@ -288,7 +280,7 @@ def cast_work(
             plan.weight + WORK_BYTES,
         )
         plan.kept["work"] = key, work
-    assert work is not None
+    assert isinstance(work, Work)
     return work
 
 

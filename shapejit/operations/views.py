@@ -22,6 +22,8 @@ from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import Request, are_sizes, integers, plain_shape, request
 from ..shapes.resolver import target_shape
 
+_INT = {int}
+
 
 @typed
 def reshape(
@@ -46,7 +48,9 @@ def reshape(
             return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
         except ValueError:
             pass
-    return reshape_as(x, array_request(shape, "reshape"), copy, out)
+    known = type(shape) is tuple and {*map(type, shape)} == _INT
+    asked = _array_request(shape) if known else array_request(shape, "reshape")
+    return reshape_as(x, asked, copy, out)
 
 
 @lru_cache(maxsize=1024)
@@ -61,6 +65,8 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
+    if type(x) is Tensor:
+        return reshaped(x, request, copy, out)
     if type(x) is not np.ndarray:
         return _reshape_other(x, request, copy, out)
     array: NDArray[Any] = x
@@ -70,6 +76,8 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
         with suppress(ValueError):  # there is no view
             whole = array.flags.c_contiguous
             view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
+    if copy is None and out is None and view is not None:
+        return view
     copies = outputs.wants_copy(view, array, request, copy, out)
     return copied(array, shape, out) if copies or view is None else view
 
@@ -85,8 +93,10 @@ def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | N
 
 def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
     """`reshape_as` of a Tensor."""
-    shape = target_shape(t.shape, request)
+    shape = target_shape(t.layout.shape, request)
     view = t.layout.reshape(shape)
+    if copy is None and out is None and view is not None:
+        return t.with_layout(view)
     copies = outputs.wants_copy(view, t, request, copy, out)
     return copied(t, shape, out) if copies or view is None else t.with_layout(view)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..engine import execution
 from ..engine.addresses import low_bits
 from ..engine.converting import launch
+from ..engine.execution import Work
 from ..kernels.numbers import Conversion
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
@@ -45,6 +46,19 @@ class Pass(NamedTuple):
         if self.conversion is None:
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
+
+    def work(self, count: int) -> Work | None:
+        """What does as many tensors in fresh memory, if kernels do and no scales are given."""
+        if self.conversion is None:
+            plan = planner.compiled(self.layout, count=count)
+            ready = bool(plan.nbytes) and execution.by_kernels(plan)
+            return execution.work_of(plan, count, fresh=True) if ready else None
+        if self.scales is not None or not self.layout.size:
+            return None
+        made = cast_plan(self.layout, self.unit, None, None, count)
+        if execution.unready_casts(made, self.conversion, fresh=True):
+            return None
+        return execution.cast_work(made, self.conversion, fresh=True)
 
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
         """From every source (bit addresses) to its target, which may begin within a byte."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
-from ..engine import outputs
+from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
 from ..engine.execution import unready_movers
@@ -26,6 +27,7 @@ from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import route
+from .map_routes import MapRoute
 from .ops import Op, numpy_call, shapes
 from .passes import Pass
 
@@ -78,6 +80,20 @@ class Specialization:
         if plan is not None and not unready_movers(plan, 0):
             made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
             routes.add(x, out, plan, self.source.span, made)
+
+    def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
+        """What makes new results of as many arrays like `x`, where that is one small launch."""
+        shape = count, *self.route.result.shape
+        plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
+        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
+            prod(shape) * dtype.itemsize >= planner.STREAM_FROM
+        ):
+            return None
+        work = self.route.copies[0].work(count)
+        if work is None or not array_structs.trusted():
+            return None
+        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
+        return MapRoute(work, kind, x.dtype, dtype, shape)
 
     @cached_property
     def one_copy(self) -> bool:

@@ -16,6 +16,7 @@ from ..planning.plans import Plan
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout, checked_shape
 from .fuse import Route
+from .map_routes import MapRoute
 from .ops import Op, batched, checked_ops
 from .sources import free_text
 from .specialization import Specialization
@@ -46,6 +47,7 @@ class TracedFunction:
     )
     # Of stacks of so many tensors, or if dim 0 is free, of lengths of it.
     _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
+    _maps: Recent[object, MapRoute] = field(init=False, compare=False, repr=False)
     _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class TracedFunction:
         fill(self, "dtype", dtype)
         fill(self, "_specializations", Recent(KEPT))
         fill(self, "_programs", Recent(LENGTHS if free else KEPT))
+        fill(self, "_maps", Recent(KEPT))
         fill(self, "_small", Routes(SMALL))
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
