@@ -256,7 +256,7 @@ def test_without_workers_the_owner_does_it_all(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(workers, "workers", workers.Workers)
+    monkeypatch.setattr(workers, "own", workers.Workers())
     x = np.arange(90_000, dtype=np.float32).reshape(300, 300).T
     with loops.used("parallel"):
         assert all(sj.ascontiguous(x).tobytes() == x.tobytes() for _ in range(3))

@@ -265,7 +265,7 @@ def cast_work(
     streamed = plan.streaming and not fresh
     key = conversion, streamed, operands
     kept, work = plan.kept.get("work", (None, None))
-    if work is None or kept != key:
+    if kept != key:
         by, launch = plan.tiles or plan, _cast_launch(plan, *key)
         moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
         work = Work(
