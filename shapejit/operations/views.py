@@ -48,8 +48,9 @@ def reshape(
             return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
         except ValueError:
             pass
-    known = type(shape) is tuple and {*map(type, shape)} == _INT
-    asked = _array_request(shape) if known else array_request(shape, "reshape")
+    given: Any = shape
+    known = type(given) is tuple and {*map(type, given)} == _INT
+    asked = _array_request(given) if known else array_request(given, "reshape")
     return reshape_as(x, asked, copy, out)
 
 
