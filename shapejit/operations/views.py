@@ -23,6 +23,7 @@ from ..shapes.request import Request, are_sizes, integers, plain_shape, request
 from ..shapes.resolver import target_shape
 
 _INT = {int}
+_KNOWN = copying.routes.table
 
 
 @typed
@@ -148,7 +149,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    done: Array | None = small_calls.run(x, out, copying.routes.table)
+    done: Array | None = small_calls.run(x, out, _KNOWN)
     if done is not None:
         return done
     key: tuple[object, ...]
