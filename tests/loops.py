@@ -2,7 +2,8 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, fast_joins
+from shapejit.engine import copying, fast_joins, routes
+from shapejit.operations import casts as operations
 from shapejit.planning import boxes, casts, planner
 from shapejit.runtime import result_memory
 from shapejit.runtime.recent import Recent
@@ -77,6 +78,8 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
+    for known in (copying.routes, *operations.routes.values(), routes):
+        known.clear()
     for module in (planner, casts, copying, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.places import layout_of
+from shapejit.engine.addresses import layout_of
 from shapejit.planning import planner
 from shapejit.planning.small_plans import slower_whole
 from shapejit.planning.strategies import Strategy

@@ -273,3 +273,8 @@ def splits_any_array(function: Callable[..., Any]) -> Any:
 def typed(function: Callable[Concatenate[Any, P], Any]) -> Moves[P]:
     """The type of `accepts_any_array` alone, for a function that takes any array by itself."""
     return cast(Moves[P], function)
+
+
+def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> Converts[P]:
+    """The type of `converts_any_array` alone, as `typed`."""
+    return cast(Converts[P], function)

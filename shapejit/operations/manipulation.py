@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import outputs
 from ..arrays.foreign import accepts_any_array, splits_any_array
 from ..arrays.tensor import Array
+from ..engine import outputs
 from ..errors import DTypeError, ReshapeError, shape_text, shortened
 from ..runtime.ndarrays import is_a, is_sequence
 from ..shapes.layout import broadcast, normal_axes, normal_axis

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engine import conversion_code
+from ..engine.execution import conversion_code
 from ..kernels.constants import FOUND
 from ..planning import planner
 from ..planning.decode_boxes import BoxPlan, Spread
