@@ -106,7 +106,11 @@ def work():
         yield sj.dequantize(tensor(name), scale, block_shape=(1, 5)).tobytes()
         yield sj.quantize(sj.asarray(floats), scale, dtype=name, block_shape=(1, 5)).tobytes()
     yield sj.cast(array("complex64"), "complex128")
+    yield sj.cast(array("float64"), "bfloat16")
+    yield sj.cast(array("float64").T, "int32")
     yield sj.repack(raw[:60], shape=(10, 12), dtype="uint4", source="lsb", target="msb")
+    words = {"dtype": "int4", "source": "lsb", "target": "compressed-tensors"}  # adds 8
+    yield sj.repack(raw[:65536], shape=(128, 1024), **words)
     yield from sj.reshape_batch([floats[:, :k].T for k in range(40)], -1)
     turned = sj.plan((4, 5), "int4", lambda t: t.T)
     yield turned.map([tensor("int4")[:4, k : k + 5] for k in range(40)])[3].tobytes()
