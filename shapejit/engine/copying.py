@@ -36,8 +36,7 @@ LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
 
 WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
 
-_plans: Recent[Key, Plan] = planner.recent_plans()
-_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
+_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met
 routes = Routes()  # of `ascontiguous`
 _whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
 _unready: Kinds = ()  # of kernels that small copies wait for
@@ -111,14 +110,10 @@ def _best_whole(x: NDArray[Any]) -> bool:
 def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
     """The Plan for arrays of a kind; None if `later` for the first, which needs none."""
     key = x.shape, x.strides, x.dtype
-    made = _plans.get(key)
-    if made is None:
-        if later and key not in _once and _copy_once() is not None:
-            _once.put(key, True)
-            return None
-        made = planner.plan(layout_of(x))
-        _plans.put(key, made)
-    return made
+    if later and key not in _once and _copy_once() is not None:
+        _once.put(key, True)
+        return None
+    return planner.plan(layout_of(x))
 
 
 def _copy_once() -> Copy | None:
@@ -141,10 +136,9 @@ def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:
     elif is_numpys(x.dtype) or x.dtype is not out.dtype or _remembered_small(x, out):
         return
     else:
-        met = _plans.get((x.shape, x.strides, x.dtype))
-        if met is None or x.nbytes < planner.numpys_below(_run(x)):
+        if x.nbytes < planner.numpys_below(_run(x)) or not routes.met(x):
             return
-        plan = met
+        plan = planner.plan(layout_of(x))
     if not plan.by_numpy and plan.small is None and execution.by_kernels(plan):
         keep(key, execution.work_of(plan), x, out, True, False)
 

@@ -165,7 +165,7 @@ def _route(
     }  # fmt: skip
     if isinstance(work, Work):
         shift = 3 if work.launch.bits else 0
-        stage, stage_at = stage_memory(work.launch.stage) if work.launch.staged else (None, 0)
+        stage, stage_at = _stage_of(work.launch.stage) if work.launch.staged else (None, 0)
         kept = *kept, stage
         span = SPAN + work.depth
         words |= {
@@ -179,6 +179,17 @@ def _route(
     for at, word in words.items():
         memory[at // 8] = word
     return memory, kept
+
+
+_stage: tuple[NDArray[np.uint8], int, int] | None = None  # its memory, address and bytes
+
+
+def _stage_of(nbytes: int) -> tuple[NDArray[np.uint8], int]:
+    """A stage of at least so many bytes, which all Routes share: one runs at a time."""
+    global _stage
+    if _stage is None or _stage[2] < nbytes:
+        _stage = *stage_memory(nbytes), nbytes
+    return _stage[:2]
 
 
 def _address(array: Addresses) -> int:

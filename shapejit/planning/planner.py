@@ -52,7 +52,7 @@ NUMPYS_PARTS = 16  # arrays that NumPy joins one by one in the time of a launch
 # Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
 FAR, FAR_MOST = 1 << 46, 1 << 16
 
-REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
+REMEMBERED = 4 * 1024 * 1024  # bytes of all plans that one of five caches remembers
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
