@@ -27,8 +27,6 @@ from .execution import Work
 from .patience import by_numpy
 from .small_calls import Routes
 
-CAST_WHOLE_MOST = 16 * 1024  # elements that one thread converts while it holds the GIL
-
 Array = NDArray[Any] | Tensor
 
 

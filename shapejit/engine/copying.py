@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..kernels.small_plans import NEAR, SHIFT
-from ..planning import planner
+from ..planning import planner, thresholds
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole, small_plan
 from ..runtime import result_memory
@@ -31,8 +31,6 @@ from .small_calls import Routes
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
-
-LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
 
 WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
 
@@ -64,13 +62,13 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    small = nbytes <= planner.SMALL_BELOW
-    if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
+    small = nbytes <= thresholds.SMALL_BELOW
+    if nbytes >= thresholds.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
         run = _run(x)
-        long = run >= planner.NUMPYS_RUN and nbytes < planner.NUMPYS_RUNS_BELOW
+        long = run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW
         if small and not long:
             whole = _whole or _copy_whole()
-            if whole is not None and (nbytes < planner.WHOLE_BELOW or _best_whole(x)):
+            if whole is not None and (nbytes < thresholds.WHOLE_BELOW or _best_whole(x)):
                 whole(x, target)
                 return
         if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
@@ -146,8 +144,8 @@ def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:
 def _remembered_small(x: NDArray[Any], out: NDArray[Any]) -> bool:
     """Whether no Plan copies arrays like `x`: compiled calls are to do that, if they can."""
     global _unready
-    long = _run(x) >= LONG
-    if x.nbytes > (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
+    long = _run(x) >= thresholds.LONG_RUN
+    if x.nbytes > (thresholds.NUMPYS_RUNS_BELOW if long else thresholds.SMALL_BELOW):
         return False
     if not routes.met(x):
         return True
@@ -168,7 +166,7 @@ def _remembered_small(x: NDArray[Any], out: NDArray[Any]) -> bool:
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan that copies an array of whole bytes, if no other Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= planner.WHOLE_BELOW and slower_whole(planner.plan(layout)):
+    if nbytes >= thresholds.WHOLE_BELOW and slower_whole(planner.plan(layout)):
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8
@@ -181,7 +179,7 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     The first array of its kind that is not too large has none: a loader whose images all
     differ does not pay for plans that are of no use again.
     """
-    once = x.nbytes <= planner.ONCE_BELOW
+    once = x.nbytes <= thresholds.ONCE_BELOW
     made = _plan_of(x, once)
     if made is None:
         assert _whole is not None

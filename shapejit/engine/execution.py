@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from ..kernels.numbers import Conversion
 from ..kernels.small_plans import MOVER
-from ..planning import planner
+from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
@@ -243,8 +243,8 @@ def _each(
     """Copies of small tensors, in units that take about as long as one another."""
     cost = np.cumsum(nbytes + EACH)
     total = int(cost[-1]) if len(nbytes) == tensors else int(cost[0]) * tensors
-    streamed = total >= planner.STREAM_FROM and not fresh
-    shares = total // SHARE if total >= planner.PARALLEL_FROM // 4 else 1
+    streamed = total >= thresholds.STREAM_FROM and not fresh
+    shares = total // SHARE if total >= thresholds.PARALLEL_FROM // 4 else 1
     units = max(1, min(tensors, shares, PER_THREAD * 8))
     if len(nbytes) == tensors:
         bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..kernels.constants import MAX_RANK
-from ..planning import planner
+from ..planning import thresholds
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
@@ -70,7 +70,7 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
-    if not 0 < count * first.nbytes < planner.JOINED_BELOW or not first.flags.c_contiguous:
+    if not 0 < count * first.nbytes < thresholds.JOINED_BELOW or not first.flags.c_contiguous:
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])

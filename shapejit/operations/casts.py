@@ -11,12 +11,12 @@ from ..arrays.foreign import converts_any_array, sees_native_arrays, typed_conve
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
-from ..engine.converting import CAST_WHOLE_MOST, Array, Operands, cast_conversion, convert, remember
+from ..engine.converting import Array, Operands, cast_conversion, convert, remember
 from ..engine.routes import follow, keep
 from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
-from ..planning.planner import STREAM_FROM
+from ..planning import thresholds
 from . import views
 from .scaling import dequantize_operands, flag, quantize_operands
 
@@ -68,7 +68,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
     """`cast` of what has no Route."""
     key = None
     plain = saturate is True and round_mode is NEAREST and type(dtype) is str
-    small = type(x) is np.ndarray and x.size <= CAST_WHOLE_MOST
+    small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
     if plain and not small:
         key = _key(x, "cast", dtype)
         done = follow(key, x, out)
@@ -197,7 +197,7 @@ def _result(
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     work = convert(source, target, conversion, operands, fresh)
     if key is not None and work is not None and target.dtype is wanted:
-        both = target.nbytes < STREAM_FROM  # or the kernel depends on the memory
+        both = target.nbytes < thresholds.STREAM_FROM  # or the kernel depends on the memory
         keep(key, work, source, target, *({True, False} if both else {fresh}))
     return target if out is None else out
 

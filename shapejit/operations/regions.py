@@ -11,7 +11,7 @@ from ..engine import execution
 from ..engine.addresses import place_of
 from ..engine.copying import is_numpys
 from ..kernels.constants import MAX_RANK
-from ..planning import planner
+from ..planning import planner, thresholds
 from .views import broadcast_to
 
 SHORT = 64  # bytes of a region's rows: NumPy fills shorter ones faster
@@ -52,7 +52,7 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
 def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
     """Whether NumPy fills a region of an ndarray as fast as a kernel, or only NumPy can."""
     nbytes, itemsize = region.nbytes, region.itemsize
-    if nbytes < planner.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
+    if nbytes < thresholds.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
         return True
     if x.size == 1 or region.shape[-1] * itemsize < SHORT:
         return True

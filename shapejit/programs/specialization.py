@@ -20,7 +20,7 @@ from ..engine.execution import unready_movers
 from ..engine.outputs import Kind
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
-from ..planning import planner
+from ..planning import planner, thresholds
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
@@ -62,7 +62,8 @@ class Specialization:
             return False
         plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
-            made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
+            made.by_numpy or (made.one_run and made.nbytes < thresholds.NUMPY_BELOW)
+            for made in plans
         )
 
     @property
@@ -86,7 +87,7 @@ class Specialization:
         shape = count, *self.route.result.shape
         plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
         if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
-            prod(shape) * dtype.itemsize >= planner.STREAM_FROM
+            prod(shape) * dtype.itemsize >= thresholds.STREAM_FROM
         ):
             return None
         work = self.route.copies[0].work(count)
@@ -101,7 +102,7 @@ class Specialization:
         if len(self.route.fills) != 1 or self.converts:
             return False
         layout = self.route.fills[0].layout
-        small = 0 < layout.size * layout.bits <= 8 * planner.SMALL_BELOW
+        small = 0 < layout.size * layout.bits <= 8 * thresholds.SMALL_BELOW
         return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
     @cached_property
