@@ -43,7 +43,7 @@ _NAMES = {
     ),
     "runtime.result_memory": "set_result_cache",
     "runtime.kernels": "kernel_status",
-    "warming": "warmup",
+    "programs.warming": "warmup",
 }
 
 # What pickles call: they name nothing below the package itself, so that modules may move.

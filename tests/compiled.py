@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from shapejit import patience
+from shapejit.engine import patience
 from shapejit.runtime import kernels
 from shapejit.runtime.kernel_names import Call
 

@@ -2,13 +2,14 @@
 
 from contextlib import contextmanager
 
-from shapejit import copying, fast_joins
-from shapejit.planning import boxes, casts, planner
+from shapejit.engine import copying, fast_joins, routes
+from shapejit.operations import casts as operations
+from shapejit.planning import boxes, casts, planner, thresholds
 from shapejit.runtime import result_memory
 from shapejit.runtime.recent import Recent
 
 NEVER = 2**62
-AS_THEY_ARE = {n: v for n, v in vars(planner).items() if n.endswith(("_BELOW", "_FROM"))}
+AS_THEY_ARE = {n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM"))}
 BY_BOXES = dict.fromkeys(("BOXES_FROM", "GATHERED_FROM", "PICKED_FROM"), 0)
 NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "SHUFFLES_FROM", *BY_BOXES)
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
@@ -19,7 +20,7 @@ LIMITS = {
     "small": PLANNED
     | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "MANY_BELOW", "ONCE_BELOW"), NEVER),
     "serial": PLANNED,
-    "boxes": PLANNED | BY_BOXES,
+    "boxes": PLANNED | BY_BOXES | {"TILES_FROM": NEVER},
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},
     "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0, "STREAM_FROM": 0},
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
@@ -36,14 +37,10 @@ BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
 USED_MEMORY = ("parallel", "streamed")
 RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
 
-TILES_FROM = {"by size": casts.TILES_FROM, "boxes": NEVER}
-
 
 def use(kind):
     """From now on, plans are made with these limits."""
-    vars(planner).update(LIMITS[kind])
-    vars(casts).update({n: LIMITS[kind][n] for n in ("PARALLEL_FROM", "STREAM_FROM")})
-    casts.TILES_FROM = TILES_FROM.get(kind, 0)
+    vars(thresholds).update(LIMITS[kind])
     vars(boxes).update(BOXES)
     result_memory.FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
     result_memory.ResultMemory.take = take_dirty if kind in USED_MEMORY else TAKE
@@ -70,13 +67,15 @@ def take_dirty(kept, nbytes):
 
 def use_boxes():
     """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
-    vars(planner).update(BY_BOXES)
+    vars(thresholds).update(BY_BOXES)
     vars(boxes).update(SMALL_BOXES)
     forget_plans()
 
 
 def forget_plans():
     """Empty the caches of plans."""
+    for known in (copying.routes, *operations.routes.values(), routes):
+        known.clear()
     for module in (planner, casts, copying, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):

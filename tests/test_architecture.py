@@ -24,12 +24,11 @@ PACKAGES = [
     "arrays",
     "kernels",
     "planning",
-    "engine few patience headers places outputs copying converting fast_calls fast_joins",
+    "engine",
     "operations",
     "packings",
     "quantization",
     "programs",
-    "warming",
     "builder",
     "dialects",
     "files",
@@ -238,10 +237,10 @@ def check():
     assert not {"numba", "llvmlite"} & sys.modules.keys()
 check()
 
-from shapejit import engine, headers
+from shapejit.engine import array_structs, execution
 from shapejit.dtypes.table import dtype
 from shapejit.planning import casts, planner, small_plans
-from shapejit.places import layout_of
+from shapejit.engine.addresses import layout_of
 from shapejit.quantization import decoding, runs
 from shapejit.runtime import workers
 from shapejit.shapes.layout import Layout
@@ -252,7 +251,7 @@ def planned(layout, count=1, unit=0):
     row = made.row
     met.add(made.strategy.name)
     if row.kernel:
-        row.tables(made, 64), row.takes(made, 64), engine.kind_of(made)
+        row.tables(made, 64), row.takes(made, 64), execution.kind_of(made)
     if made.small is not None:
         assert len(small_plans.small_plan_of(made))
 x = np.zeros((2000, 600), np.float32)
@@ -275,8 +274,8 @@ scheme = sj.schemes["gguf:q8_0"]
 scheme.decode(scheme.encode(np.ones((64, 64), np.float32)), dtype="float32")
 (plan,) = decoded
 plan.table([0] * len(plan.steps), [0] * len(plan.steps))
-assert headers.trusted() and workers.threads() >= 1
-headers.kind_of(x.dtype, x.shape, x.strides)
+assert array_structs.trusted() and workers.threads() >= 1
+array_structs.kind_of(x.dtype, x.shape, x.strides)
 check()
 """
 

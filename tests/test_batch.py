@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, readonly
 
 import shapejit as sj
-from shapejit import engine, headers
+from shapejit.engine import array_structs, execution
 from shapejit.kernels.constants import MAX_RANK
 from shapejit.kernels.small_plans import NEAR_BYTES, write_plan
 from shapejit.operations import views
@@ -271,14 +271,14 @@ def test_packed_outs_lie_apart():
 
 
 def test_packed_tensors_that_lie_alike_are_copied_in_one_launch(monkeypatch):
-    launches, real = [], engine.run
+    launches, real = [], execution.run
     shape, count = ((301, 203), 70) if COMPILED else ((31, 23), 10)
     codes = [np.random.default_rng(i).integers(0, 16, shape, np.uint8) for i in range(count)]
     packed = [sj.pack(x, "uint4") for x in codes]
     seen = [t[:, i % 2 :: 2].T for i, t in enumerate(packed)]  # 101 or 102 columns, 11 or 12
     want = [sj.pack(x[:, i % 2 :: 2].T.reshape(-1), "uint4") for i, x in enumerate(codes)]
     outs = [sj.Tensor.frombuffer(bytearray(b"\xff" * t.nbytes), "uint4", t.shape) for t in want]
-    monkeypatch.setattr(engine, "run", lambda *call: (launches.append(call), real(*call)))
+    monkeypatch.setattr(execution, "run", lambda *call: (launches.append(call), real(*call)))
     made = sj.reshape_batch(seen, (-1,))
     assert len(launches) == 2
     assert sj.reshape_batch(seen, (-1,), out=outs) is outs
@@ -393,7 +393,7 @@ sj.reshape_batch([numpy.zeros((2, 3)), sj.asarray(numpy.zeros((3, 2)))], (6,))
 
 
 def test_without_trusted_headers_all_is_the_same(monkeypatch):
-    monkeypatch.setattr(headers, "trusted", lambda: False)
+    monkeypatch.setattr(array_structs, "trusted", lambda: False)
     xs = unlike(50)
     assert [a.tobytes() for a in sj.reshape_batch(xs, (-1,))] == [x.tobytes() for x in xs]
     outs = [np.empty(x.size, np.float32) for x in xs]
@@ -408,8 +408,10 @@ def test_without_trusted_headers_all_is_the_same(monkeypatch):
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
 def test_headers_are_read_as_they_are():
-    read_alike, survey = (headers.kernel(call) for call in (headers.READ_ALIKE, headers.SURVEY))
-    assert headers.trusted()
+    read_alike, survey = (
+        array_structs.kernel(call) for call in (array_structs.READ_ALIKE, array_structs.SURVEY)
+    )
+    assert array_structs.trusted()
     a = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     arrays = a, a.T, a[::-1, :, ::-2], a[1:, None], np.zeros(()), np.zeros((0, 7)), "text", 3
     groups, descrs, firsts, places = (np.empty(n, np.int64) for n in (8, 32, 32, 8))
@@ -419,19 +421,19 @@ def test_headers_are_read_as_they_are():
     assert descrs[:2].tolist() == [id(a.dtype), id(np.zeros(()).dtype)]
     for x in arrays[:6]:
         one, address = (x,), np.zeros(1, np.int64)
-        kind = headers.kind_of(x.dtype, x.shape, x.strides)
+        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
         flags = 0x0001 * x.flags.c_contiguous | 0x0400
         assert read_alike(one, 1, kind, flags, address) == 1
         assert address[0] == x.__array_interface__["data"][0]
-        wrong = headers.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
+        wrong = array_structs.kind_of(x.dtype, x.shape, tuple(s + 1 for s in x.strides))
         expected = int(max(x.shape, default=1) == 1)
         assert read_alike(one, 1, wrong, flags, address) == expected
     rows = ((1, 2, 3), [4, 0, -1], (), [-(2**30) + 1, 2**30 - 1])
-    tokens, starts = headers.read_ints(rows)
+    tokens, starts = array_structs.read_ints(rows)
     assert tokens.tolist() == [1, 2, 3, 4, 0, -1, -(2**30) + 1, 2**30 - 1]
     assert starts.tolist() == [0, 3, 6, 6, 8]
     for other in ((1, 2.0), (True,), (2**30,), "ab", {1}, (np.int64(3),), 5):
-        assert headers.read_ints(((1,), other)) is None
+        assert array_structs.read_ints(((1,), other)) is None
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is read with the JIT off")
@@ -440,9 +442,9 @@ def test_another_layout_is_not_trusted(field):
     """As an interpreter or a NumPy that keeps its objects differently would have it."""
     code = f"""
 import sys
-from shapejit import headers
-headers.{field} += 4
-sys.exit(headers.trusted())
+from shapejit.engine import array_structs
+array_structs.{field} += 4
+sys.exit(array_structs.trusted())
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -464,7 +466,7 @@ def test_views_exist_where_layouts_have_them(data, x):
 
 def putter(plan):
     """The kernel that copies a tensor by this small plan, or any for which that was said before."""
-    assert not engine.unready_movers(plan, 0)
+    assert not execution.unready_movers(plan, 0)
     return kernel("small.put", "iiiiiiii")
 
 

@@ -533,7 +533,10 @@ def test_an_ablation_is_measured(monkeypatch, capsys):
     words = ["programs.batch.PREFIX=1", "--bench", "calls/resolve/onnx"]
     assert ablation.main(words) == 2
     assert "PREFIX" in capsys.readouterr().err
-    assert ablation.given("planning.planner.SMALL_BELOW=0") == ("planning.planner.SMALL_BELOW", 0)
+    assert ablation.given("planning.thresholds.SMALL_BELOW=0") == (
+        "planning.thresholds.SMALL_BELOW",
+        0,
+    )
     words[0] = "bench.suites.BUSY='none'"
     assert ablation.main(words) in (0, 1)
     assert "calls" in capsys.readouterr().out

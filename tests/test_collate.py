@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import patience
+from shapejit.engine import patience
 
 torch = pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import patience
+from shapejit.engine import patience
 
 TURN = sj.plan((2, 3), "uint8", lambda t: t.T.cast("float32"))
 ROWS = sj.plan((None, 3), "uint8", lambda t: t.T.cast("float32"))

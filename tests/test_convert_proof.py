@@ -9,8 +9,8 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit import engine, few
 from shapejit.conversion import proof
+from shapejit.engine import execution, numpy_fallback
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((600, 1200)).astype(np.float32)
@@ -60,8 +60,8 @@ def wrong_kernel(function):
 def wrong(monkeypatch):
     """One of both makes a wrong bit, kernels or NumPy: which, nobody knows."""
     for name in ("copy", "convert"):
-        monkeypatch.setattr(few, name, wrong_numpy(getattr(few, name)))
-    monkeypatch.setattr(engine, "run", wrong_kernel(engine.run))
+        monkeypatch.setattr(numpy_fallback, name, wrong_numpy(getattr(numpy_fallback, name)))
+    monkeypatch.setattr(execution, "run", wrong_kernel(execution.run))
 
 
 @pytest.mark.parametrize("case", CASES)

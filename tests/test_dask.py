@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import patience
+from shapejit.engine import patience
 
 da = pytest.importorskip("dask.array")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shapejit as sj
-from shapejit import copying
+from shapejit.engine import copying
 
 einops = pytest.importorskip("einops")
 pytest.importorskip("shapejit.adapters.einops_backend")

@@ -197,7 +197,7 @@ def test_a_number_of_threads_that_is_none_is_told():
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
-    own, seen = workers.workers(), set()
+    own, seen = workers.own, set()
     kernel("shares.job_after", "iii")  # by which workers look for jobs
     for _ in range(500):
         own.run(lambda owner: seen.add(threading.get_ident()), 2)
@@ -256,7 +256,7 @@ def test_without_workers_the_owner_does_it_all(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(workers, "workers", workers.Workers)
+    monkeypatch.setattr(workers, "own", workers.Workers())
     x = np.arange(90_000, dtype=np.float32).reshape(300, 300).T
     with loops.used("parallel"):
         assert all(sj.ascontiguous(x).tobytes() == x.tobytes() for _ in range(3))

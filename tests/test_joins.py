@@ -14,7 +14,7 @@ from guarded import guarded
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
-from shapejit import fast_joins
+from shapejit.engine import fast_joins
 from shapejit.errors import ReshapeError
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays
 
 import shapejit as sj
-from shapejit.places import layout_of
+from shapejit.engine.addresses import layout_of
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
 

@@ -93,7 +93,7 @@ def test_another_processor_has_another_stamp():
 BUNDLED = """
 import sys
 import numpy as np, shapejit as sj
-from shapejit import warming
+from shapejit.programs import warming
 from shapejit.builder import bundle
 x = np.zeros((1500, 2000), np.uint32)
 warming.ROWS = {"copies": lambda: iter([sj.ascontiguous(x.T)])}

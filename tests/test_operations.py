@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import arrays, codes_of, packed_bytes
 
 import shapejit as sj
-from shapejit.places import layout_of
-from shapejit.planning import planner
+from shapejit.engine.addresses import layout_of
+from shapejit.planning import planner, thresholds
 from shapejit.planning.small_plans import slower_whole
 from shapejit.planning.strategies import Strategy
 
@@ -586,7 +586,7 @@ def test_a_small_plan_is_not_used_for_elements_that_vectors_move(view, slower):
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many elements")
-@pytest.mark.parametrize("nbytes", [planner.WHOLE_BELOW, 100_000, planner.SMALL_BELOW])
+@pytest.mark.parametrize("nbytes", [thresholds.WHOLE_BELOW, 100_000, thresholds.SMALL_BELOW])
 def test_copies_of_one_kind_again_and_again(nbytes):
     """The first one has no Plan, later ones have, or are fast calls: all are the same."""
     source = np.random.default_rng(0).integers(0, 256, nbytes, np.uint8)

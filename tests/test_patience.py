@@ -10,7 +10,7 @@ import pytest
 from compiled import COMPILED
 from hypothesis import given, strategies as st
 
-from shapejit import few
+from shapejit.engine import numpy_fallback
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.layout import Layout
 
@@ -55,8 +55,10 @@ def test_few_elements_are_copied_bit_by_bit(data):
     into = data.draw(placed(shape, wider, nbytes))
     before = target.copy()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(few, "MOST", data.draw(st.sampled_from([1, 7, few.MOST])))
-        few.copy([8 * address_of(source)], seen, [8 * address_of(target)], into)
+        patched.setattr(
+            numpy_fallback, "MOST", data.draw(st.sampled_from([1, 7, numpy_fallback.MOST]))
+        )
+        numpy_fallback.copy([8 * address_of(source)], seen, [8 * address_of(target)], into)
     wanted = bits_of(source, seen)
     assert bits_of(target, into) == wanted
     changed = np.unpackbits(before ^ target, bitorder="little")
@@ -71,7 +73,7 @@ def test_few_elements_are_copied_bit_by_bit(data):
 # What small work there is; it is done by NumPy first, and then by kernels.
 WORK = """
 import sys, threading, numpy as np, ml_dtypes as ml, shapejit as sj
-from shapejit import few, patience
+from shapejit.engine import numpy_fallback, patience
 rng = np.random.default_rng(0)
 raw = rng.integers(0, 256, 60 * 70 * 16, np.uint8)
 def array(name): return raw.view(name)[: 60 * 70].reshape(60, 70)
@@ -119,7 +121,7 @@ def results():
 """
 
 BY_NUMPY = """
-few.MOST = 500
+numpy_fallback.MOST = 500
 plain = results()
 assert {kernel.state for kernel in sj.kernel_status().values()} == {"missing"}  # what took some ms
 assert not {"numba", "shapejit.builder.objects"} & sys.modules.keys()

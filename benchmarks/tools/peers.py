@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from statistics import geometric_mean
 
-from shapejit import patience
 from shapejit.bench import peers, suites, worker
 from shapejit.bench.comparison import measure, use_threads
 from shapejit.bench.machine import machine as described
+from shapejit.engine import patience
 
 from . import readme
 from .exits import SAME, MeasureError, ending, parser_of

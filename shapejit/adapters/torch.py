@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays.foreign import native
 from ..arrays.libraries import library
 from ..dtypes.table import DType, fixed_width
+from ..engine import outputs
 from ..errors import DTypeError, ShapeJitError
 from ..programs.ops import COPIED
 from ..programs.program import Program

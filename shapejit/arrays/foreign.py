@@ -256,3 +256,8 @@ def splits_any_array(function: Callable[Concatenate[Any, P], tuple[Any, ...]]) -
 def typed(function: Callable[Concatenate[Any, P], Any]) -> KeepsDtype[P]:
     """The type of `accepts_any_array`, for a function that takes any array by itself."""
     return cast(KeepsDtype[P], function)
+
+
+def typed_converting(function: Callable[Concatenate[Any, P], Any]) -> ChangesDtype[P]:
+    """The type of `converts_any_array`, for a function that takes any array by itself."""
+    return cast(ChangesDtype[P], function)

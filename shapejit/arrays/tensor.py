@@ -187,9 +187,9 @@ class Tensor(Methods):
         >>> Tensor.frombuffer(bytes(3), "int4", (2, 3)).T.shape
         (3, 2)
         """
-        if self.ndim != 2:
+        if len(self.layout.shape) != 2:
             raise ValueError(f".T needs 2 dims, not {self.ndim}; use permute_dims or .mT")
-        return self.with_layout(self.layout.permute((1, 0)))
+        return self.with_layout(self.layout.transposed())
 
     @property
     def mT(self) -> Tensor:

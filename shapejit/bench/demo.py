@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import files, patience
+from .. import files
 from ..arrays.tensor import Tensor, asarray
 from ..conversion import Report
 from ..conversion.comparing import Weights, differences
 from ..dtypes.table import dtype
+from ..engine import patience
 from ..operations.casts import cast
 from ..quantization.declaring import declaration
 from ..quantization.table import schemes

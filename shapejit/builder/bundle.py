@@ -28,7 +28,7 @@ def main(folder: str, *levels: str) -> None:
 
 def build(folder: str, level: str) -> None:
     """Build all that `warmup` asks for, for the processor that numba is told of."""
-    from .. import warming
+    from ..programs import warming
     from ..runtime import object_files
     from .objects import built
 

@@ -210,6 +210,9 @@ def _fastcall(module: Any, name: Call, symbol: str, call: Any) -> None:
     result = call(builder, iter(words))
     if state is not None:
         python("PyEval_RestoreThread", ir.VoidType(), state)
+    if name.returns == "o":
+        builder.ret(builder.inttoptr(result, POINTER))
+        return
     made = "PyLong_FromLongLong" if name.returns == "i" else "PyBool_FromLong"
     builder.ret(python(made, POINTER, result))
 

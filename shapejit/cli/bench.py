@@ -8,11 +8,11 @@ from collections import Counter
 from importlib import import_module
 from subprocess import CalledProcessError
 
-from .. import patience
 from ..bench import comparison, measure, peers, suites
 from ..bench.cases import Case
 from ..bench.machine import VECTORS, machine as described_machine, use_vectors
 from ..bench.worker import PEERS
+from ..engine import patience
 from ..runtime import building
 from ..runtime.kernels import kernel_status
 from ..runtime.system import usable_cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
-from .. import warming
+from ..programs import warming
 from . import progress
 from .command import DONE, Command
 from .output import print_json, print_table

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 
-from .. import patience
+from ..engine import patience
 from ..errors import FormatError, quoted
 from ..files.pieces import MOST, Scratch
 from ..files.stored import release

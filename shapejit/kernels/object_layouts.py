@@ -21,10 +21,19 @@ CONTIGUOUS_WRITEABLE = 0x0001 | 0x0400  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_WRI
 
 OTHER = -1  # the group of whatever is no plain ndarray
 GROUPS = 32  # dtypes of one batch
-PLAN = 2 + 2 * MAX_RANK  # where `headers.plan_whole` writes the small plan
+PLAN = 2 + 2 * MAX_RANK  # where `array_structs.plan_whole` writes the small plan
 WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
-# Words of the key of a fast call: where the kinds of both arrays and the small plan begin;
-# the bytes that the source reaches around its first element, those of the result; the
-# address of the movers; then the positions of the loops.
-X_AT, OUT_AT, PLAN_AT, REACH_LOW, REACH_HIGH, NBYTES, MOVERS_AT, POSITION = range(8)
+# Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
+# the dtype of a new result, or 0 if none is made; the bytes that the source reaches around its
+# first element, those of the result; a kernel's address, or 0 for a small plan; the kernel's
+# table, or the plan, and the table of movers; the places of both and what else a kernel needs, or
+# the positions of loops; what is added to shifted addresses; units of work, words of `span`.
+(
+    X_KIND, OUT_KIND, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVERS,
+    PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH,
+) = range(0, 120, 8)  # fmt: skip
+ROUTE_WORDS = 15
+# Words of a table of Routes: not 0 at this address switches all off; Python's None, ndarray's type,
+# Py_IncRef and PyArray_Empty; how many slots there are, each of which has a Route's address or 0.
+SWITCH, NONE, NDARRAY, INCREF, EMPTY, ROUTES, FIRST_ROUTE = range(7)
 AHEAD = 12  # objects ahead that are asked for: they lie wherever malloc put them

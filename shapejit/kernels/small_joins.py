@@ -1,15 +1,15 @@
-"""Small ndarrays joined in one call: their headers are read where they lie, as in `headers`."""
+"""Small ndarrays joined in one call: their structs are read where they lie."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
+from .array_structs import is_like
 from .boxes import fragment
 from .constants import WIDTHS
-from .headers import is_like
 from .jit import Numbers, kernel
-from .memory import copy, load_word as word, move, prefetch, size_of
+from .memory import address_of, copy, load_word as word, move, prefetch, size_of
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS
 
 W1, W2, W4, W8 = (WIDTHS[width] for width in (1, 2, 4, 8))
@@ -47,11 +47,11 @@ def join_alike(
 ) -> bool:
     """Write the rows of a tuple's ndarrays in turns into `out`, if all are fit for that.
 
-    The ndarrays are of one `kind` (see `headers.kind_of`), contiguous, of so many rows of
+    The ndarrays are of one `kind` (see `kind_of`), contiguous, of so many rows of
     `run` bytes, and share no byte with `out`. `items` is the tuple's address, `out` that of
     an ndarray.
     """
-    if not is_like(out, out_kind, 0, CONTIGUOUS_WRITEABLE):
+    if not is_like(out, address_of(out_kind), CONTIGUOUS_WRITEABLE):
         return False
     begin = word(out + DATA)
     end = begin + count * rows * run
@@ -59,7 +59,7 @@ def join_alike(
         if k + AHEAD < count:
             prefetch(word(items + ITEMS + 8 * (k + AHEAD)) + DESCR)
         x = word(items + ITEMS + 8 * k)
-        if not is_like(x, kind, 0, 0):
+        if not is_like(x, address_of(kind), 0):
             return False
         source = word(x + DATA)
         if source < end and source + rows * run > begin:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import copying, outputs
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
 from ..dtypes.table import DType, dtype
+from ..engine import copying, outputs
 from ..errors import DTypeError, FormatError
 from ..kernels.constants import CODES_BLOCK
 from ..runtime.cpu_caches import LINE

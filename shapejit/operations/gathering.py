@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, outputs
 from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
-from ..copying import is_numpys
+from ..engine import execution, outputs
+from ..engine.addresses import place_of
+from ..engine.copying import is_numpys
+from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..patience import Kind, by_numpy
-from ..places import place_of
 from ..planning import planner
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, plain
@@ -204,11 +204,11 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
         seen, part = own.at(phase >> 3), each.at(phase & 7)
         together = None if axis == 0 and not phase & 7 else part
         made = planner.compiled(seen, 0, together, len(found))
-        if not engine.by_kernels(made):
-            return engine.kind_of(made)
+        if not execution.by_kernels(made):
+            return execution.kind_of(made)
         jobs.append((made, np.flatnonzero(phases == phase)))
     for made, these in jobs:
-        engine.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
+        execution.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
     return None
 
 

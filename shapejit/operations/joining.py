@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import engine, fast_joins, outputs
 from ..arrays.foreign import joins_any_arrays
 from ..arrays.tensor import Array, Tensor
-from ..copying import is_numpys
 from ..dtypes.promotion import beyond_numpy, promoted
 from ..dtypes.table import DType
+from ..engine import execution, fast_joins, outputs
+from ..engine.addresses import Places, alike, low_bits, place_of
+from ..engine.copying import is_numpys
+from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..patience import by_numpy
-from ..places import Places, alike, low_bits, place_of
 from ..planning import planner
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
@@ -150,11 +150,11 @@ def _copy(
     numpys = layout.bits % 8 == 0 and max(whole.ndim, layout.ndim) <= MAX_RANK
     if made.by_numpy and not numpys:
         made = planner.compiled(layout, into=into)
-    if numpys and (made.by_numpy or not engine.by_kernels(made)):
-        with by_numpy(engine.kind_of(made)):
+    if numpys and (made.by_numpy or not execution.by_kernels(made)):
+        with by_numpy(execution.kind_of(made)):
             assign()
     else:
-        engine.run(made, sources, targets, fresh)
+        execution.run(made, sources, targets, fresh)
 
 
 def _apart(targets: Sequence[int]) -> int:

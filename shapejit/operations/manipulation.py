@@ -11,7 +11,6 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays.foreign import (
     Other,
     Scalar,
@@ -20,6 +19,7 @@ from ..arrays.foreign import (
     splits_any_array,
 )
 from ..arrays.tensor import Array
+from ..engine import outputs
 from ..errors import ReshapeError, shape_text, shortened
 from ..shapes.layout import broadcast, normal_axes, normal_axis
 from ..shapes.request import are_several, integer, one_or_several, plain_shape, request

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import outputs
 from ..arrays.tensor import Array, Tensor, asarray
 from ..dtypes.table import dtype
+from ..engine import outputs
 from ..errors import ReshapeError, shape_text
 from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.layout import overflows

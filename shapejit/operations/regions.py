@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine
-from ..copying import is_numpys
+from ..engine import execution
+from ..engine.addresses import place_of
+from ..engine.copying import is_numpys
 from ..kernels.constants import MAX_RANK
-from ..places import place_of
-from ..planning import planner
+from ..planning import planner, thresholds
 from .views import broadcast_to
 
 SHORT = 64  # bytes of a region's rows: NumPy fills shorter ones faster
@@ -22,7 +22,7 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
 
     `x` has the region's shape, or is repeated to it; it may lie in the same array, apart
     from the region. The region's strides are positive and those of the whole array.
-    `fresh`: see `engine.run`.
+    `fresh`: see `execution.run`.
 
     >>> whole = np.zeros((2, 4), np.int8)
     >>> fill_region(np.ones((2, 1), np.int8), whole[:, 1:3])
@@ -46,13 +46,13 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
             region[...] = x
             return
         made = planner.compiled(seen, into=into)
-    engine.run(made, [place & ~7], [at & ~7], fresh)
+    execution.run(made, [place & ~7], [at & ~7], fresh)
 
 
 def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
     """Whether NumPy fills a region of an ndarray as fast as a kernel, or only NumPy can."""
     nbytes, itemsize = region.nbytes, region.itemsize
-    if nbytes < planner.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
+    if nbytes < thresholds.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
         return True
     if x.size == 1 or region.shape[-1] * itemsize < SHORT:
         return True

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ..arrays.foreign import native
 from ..arrays.tensor import Tensor
-from ..converting import Operands, cast_conversion, convert, number_of
 from ..dtypes.table import DType, dtype, fixed_width
+from ..engine.converting import Operands, cast_conversion, convert, number_of
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..runtime.ndarrays import array_of

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import copying, outputs
 from ..arrays.foreign import accepts_any_array, sees_native_arrays, typed
 from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
+from ..engine import copying, outputs, small_calls
+from ..engine.addresses import layout_of
+from ..engine.routes import follow
 from ..errors import DTypeError, ReshapeError, shape_text
-from ..places import layout_of
 from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
@@ -28,6 +29,9 @@ from ..shapes.request import (
     request,
 )
 from ..shapes.resolver import target_shape
+
+_INT = {int}
+_KNOWN = copying.routes.table
 
 
 @typed
@@ -53,7 +57,10 @@ def reshape(
             return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
         except ValueError:
             pass
-    return reshape_as(x, array_request(shape, "reshape"), copy, out)
+    given: Any = shape
+    known = type(given) is tuple and {*map(type, given)} == _INT
+    asked = _array_request(given) if known else array_request(given, "reshape")
+    return reshape_as(x, asked, copy, out)
 
 
 @lru_cache(maxsize=1024)
@@ -68,6 +75,8 @@ def array_request(shape: Any, asked_by: str) -> Request:
 
 def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None) -> Array:
     """`x` as `request` says; what every dialect's reshape ends in."""
+    if type(x) is Tensor:
+        return reshaped(x, request, copy, out)
     if type(x) is not np.ndarray:
         return _reshape_other(x, request, copy, out)
     array: NDArray[Any] = x
@@ -77,6 +86,8 @@ def reshape_as(x: Array, request: Request, copy: bool | None, out: Array | None)
         with suppress(ValueError):  # there is no view
             whole = array.flags.c_contiguous
             view = array.reshape(shape) if whole else array.reshape(shape, copy=False)
+    if copy is None and out is None and view is not None:
+        return view
     copies = outputs.wants_copy(view, array, request, copy, out)
     return copied(array, shape, out) if copies or view is None else view
 
@@ -92,8 +103,10 @@ def _reshape_other(x: Array, request: Request, copy: bool | None, out: Array | N
 
 def reshaped(t: Tensor, request: Request, copy: bool | None, out: Tensor | None) -> Tensor:
     """`reshape_as` of a Tensor."""
-    shape = target_shape(t.shape, request)
+    shape = target_shape(t.layout.shape, request)
     view = t.layout.reshape(shape)
+    if copy is None and out is None and view is not None:
+        return t.with_layout(view)
     copies = outputs.wants_copy(view, t, request, copy, out)
     return copied(t, shape, out) if copies or view is None else t.with_layout(view)
 
@@ -144,17 +157,24 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     >>> ascontiguous(np.arange(6).reshape(2, 3).T).strides
     (16, 8)
     """
-    fast = copying.fast
-    if fast is not None and out is not None and fast.fill(x, out, fast.key):
-        return out
-    if type(x) is not np.ndarray:
+    done: Array | None = small_calls.run(x, out, _KNOWN)
+    if done is not None:
+        return done
+    key: tuple[object, ...]
+    if type(x) is np.ndarray:
+        if out is None and x.flags.c_contiguous:
+            return x
+        key = "copy", x.dtype, x.shape, x.strides
+    elif type(x) is Tensor:
+        layout = x.layout
+        key = "copy", x.dtype.name, layout.shape, layout.strides, layout.offset
+    else:
         return _ascontiguous_other(x, out)
-    if out is None and x.flags.c_contiguous:
-        return x
-    made = copied(x, x.shape, out)
-    if out is not None:
-        copying.remember(x, out)
-    return made
+    done = follow(key, x, out)
+    if done is None:
+        done = materialized(x, out) if isinstance(x, Tensor) else copied(x, x.shape, out)
+        copying.remember(key, x, done)
+    return done
 
 
 @sees_native_arrays

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, outputs
 from ..arrays.buffers import Bytes
 from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
-from ..converting import launch
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
+from ..engine import execution, outputs
+from ..engine.converting import launch
 from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..operations import views
@@ -176,13 +176,13 @@ def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bia
     target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
     plan = planner.biased(seen, lie, bias) if bias and pitch == seen.bits else None
     if plan is not None:
-        engine.run(plan, sources, targets)
+        execution.run(plan, sources, targets)
     elif bias:
         number = Number("uint", seen.bits)
         made = Conversion(number, number, 0, bias=bias)
         launch(seen, sources, target, targets, pitch, made, None, (0, 0), False)
     else:
-        engine.run(planner.compiled(seen, pitch, target), sources, targets)
+        execution.run(planner.compiled(seen, pitch, target), sources, targets)
 
 
 def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:

@@ -16,10 +16,11 @@ from ..runtime.cpu_caches import LINE
 from ..runtime.recent import Recent
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
+from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop
-from .planner import PARALLEL_FROM, REMEMBERED, STREAM_FROM
+from .planner import REMEMBERED
 from .plans import Plan
 from .strategies import Strategy
 from .tiles import tile_of
@@ -29,7 +30,6 @@ SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
-TILES_FROM = 16 * 1024  # bytes of source and result; from there on boxes take 1.4 x as long
 
 
 def cast_plan(
@@ -85,12 +85,12 @@ def _made(
         block,
         *steps_,
         reach=-(-source.span[1] // 8) - source.offset // 8,
-        parallel=total >= PARALLEL_FROM,
-        streaming=nbytes * copies >= STREAM_FROM and size * unit >= 8 * STREAMED,
+        parallel=total >= thresholds.PARALLEL_FROM,
+        streaming=nbytes * copies >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= TILES_FROM
+        if scales is None and total >= thresholds.TILES_FROM
         else None,
     )
 

@@ -16,7 +16,7 @@ from ..kernels.numbers import Conversion
 from ..runtime.cpu_caches import LINE
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
-from . import planner
+from . import thresholds
 from .loops import Loop
 from .shuffles import Shuffle, shuffle_of
 from .units import Units, units_of
@@ -89,7 +89,7 @@ def box_plan(
     `block` has the rows and columns with one scale.
     """
     bits, wide = rows.bits, columns.size
-    if rows.size * wide * bits < 8 * planner.SHUFFLES_FROM:
+    if rows.size * wide * bits < 8 * thresholds.SHUFFLES_FROM:
         return None
     down, across = (merged(side.shape, side.strides) for side in (rows, columns))
     parts = [_parted(dims, most) for dims, most in zip((down, across), SIDES, strict=True)]

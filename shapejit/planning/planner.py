@@ -15,6 +15,7 @@ from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
+from . import thresholds
 from .boxes import box_of, pays
 from .loops import Loop, normal_form, split_run
 from .plans import Plan
@@ -23,36 +24,12 @@ from .strategies import Strategy
 from .tables import kind_of
 from .tiles import Tile, bit_tile_of, large, tile_of
 
-# Measured on 2-core x86 machines (benchmarks.tools.ablation); bytes of the result. A launch
-# costs about as much as NumPy takes for NUMPY_BELOW elements, a parallel one 2-10 us more;
-# streaming past the caches pays once the result is too large to be found there again.
-NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
-SMALL_BELOW = 512 * 1024  # bytes of an array that one thread copies faster without a plan
-MANY_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
-WHOLE_BELOW = 16 * 1024  # bytes that it moves, even by elements, in less time than a plan is run
-FEW_ELEMENTS = 1024  # bytes that small plans move as fast by elements as others by vectors
-ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
-NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
-NUMPYS_RUNS_BELOW = 4 * 1024 * 1024
-NUMPYS_GAPS_BELOW = 1536 * 1024  # the same into parts of a larger array, which is rarely in a cache
-NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies in less time than a kernel is called
-PARALLEL_FROM = 1536 * 1024
-STREAM_FROM = 3 * 1024 * 1024
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
-SHUFFLES_FROM = 64 * 1024  # a network takes 0.1 s to compile in each process
-# From which parts of an L2 cache on boxes take less time than tiles, than elements that go
-# one by one, and than those that are picked: what is smaller stays there, its lines met again.
-BOXES_FROM = 1 / 2
-GATHERED_FROM = 1 / 8
-PICKED_FROM = 2
-
-JOINED_BELOW = 3 * 1024 * 1024  # bytes of dense arrays that one thread joins without a plan
-NUMPYS_PARTS = 16  # arrays that NumPy joins one by one in the time of a launch
 # Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
 FAR, FAR_MOST = 1 << 46, 1 << 16
 
-REMEMBERED = 8 * 1024 * 1024  # bytes of all plans that a cache remembers
+REMEMBERED = 4 * 1024 * 1024  # bytes of all plans that one of five caches remembers
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -125,8 +102,8 @@ NO_PLAN = Plan(Strategy.NOTHING, 0)
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
-    few = made.nbytes <= FEW_ELEMENTS or not made.row.vectors
-    if copies > 1 and whole and few and 0 < made.nbytes <= MANY_BELOW:
+    few = made.nbytes <= thresholds.FEW_ELEMENTS or not made.row.vectors
+    if copies > 1 and whole and few and 0 < made.nbytes <= thresholds.MANY_BELOW:
         return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
     return made
 
@@ -154,7 +131,11 @@ def _planned(layout: Layout, unit: int, into: Layout | None, copies: int) -> Pla
         shuffled = _shuffled(layout, target, normal, total)
         if shuffled is not None and (shuffled.strategy is Strategy.SHUFFLE or not large(tile)):
             return shuffled
-    if layout.bits == unit == 8 and tile.strategy in BY_MIXED_BLOCKS and total >= SHUFFLES_FROM:
+    if (
+        layout.bits == unit == 8
+        and tile.strategy in BY_MIXED_BLOCKS
+        and total >= thresholds.SHUFFLES_FROM
+    ):
         mixed = _in_blocks(layout, target, mixed_of(normal, unit), total)
         if mixed is not None and mixed.width >= PIECE:
             return mixed
@@ -184,8 +165,8 @@ def _by_tile(
         reach=-(-layout.span[1] // 8) - offset // 8,
         gaps=gaps,
         backs=tile.backs,
-        parallel=bool(row.kernel) and total >= PARALLEL_FROM,
-        streaming=bool(streams) and total >= STREAM_FROM,
+        parallel=bool(row.kernel) and total >= thresholds.PARALLEL_FROM,
+        streaming=bool(streams) and total >= thresholds.STREAM_FROM,
     )
 
 
@@ -193,7 +174,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     """The Plan of arrays each of which is written by itself; NumPy's if all of them are small."""
     one = plan(layout, into=into)
     total = count * one.nbytes
-    few = count <= NUMPYS_PARTS and total < numpys_below(one.width, True)
+    few = count <= thresholds.NUMPYS_PARTS and total < numpys_below(one.width, True)
     if one.by_numpy and (count == 1 or few):
         return one
     return compiled(layout, into=into, count=count)
@@ -217,7 +198,7 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
     width = run // 8
     loops = [Loop(size, source // 8, to // 8) for size, source, to in loops]
     total = count * layout.size * bits // 8
-    if count <= NUMPYS_PARTS and total < numpys_below(width, True):
+    if count <= thresholds.NUMPYS_PARTS and total < numpys_below(width, True):
         return None
     tile = _tile_in_turns(loops, width)
     if tile is None:
@@ -253,7 +234,7 @@ def _shuffled(
     layout: Layout, target: Layout, loops: list[Loop], total: int, bias: int = 0
 ) -> Plan | None:
     """A Plan that permutes blocks in registers, if one can."""
-    if total < SHUFFLES_FROM:
+    if total < thresholds.SHUFFLES_FROM:
         return None
     found = _in_blocks(layout, target, shuffle_of(loops, layout.bits, bias), total)
     if found or bias:
@@ -273,8 +254,8 @@ def _in_blocks(layout: Layout, target: Layout, found: Shuffle | None, total: int
         offset=layout.offset + found.shift,
         target_offset=target.offset,
         gaps=not target.contiguous,
-        parallel=total >= PARALLEL_FROM,
-        streaming=total >= STREAM_FROM,
+        parallel=total >= thresholds.PARALLEL_FROM,
+        streaming=total >= thresholds.STREAM_FROM,
         shuffle=found,
     )
 
@@ -284,15 +265,15 @@ def numpys_below(width: int, gaps: bool = False) -> int:
 
     `gaps`: the target is a part of a larger array.
     """
-    if width < NUMPYS_RUN:
-        return (2 if gaps else 1) * NUMPY_BELOW * min(width, PIECE)
-    return NUMPYS_GAPS_BELOW if gaps else NUMPYS_RUNS_BELOW
+    if width < thresholds.NUMPYS_RUN:
+        return (2 if gaps else 1) * thresholds.NUMPY_BELOW * min(width, PIECE)
+    return thresholds.NUMPYS_GAPS_BELOW if gaps else thresholds.NUMPYS_RUNS_BELOW
 
 
 def _boxes_from(strategy: Strategy) -> float:
     """The part of an L2 cache from which on boxes do what another strategy would."""
-    others = {Strategy.GATHER: GATHERED_FROM, Strategy.PICK: PICKED_FROM}
-    return others.get(strategy, BOXES_FROM)
+    others = {Strategy.GATHER: thresholds.GATHERED_FROM, Strategy.PICK: thresholds.PICKED_FROM}
+    return others.get(strategy, thresholds.BOXES_FROM)
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:

@@ -9,17 +9,17 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine, headers, outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out, Scalar
 from ..arrays.tensor import Tensor, asarray
-from ..copying import is_numpys
+from ..engine import array_structs, execution, outputs
+from ..engine.addresses import place_of, places_of, span_of
+from ..engine.copying import is_numpys
+from ..engine.patience import Kinds, by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
 from ..operations import views
-from ..patience import Kinds, by_numpy
-from ..places import place_of, places_of, span_of
 from ..planning import planner
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
@@ -181,9 +181,9 @@ class _Batch:
 
     def run(self) -> list[Any]:
         """The results; into `outs`, if there are any, after all is checked."""
-        resolve = headers.kernel(headers.RESOLVE_ALL)
+        resolve = array_structs.kernel(array_structs.RESOLVE_ALL)
         if resolve is None:
-            self.unready = (headers.work_of(headers.RESOLVE_ALL),)
+            self.unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
         made = self._plainly()
         if made is None:
             self._resolve_all(resolve)
@@ -214,7 +214,7 @@ class _Batch:
             firsts, descrs = np.empty((2, GROUPS), np.int64)
             totals = np.empty(2, np.int64)
             tables = self.groups, descrs, firsts, self.starts, totals
-            called(headers.SURVEY)(self.items, np.ndarray, count, *tables)
+            called(array_structs.SURVEY)(self.items, np.ndarray, count, *tables)
             found, words = totals.tolist()
             self.dtypes = [self.items[first].dtype for first in firsts[:found].tolist()]
             self.plans = np.empty(words, np.int64)
@@ -259,7 +259,7 @@ class _Batch:
         large = copied & (self.spans[:, 1] >= OWN)
         small = np.flatnonzero(copied & ~large)
         if len(small):
-            self.unready = engine.unready_copies(self.plans, self.starts[small])
+            self.unready = execution.unready_copies(self.plans, self.starts[small])
             if self.unready:
                 made = self._plainly()
                 if made is not None:
@@ -282,7 +282,7 @@ class _Batch:
                 self._allocate(small, results) if addresses is None else (addresses[small], False)
             )
             sources, nbytes = self.spans[small, 0], self.spans[small, 1]
-            engine.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
+            execution.copy_each(sources, targets, nbytes, self.plans, self.starts[small], fresh)
         for i in self.lent if addresses is None else ():
             results[i] = asarray(results[i])
         return results
@@ -309,7 +309,7 @@ class _Batch:
         for layout, group in sources.groups():
             made = planner.compiled(layout, count=len(group))
             src, dst = sources.addresses[group] & ~7, targets.addresses[group]
-            engine.run(made, src, dst, any_fresh)
+            execution.run(made, src, dst, any_fresh)
 
     def _view(self, results: list[Any]) -> None:
         """The results that need no copy."""
@@ -362,7 +362,7 @@ class _Batch:
         items, outs, count = self.items, self.outs, len(self.items)
         assert outs is not None
         fits, addresses = np.zeros((2, count), np.int64)
-        match = headers.kernel(headers.MATCH)
+        match = array_structs.kernel(array_structs.MATCH)
         if match is not None:
             match(items, outs, self.groups, self.targets, self.shapes.starts, fits, addresses)
         sources = self.spans[:, 2:].T.copy()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from ..converting import parts_of
 from ..dtypes.table import DType
+from ..engine.converting import parts_of
 from ..planning.cast_plans import Scales
 from ..shapes.layout import Layout
 from .chain import Chain

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays import foreign
 from ..dtypes.table import DType
-from ..outputs import Kind
-from ..places import Places
+from ..engine import outputs
+from ..engine.addresses import Places
+from ..engine.outputs import Kind
 from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 

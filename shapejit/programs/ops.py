@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import memory_of
 from ..dtypes.table import DType, dtype
+from ..engine.outputs import array_over
 from ..errors import FormatError, ReshapeError, ShapeJitError, shape_text
-from ..outputs import array_over
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.layout import Layout, checked_shape
 from .index_maps import IndexMap

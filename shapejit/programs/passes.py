@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import engine
-from ..converting import launch
+from ..engine import execution
+from ..engine.addresses import low_bits
+from ..engine.converting import launch
+from ..engine.execution import Work
 from ..kernels.numbers import Conversion
-from ..places import low_bits
 from ..planning import planner
 from ..planning.cast_plans import CastPlan, Scales
 from ..planning.casts import cast_plan
@@ -47,6 +48,19 @@ class Pass(NamedTuple):
             return planner.plan(self.layout)
         return cast_plan(self.layout, self.unit, None, self.scales, 1)
 
+    def work(self, count: int) -> Work | None:
+        """What does as many tensors in fresh memory, if kernels do and no scales are given."""
+        if self.conversion is None:
+            plan = planner.compiled(self.layout, count=count)
+            ready = bool(plan.nbytes) and execution.by_kernels(plan)
+            return execution.work_of(plan, count, fresh=True) if ready else None
+        if self.scales is not None or not self.layout.size:
+            return None
+        made = cast_plan(self.layout, self.unit, None, None, count)
+        if execution.unready_casts(made, self.conversion, fresh=True):
+            return None
+        return execution.cast_work(made, self.conversion, fresh=True)
+
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
         """From every source (bit addresses) to its target, which may begin within a byte."""
         apart = low_bits(targets)
@@ -60,7 +74,7 @@ class Pass(NamedTuple):
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
                 made = planner.compiled(self.layout, into=into, count=len(src))
-                engine.run(made, src, dst, fresh)
+                execution.run(made, src, dst, fresh)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]

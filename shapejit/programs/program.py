@@ -9,13 +9,13 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
+from ..engine import outputs, small_calls
+from ..engine.addresses import located, place_of
 from ..errors import DTypeError, ReshapeError, about
-from ..places import located, place_of
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.request import integer
@@ -23,6 +23,7 @@ from . import sources
 from .columns import map_batches
 from .mapped import Mapped, in_chunks, of_all_lengths
 from .ops import Op
+from .specialization import Specialization
 from .trace import Traced
 from .traced_functions import TracedFunction
 
@@ -73,10 +74,9 @@ class Program(TracedFunction):
         >>> columns(np.arange(6, dtype=np.float32).reshape(2, 3))
         array([0., 3., 1., 4., 2., 5.], dtype=float32)
         """
-        if out is not None:
-            for fill, key, _ in self._fast.known:
-                if fill(x, out, key):
-                    return out
+        done = small_calls.run(x, out, self._small.table)
+        if done is not None:
+            return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
         if self.fn is not None:
@@ -89,16 +89,17 @@ class Program(TracedFunction):
         place, layout = place_of(array)
         special = self._specialized(layout.at(place & 7), as_tensors)
         kind = self._kind(as_tensors)
-        if out is None:
-            if special.route.fresh and not as_tensors and special.small:
-                return special.by_numpy(array)
-            return special.results((array,), [place], kind)[0]
-        target = outputs.checked(out, kind, self._shape)
-        outputs.check_apart(array, target)
-        if not as_tensors and self._fast.add(special, array, target):
-            return out
-        special.into(array, target)
-        return out
+        if out is not None:
+            made = outputs.checked(out, kind, self._shape)
+            outputs.check_apart(array, made)
+            special.into(array, made)
+        elif special.route.fresh and not as_tensors and special.small:
+            made = special.by_numpy(array)
+        else:
+            (made,) = special.results((array,), [place], kind)
+        if isinstance(kind, np.dtype):
+            special.remember(self._small, array, made, kind)
+        return made if out is None else out
 
     @overload
     def map(  # type: ignore[overload-overlap]  # a stack iterates over arrays, too
@@ -136,6 +137,12 @@ class Program(TracedFunction):
         array([[0, 3, 1, 4, 2, 5],
                [0, 3, 1, 4, 2, 5]], dtype=int16)
         """
+        first = tensors[0] if out is None and type(tensors) is list and tensors else None
+        if type(first) is np.ndarray:
+            known = self._maps.get((len(tensors), first.dtype, first.shape, first.strides))
+            made = None if known is None else known.results(tuple(tensors))
+            if made is not None:
+                return made
         if callable(out):
             if self.fn is None:
                 return list(self.imap(tensors, out))
@@ -205,7 +212,20 @@ class Program(TracedFunction):
         job = self.mapped(items, out, names)
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
-        return job.results()
+        results = job.results()
+        if out is None and len(job.groups) == 1 and isinstance(job.kind, np.dtype):
+            self._keep_map(job, job.groups[0][0])
+        return results
+
+    def _keep_map(self, job: Mapped, special: Specialization) -> None:
+        """Let the next call with as many arrays like these be a short one."""
+        x, count = job.items[0], len(job.items)
+        assert isinstance(job.kind, np.dtype)
+        key = count, x.dtype, x.shape, x.strides
+        if count > 1 and key not in self._maps and self.fn is None:
+            route = special.map_route(x, count, job.kind)
+            if route is not None:
+                self._maps.put(key, route)
 
     def _map_lengths(self, items: Sequence[Any], out: Any, names: range) -> Any:
         """`map` where dim 0 is free, one launch per length."""

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import outputs
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
-from ..outputs import Kind
-from ..places import place_of
-from ..planning import planner
-from ..planning.small_plans import small_plan_of
+from ..engine import array_structs, outputs
+from ..engine.addresses import place_of
+from ..engine.copying import whole_plan
+from ..engine.execution import unready_movers
+from ..engine.outputs import Kind
+from ..engine.small_calls import Routes
+from ..kernels.constants import MAX_RANK
+from ..planning import planner, thresholds
+from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..runtime.lazy import cached_property
 from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import route
+from .map_routes import MapRoute
 from .ops import Op, numpy_call, shapes
 from .passes import Pass
 
@@ -56,7 +62,8 @@ class Specialization:
             return False
         plans = [planner.plan(step.layout) for step in self.route.fills]
         return all(
-            made.by_numpy or (made.one_run and made.nbytes < planner.NUMPY_BELOW) for made in plans
+            made.by_numpy or (made.one_run and made.nbytes < thresholds.NUMPY_BELOW)
+            for made in plans
         )
 
     @property
@@ -64,13 +71,39 @@ class Specialization:
         """Whether elements become others."""
         return any(step.conversion is not None for step in self.route.fills)
 
-    @cached_property
-    def small_plan(self) -> Addresses | None:
-        """The small plan of a call with out=, if one copy of whole bytes is all there is to do."""
-        if len(self.route.fills) != 1 or self.converts:
+    def remember(
+        self, routes: Routes, x: NDArray[Any], out: NDArray[Any], dtype: np.dtype[Any]
+    ) -> None:
+        """Let later calls with arrays like `x`, whose result is like `out`, be compiled ones."""
+        if not self.one_copy or not out.flags.carray or not routes.met(x):
+            return
+        plan = whole_plan(self.route.fills[0].layout)
+        if plan is not None and not unready_movers(plan, 0):
+            made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
+            routes.add(x, out, plan, self.source.span, made)
+
+    def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
+        """What makes new results of as many arrays like `x`, where that is one small launch."""
+        shape = count, *self.route.result.shape
+        plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
+        if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
+            prod(shape) * dtype.itemsize >= thresholds.STREAM_FROM
+        ):
             return None
-        made = planner.compiled(self.route.fills[0].layout, count=2)
-        return None if made.small is None else small_plan_of(made)
+        work = self.route.copies[0].work(count)
+        if work is None or not array_structs.trusted():
+            return None
+        kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
+        return MapRoute(work, kind, x.dtype, dtype, shape)
+
+    @cached_property
+    def one_copy(self) -> bool:
+        """Whether one copy of whole bytes, of a small array, is all that there is to do."""
+        if len(self.route.fills) != 1 or self.converts:
+            return False
+        layout = self.route.fills[0].layout
+        small = 0 < layout.size * layout.bits <= 8 * thresholds.SMALL_BELOW
+        return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:

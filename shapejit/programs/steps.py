@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..converting import Operands, cast_conversion, convert
 from ..dtypes.table import DType, dtype
+from ..engine.converting import Operands, cast_conversion, convert
+from ..engine.outputs import new_array
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
 from ..operations.casts import ROUND_MODES, cast
 from ..operations.scaling import dequantize_operands, quantize_operands
-from ..outputs import new_array
 from ..shapes.layout import checked_shape
 
 _CONSTANTS = ("float32", "float64", "int64", "uint64")

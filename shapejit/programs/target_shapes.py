@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import headers
+from ..engine import array_structs
+from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError, about
 from ..operations.views import array_request
-from ..patience import by_numpy
 from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
@@ -114,11 +114,11 @@ def _resolved(
     targets: Addresses,
 ) -> int:
     """Resolve a request for each row, which the kernel finds in `sources`; how many could be."""
-    found = headers.kernel(kernel)
+    found = array_structs.kernel(kernel)
     if found is not None:
         dims = np.array(request.dims, np.int64)
         return int(found(*sources, dims, int(request.cancel), targets))
-    with by_numpy(headers.work_of(kernel)):
+    with by_numpy(array_structs.work_of(kernel)):
         for i, row in enumerate(rows):
             try:
                 targets[i] = resolve(row, request)
@@ -168,11 +168,11 @@ def _tokens(
     cannot hold, and no shape can mean, is INVALID. An error names the row by its name, if
     it has one.
     """
-    found = headers.read_ints(rows)
+    found = array_structs.read_ints(rows)
     if found is not None:
         return rows, *found
     checked = list[tuple[int, ...]]()
-    with by_numpy(headers.work_of(headers.READ_SHAPES)):
+    with by_numpy(array_structs.work_of(array_structs.READ_SHAPES)):
         if {*map(type, rows)} <= {tuple, list}:
             checked += map(tuple, rows)
         if not checked or {*map(type, chain.from_iterable(checked))} != {int}:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn
 
-from .. import outputs
 from ..arrays.tensor import Bytes, Tensor
-from ..converting import Operands
 from ..dtypes.table import DType
+from ..engine import outputs
+from ..engine.converting import Operands
 from ..errors import TraceError
 from ..kernels.numbers import Conversion
 from ..runtime.ndarrays import is_a
@@ -52,6 +52,10 @@ class Recorded(Layout):
             return self.ops
         name = READ_ONLY_VIEW if self.read_only else VIEW
         return (*self.ops, (name, tuple(IndexMap.of(self.probe))))
+
+    def transposed(self) -> Layout:
+        """That of `permute`, which is recorded."""
+        return self.permute((1, 0))
 
     def after(self, ops: Sequence[Op], kind: DType) -> Recorded:
         """This one, of a dtype, with what was done to another of its shape done, too."""

@@ -9,13 +9,14 @@ from typing import Any, Self
 
 from ..arrays.tensor import Tensor, fixed_width
 from ..dtypes.table import DType
+from ..engine.small_calls import Routes
 from ..errors import FormatError, ReshapeError, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout, checked_shape
-from .fast_calls import FastCalls
 from .fuse import Route
+from .map_routes import MapRoute
 from .ops import Op, batched, checked_ops
 from .sources import free_text
 from .specialization import Specialization
@@ -23,6 +24,7 @@ from .text import described
 from .trace import traced
 
 LENGTHS = 64  # of a free dim 0 whose programs are remembered
+SMALL = 16  # slots for kinds of arrays whose calls are compiled ones
 KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 
 
@@ -45,7 +47,8 @@ class TracedFunction:
     )
     # Of stacks of so many tensors, or if dim 0 is free, of lengths of it.
     _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
-    _fast: FastCalls = field(init=False, compare=False, repr=False)
+    _maps: Recent[object, MapRoute] = field(init=False, compare=False, repr=False)
+    _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Programs come out of pickles, too: operations that leave their source are refused.
@@ -66,7 +69,8 @@ class TracedFunction:
         fill(self, "dtype", dtype)
         fill(self, "_specializations", Recent(KEPT))
         fill(self, "_programs", Recent(LENGTHS if free else KEPT))
-        fill(self, "_fast", FastCalls())
+        fill(self, "_maps", Recent(KEPT))
+        fill(self, "_small", Routes(SMALL))
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
         fill(self, "_result_dtype", made[1])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..engine import conversion_code
+from ..engine.execution import conversion_code
 from ..kernels.constants import FOUND
-from ..planning import planner
+from ..planning import thresholds
 from ..planning.decode_boxes import BoxPlan, Spread
 from ..planning.decode_plans import DecodePlan
 from ..runtime.kernel_names import Code, Name
@@ -28,7 +28,7 @@ def _decode_codes(plan: DecodePlan) -> tuple[Codes, Codes]:
     """What reads the units of each step, if it has any, and what converts its numbers."""
     units = [step.lie.units and Code("unit_code", step.lie.units.unit) for step in plan.steps]
     *before, last = (step.conversion for step in plan.steps)
-    streamed = plan.total * plan.itemsize >= planner.STREAM_FROM
+    streamed = plan.total * plan.itemsize >= thresholds.STREAM_FROM
     return units, [*map(conversion_code, before), conversion_code(last, streamed)]
 
 
@@ -48,8 +48,8 @@ def run_decode(plan: DecodePlan, target: int) -> None:
     launch = _decode_launch(plan, *plan.table(*addresses), units, converts)
     places, nbytes = np.array([[0], [target]], np.int64), plan.total * plan.itemsize
     count = -(-plan.total // plan.length)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
-    streamed = nbytes >= planner.STREAM_FROM
+    shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
+    streamed = nbytes >= thresholds.STREAM_FROM
     run_launch(launch, streamed, places, count, count, shares, 0)
 
 
@@ -59,7 +59,7 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
     `operands` are the scales, and the zero points if there are any.
     """
     launch, streamed, units, nbytes = _box_launch(plan, operands)
-    shares = nbytes // SHARE if nbytes >= planner.PARALLEL_FROM else 1
+    shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
     depth = len(plan.table) + FOUND + len(plan.inner)
     run_launch(launch, streamed, places, units, units, shares, depth)
@@ -77,7 +77,7 @@ def _box_launch(plan: BoxPlan, operands: Sequence[Spread]) -> tuple[Launch, bool
     size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
     units = int(plan.table[:, 0].prod())
     nbytes = units * plan.rows * plan.run * size
-    streamed = nbytes >= planner.STREAM_FROM
+    streamed = nbytes >= thresholds.STREAM_FROM
     convert, none = conversion_code(plan.conversion, streamed), Spread(0, 0, 0)
     arguments = (
         plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),

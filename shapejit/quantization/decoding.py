@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import outputs
 from ..arrays.tensor import Tensor, asarray
-from ..converting import Operands, convert, number_of
 from ..dtypes.table import DType
+from ..engine import outputs
+from ..engine.converting import Operands, convert, number_of
+from ..engine.patience import by_numpy, unready
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
-from ..patience import by_numpy, unready
 from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
-from ..converting import number_of
 from ..dtypes.table import dtype
+from ..engine.addresses import place_of
+from ..engine.converting import number_of
 from ..kernels.numbers import Conversion
 from ..operations.casts import cast
-from ..places import place_of
 from ..planning.casts import VECTOR
 from ..planning.decode_boxes import Spread, box_plan
 from ..planning.decode_plans import MOST, DecodePlan, Lie, Operand, Step, decode_plan

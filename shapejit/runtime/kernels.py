@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import building, loading, object_files, processor
 from .compilation import apart, begin, under_way
@@ -247,15 +248,7 @@ def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
     """A kernel with all that stands behind its first four arguments, in the order of `kinds`."""
     if not compiled():
         return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]
-    words = [0] * WORDS
-    for argument in arguments:
-        if isinstance(argument, np.ndarray):
-            words += [argument.__array_interface__["data"][0], *argument.shape]
-        elif isinstance(argument, Function | Code):
-            words.append(_addresses[argument])
-        elif not isinstance(argument, str):  # a tag
-            words.append(int(argument))
-    begin, run, table = _addresses[entry], called(RUN), np.array(words, np.int64)
+    begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
 
     def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
         assert arguments is not None  # whose arrays the table has the addresses of
@@ -264,7 +257,20 @@ def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
     return run_with
 
 
-def address(function: Function | Code) -> int:
+def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
+    """The table of an Entry for these arguments, which have to live; its first words are 0."""
+    words = [0] * WORDS
+    for argument in arguments:
+        if isinstance(argument, np.ndarray):
+            words += [argument.__array_interface__["data"][0], *argument.shape]
+        elif isinstance(argument, Function | Code):
+            words.append(_addresses[argument])
+        elif not isinstance(argument, str):  # a tag
+            words.append(int(argument))
+    return np.array(words, np.int64)
+
+
+def address(function: Function | Code | Entry) -> int:
     """Where the machine code of a function is, for kernels to call; 0 if it is not ready."""
     if not compiled():
         return _interpreter().address(function)  # type: ignore[no-any-return]

@@ -100,7 +100,7 @@ def run_launch(
     threads = workers.threads() if shares > 1 else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
     if threads > 1:
-        own = workers.workers()
+        own = workers.own
         work[SIGNAL] = own.signal
         own.run(run_shares, min(threads, shares))
     else:
@@ -116,4 +116,5 @@ def stage_memory(nbytes: int) -> tuple[NDArray[np.uint8], int]:
     stage: NDArray[np.uint8] | None = _stages.__dict__.pop("free", None)
     if stage is None or stage.size < nbytes + 2 * PAGE:
         stage = np.empty(nbytes + 2 * PAGE, np.uint8)
-    return stage, -(-address_of(stage) // PAGE) * PAGE + PAGE
+    begin: int = stage.__array_interface__["data"][0]
+    return stage, -(-begin // PAGE) * PAGE + PAGE

@@ -8,6 +8,8 @@ import warnings
 from functools import cache
 from typing import Any
 
+_CONFIG = "numba.core.config"
+
 
 def text(name: str) -> str | None:
     """What the variable `name` says, if anything."""
@@ -17,13 +19,13 @@ def text(name: str) -> str | None:
 
 def number(name: str, default: int) -> int:
     """The same as a number."""
-    found = _loaded(name)
+    found = _loaded(name) if _CONFIG in sys.modules else None
     return _parsed(name, default) if found is None else int(found)
 
 
 def _loaded(name: str) -> Any:
     """What numba itself says, which a program may have changed; None if it is not imported."""
-    config = sys.modules.get("numba.core.config")
+    config = sys.modules.get(_CONFIG)
     names = name, name.removeprefix("NUMBA_")
     return next((vars(config)[n] for n in names if n in vars(config)), None) if config else None
 

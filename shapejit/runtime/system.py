@@ -14,7 +14,7 @@ import signal
 import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 from typing import Any
 
@@ -57,11 +57,14 @@ def register_at_fork(**hooks: Callable[[], object]) -> None:
         os.register_at_fork(**hooks)
 
 
-def usable_cores() -> set[int]:
-    """The cores that this process may use; all, where the system does not bind processes."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
+def _all_cores() -> set[int]:
     return set(range(os.cpu_count() or 1))
+
+
+usable_cores: Callable[[], set[int]] = (
+    partial(os.sched_getaffinity, 0) if hasattr(os, "sched_getaffinity") else _all_cores
+)
+"""The cores that this process may use; all, where the system does not bind processes."""
 
 
 def bind(thread: int, cores: Iterable[int]) -> bool:

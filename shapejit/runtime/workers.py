@@ -84,7 +84,8 @@ class Workers:
 
     def run(self, run: Callable[[bool], None], threads: int) -> None:
         """Call `run(True)`, which opens a job, and let `threads` - 1 workers join in."""
-        self._start(threads - 1)
+        if self._count < threads - 1:
+            self._start(threads - 1)
         job = self._latest = Job(run, [None] * (threads - 1), current_core())
         self._wake(job)
         run(True)
@@ -179,8 +180,7 @@ def threads() -> int:
         count = sys.modules["numba"].get_num_threads()
     else:
         count = number("NUMBA_NUM_THREADS", sys.maxsize)
-    count = min(count, _most)
-    return max(1, min(int(count), len(system.usable_cores()), quota()))
+    return max(1, min(int(count), _most, len(system.usable_cores()), quota()))
 
 
 @cache
@@ -192,17 +192,12 @@ def quota() -> int:
     return sys.maxsize
 
 
-_workers = Workers()
-
-
-def workers() -> Workers:
-    """The workers of this process; a forked child has its own."""
-    return _workers
+own = Workers()  # of this process; a forked child has others
 
 
 def _after_fork() -> None:
-    global _workers
-    _workers = Workers()
+    global own
+    own = Workers()
 
 
 system.register_at_fork(after_in_child=_after_fork)

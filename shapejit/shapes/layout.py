@@ -122,6 +122,13 @@ class Layout:
             [self.shape[i] for i in order], [self.strides[i] for i in order], self.offset, self.bits
         )
 
+    def transposed(self) -> Layout:
+        """The view of a Layout of two dims with these exchanged."""
+        (rows, columns), (down, along) = self.shape, self.strides
+        if rows > 1 < columns:  # whose strides are canonical either way
+            return _trusted((columns, rows), (along, down), self.offset, self.bits)
+        return self.permute((1, 0))
+
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
         """The view with the elements reversed along `axes` (None: all)."""
         dims = range(self.ndim) if axes is None else normal_axes(axes, self.ndim, "flip")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...arrays.foreign import accepts_any_array, converts_any_array
 from ...arrays.tensor import Array, Tensor
+from ...dtypes.table import dtype
 from ...errors import DTypeError, ReshapeError, negative_source
 from ...operations.views import reshape_as
 from ...runtime.ndarrays import is_a, plain
@@ -19,6 +21,8 @@ from ...shapes.request import Request, integers
 from ..placing import ints_in
 from .arguments import INT64
 from .versions import version
+
+_INT = {int}
 
 
 def request(shape: Any, *, allowzero: int = 0, opset: int = 25) -> Request:
@@ -60,9 +64,27 @@ def reshape(
     >>> reshape(np.zeros((2, 3, 4), np.float32), [0, -1]).shape
     (2, 12)
     """
-    asked = request(shape, allowzero=allowzero, opset=opset)
-    version("Reshape", opset).check(data)
+    if type(shape) in (list, tuple) and {*map(type, (*shape, allowzero, opset))} == _INT:
+        asked = _known_request(tuple(shape), allowzero, opset)
+    else:
+        asked = request(shape, allowzero=allowzero, opset=opset)
+    if type(data) is np.ndarray and not data.dtype.hasobject:
+        _check_known(data.dtype, opset)
+    else:
+        version("Reshape", opset).check(data)
     return reshape_as(data, asked, copy, out)
+
+
+@lru_cache(maxsize=1024)
+def _known_request(shape: tuple[int, ...], allowzero: int, opset: int) -> Request:
+    """`request` of plain ints, found once."""
+    return request(shape, allowzero=allowzero, opset=opset)
+
+
+@lru_cache(maxsize=1024)
+def _check_known(kind: np.dtype[Any], opset: int) -> None:
+    """Refuse a dtype that this version of Reshape does not list; what it lists is asked once."""
+    version("Reshape", opset).check_dtype(dtype(kind), "")
 
 
 @converts_any_array

@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, few
-from .arrays.tensor import Tensor
-from .dtypes.table import DType, fixed_width
-from .errors import DTypeError
-from .kernels.numbers import Conversion, Number
+from ..arrays.tensor import Tensor
+from ..dtypes.table import DType, fixed_width
+from ..errors import DTypeError
+from ..kernels.numbers import Conversion, Number
+from ..planning.cast_plans import Scales
+from ..planning.casts import cast_plan
+from ..runtime.launches import Addresses, address_of
+from ..shapes.layout import Layout
+from . import execution, numpy_fallback
+from .addresses import layout_of, place_of
+from .execution import Work
 from .patience import by_numpy
-from .places import place_of
-from .planning.cast_plans import Scales
-from .planning.casts import cast_plan
-from .runtime.launches import Addresses, address_of
-from .shapes.layout import Layout
+from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
 
@@ -145,10 +147,13 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> None:
-    """Convert the elements of `source` into `target`, row-major, of the same shape."""
+) -> Work | None:
+    """Convert the elements of `source` into `target`, row-major, of the same shape.
+
+    Returns the work, if that was one kernel's.
+    """
     if source.size == 0:
-        return
+        return None
     place, layout = place_of(source)
     to, whole = place_of(target)
     if fixed_width(source.dtype).kind == "complex":
@@ -156,17 +161,38 @@ def convert(
     source_at, target_at = [place & ~7], [to & ~7]
     if operands is None:
         seen, into = layout.at(place & 7), whole.at(to & 7)
-        launch(seen, source_at, into, target_at, into.bits, conversion, None, (0, 0), fresh)
-        return
+        given = seen, source_at, into, target_at, into.bits, conversion, None
+        return launch(*given, (0, 0), fresh)
     at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
-    for part, scales in operands.parts(source.shape):
+    parts = list(operands.parts(source.shape))
+    for part, scales in parts:
         seen, into = operands.split(layout, part), operands.split(whole, part)
         seen, into = seen.at(seen.offset + (place & 7)), into.at(into.offset + (to & 7))
         lie = scales.scale, scales.zero or scales.scale
         begins = [a + s.offset // 8 for a, s in zip(at, lie, strict=True)]
         scales = Scales(scales.bits, lie[0].at(0), scales.zero and lie[1].at(0))
-        given = seen, source_at, into, target_at, into.bits, conversion, scales
-        launch(*given, (begins[0], begins[1]), fresh)
+        of_part = seen, source_at, into, target_at, into.bits, conversion, scales
+        done = launch(*of_part, (begins[0], begins[1]), fresh)
+    return done if len(parts) == 1 else None
+
+
+def remember(
+    routes: Routes,
+    x: NDArray[Any],
+    target: NDArray[Any],
+    conversion: Conversion,
+    dtype: np.dtype[Any],
+) -> None:
+    """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
+    if not x.size or not routes.met(x):
+        return
+    layout, into = layout_of(x), layout_of(target)
+    if fixed_width(x.dtype).kind == "complex":
+        layout, into = parts_of(layout), parts_of(into)
+    plan = cast_plan(layout, into.bits, into, None, 1)
+    if not execution.unready_casts(plan, conversion, fresh=True):
+        work = execution.cast_work(plan, conversion, fresh=True)
+        routes.add(x, target, work, layout.span, dtype)
 
 
 def launch(
@@ -179,23 +205,25 @@ def launch(
     scales: Scales | None,
     operands: tuple[int, int],
     fresh: bool,
-) -> None:
+) -> Work | None:
     """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
 
     They lie like `into` at the targets, or row-major. `operands` are the addresses of
-    scales and zero points.
+    scales and zero points. Returns the work, if kernels did it.
     """
     plan = cast_plan(layout, unit, into, scales, len(sources))
     made = conversion._replace(scales=plan.lie)
-    kinds = engine.unready_casts(plan, made, fresh)
+    kinds = execution.unready_casts(plan, made, fresh)
     if not kinds:
-        engine.run_cast(plan, made, sources, targets, operands, fresh)
-        return
+        work = execution.cast_work(plan, made, fresh, operands)
+        work.run(work.places(sources, targets), len(sources), fresh)
+        return work
     into = into or Layout.row_major(layout.shape, unit)
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
     numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
     with by_numpy(*kinds):
-        few.convert(sources, layout, targets, into, conversion, numbers)
+        numpy_fallback.convert(sources, layout, targets, into, conversion, numbers)
+    return None
 
 
 def parts_of(layout: Layout) -> Layout:

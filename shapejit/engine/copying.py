@@ -7,37 +7,35 @@ planner's to say.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import engine, headers
-from .arrays.tensor import Tensor
-from .fast_calls import FastCall, fast_call
-from .kernels.constants import MAX_RANK
+from ..arrays.tensor import Tensor
+from ..kernels.constants import MAX_RANK
+from ..kernels.small_plans import NEAR, SHIFT
+from ..planning import planner, thresholds
+from ..planning.plans import Plan
+from ..planning.small_plans import slower_whole, small_plan
+from ..runtime import result_memory
+from ..runtime.launches import Addresses, address_of
+from ..runtime.recent import Recent
+from ..shapes.layout import Layout
+from . import array_structs, execution
+from .addresses import layout_of, place_of
 from .patience import Kinds, by_numpy, forced
-from .places import layout_of, place_of
-from .planning import planner
-from .planning.plans import Plan
-from .planning.small_plans import slower_whole, small_plan
-from .runtime.launches import Addresses, address_of
-from .runtime.recent import Recent
-from .shapes.layout import Layout
+from .routes import keep
+from .small_calls import Routes
 
 Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
 
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
-LONG = 1024  # bytes of runs that a fast call moves as NumPy does, by memcpy
+WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
 
-WHOLE = headers.work_of(headers.PLAN_WHOLE)
-
-_plans: Recent[Key, Plan] = planner.recent_plans()
-_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met, and not planned yet
-fast: FastCall | None = None  # of the latest arrays that were met twice in a row
-_latest: tuple[object, ...] = ()
+_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met
+routes = Routes()  # of `ascontiguous`
 _whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
 _unready: Kinds = ()  # of kernels that small copies wait for
 
@@ -59,18 +57,18 @@ def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
     place, layout = place_of(x)
     unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
     made = planner.compiled(layout.at(place & 7), unit)
-    engine.run(made, [place & ~7], [place_of(target)[0]], fresh)
+    execution.run(made, [place & ~7], [place_of(target)[0]], fresh)
 
 
 def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
     nbytes = x.nbytes
-    small = nbytes <= planner.SMALL_BELOW
-    if nbytes >= planner.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
+    small = nbytes <= thresholds.SMALL_BELOW
+    if nbytes >= thresholds.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
         run = _run(x)
-        long = run >= planner.NUMPYS_RUN and nbytes < planner.NUMPYS_RUNS_BELOW
+        long = run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW
         if small and not long:
             whole = _whole or _copy_whole()
-            if whole is not None and (nbytes < planner.WHOLE_BELOW or _best_whole(x)):
+            if whole is not None and (nbytes < thresholds.WHOLE_BELOW or _best_whole(x)):
                 whole(x, target)
                 return
         if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
@@ -96,7 +94,7 @@ def _run(x: NDArray[Any]) -> int:
 def _copy_whole() -> Copy | None:
     """The kernel that needs no Plan, if it is ready."""
     global _whole, _unready
-    _whole = headers.whole_copy()
+    _whole = array_structs.whole_copy()
     _unready = () if _whole else (WHOLE,)
     return _whole
 
@@ -110,14 +108,10 @@ def _best_whole(x: NDArray[Any]) -> bool:
 def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
     """The Plan for arrays of a kind; None if `later` for the first, which needs none."""
     key = x.shape, x.strides, x.dtype
-    made = _plans.get(key)
-    if made is None:
-        if later and key not in _once and _copy_once() is not None:
-            _once.put(key, True)
-            return None
-        made = planner.plan(layout_of(x))
-        _plans.put(key, made)
-    return made
+    if later and key not in _once and _copy_once() is not None:
+        _once.put(key, True)
+        return None
+    return planner.plan(layout_of(x))
 
 
 def _copy_once() -> Copy | None:
@@ -125,36 +119,58 @@ def _copy_once() -> Copy | None:
     return _whole or (None if forced() else _copy_whole())
 
 
-def remember(x: NDArray[Any], out: NDArray[Any]) -> None:
-    """Make the next call with arrays like these, which were just copied, a fast one."""
-    global fast, _latest, _unready
-    long = _run(x) >= LONG
-    if not 0 < x.nbytes <= (planner.NUMPYS_RUNS_BELOW if long else planner.SMALL_BELOW):
+def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:
+    """Let later copies of arrays like `x`, which was just copied into `out`, follow a Route.
+
+    A row-major `x` would be the result itself: nobody asks for a Route that makes another one.
+    """
+    if out is x or not x.size:
         return
-    # A second time: whoever copies arrays that all differ makes no keys.
-    kind = x.shape, x.strides, x.dtype, type(out)
-    if kind != _latest:
-        _latest = kind
-        return
-    if headers.kernel(headers.FILL) is None:
-        _unready = (WHOLE,)
-    elif type(x) is type(out) is np.ndarray and not is_numpys(x.dtype):
-        if x.nbytes >= planner.WHOLE_BELOW and not (long or _best_whole(x)):
+    if isinstance(x, Tensor):
+        layout = x.layout.at(x.layout.offset & 7)
+        plan = planner.compiled(layout) if x.dtype.packed else planner.plan(layout)
+        if x.contiguous and not x.layout.offset % 8:
             return
-        made = fast_call(x, out, *_small_plan(x.shape, x.strides, x.itemsize))
-        if isinstance(made, FastCall):
-            fast, _unready = made, ()
-        else:
-            _unready = made
+    elif is_numpys(x.dtype) or x.dtype is not out.dtype or _remembered_small(x, out):
+        return
+    else:
+        if x.nbytes < planner.numpys_below(_run(x)) or not routes.met(x):
+            return
+        plan = planner.plan(layout_of(x))
+    if not plan.by_numpy and plan.small is None and execution.by_kernels(plan):
+        keep(key, execution.work_of(plan), x, out, True, False)
 
 
-@lru_cache(maxsize=16)
-def _small_plan(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-) -> tuple[Addresses, tuple[int, int]]:
-    """The small plan of ndarrays, and the bits that they reach around their first element."""
-    layout = Layout.of(shape, [8 * stride for stride in strides], 0, 8 * itemsize)
-    return small_plan(layout), layout.span
+def _remembered_small(x: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Whether no Plan copies arrays like `x`: compiled calls are to do that, if they can."""
+    global _unready
+    long = _run(x) >= thresholds.LONG_RUN
+    if x.nbytes > (thresholds.NUMPYS_RUNS_BELOW if long else thresholds.SMALL_BELOW):
+        return False
+    if not routes.met(x):
+        return True
+    if array_structs.kernel(array_structs.RUN_ROUTE) is None:
+        _unready = (WHOLE,)
+        return True
+    layout = layout_of(x)
+    plan = small_plan(layout) if long else whole_plan(layout)
+    if plan is None:
+        return False
+    _unready = execution.unready_movers(plan, 0)
+    if not _unready:
+        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+        routes.add(x, out, plan, layout.span, x.dtype if new else None)
+    return True
+
+
+def whole_plan(layout: Layout) -> Addresses | None:
+    """The small plan that copies an array of whole bytes, if no other Plan is faster."""
+    nbytes = layout.size * layout.bits // 8
+    if nbytes >= thresholds.WHOLE_BELOW and slower_whole(planner.plan(layout)):
+        return None
+    plan = small_plan(layout)
+    plan[[SHIFT, NEAR]] += layout.offset // 8
+    return plan
 
 
 def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
@@ -163,7 +179,7 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
     The first array of its kind that is not too large has none: a loader whose images all
     differ does not pay for plans that are of no use again.
     """
-    once = x.nbytes <= planner.ONCE_BELOW
+    once = x.nbytes <= thresholds.ONCE_BELOW
     made = _plan_of(x, once)
     if made is None:
         assert _whole is not None
@@ -171,11 +187,11 @@ def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
         return True
     if made.by_numpy:
         return False
-    if not engine.by_kernels(made):
-        with by_numpy(engine.kind_of(made), *(_unready if once else ())):
+    if not execution.by_kernels(made):
+        with by_numpy(execution.kind_of(made), *(_unready if once else ())):
             _assign(x, target)
         return True
-    engine.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
+    execution.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Thousands of ndarrays at once: their headers are read where they lie, with the GIL held.
+"""ndarrays, one or thousands: their structs are read where they lie, with the GIL held.
 
 Asking an ndarray for its address, shape and strides through Python costs 2 us. Whoever calls
 has seen that objects lie as `object_layouts` says. Objects are given by their addresses.
@@ -6,33 +6,49 @@ has seen that objects lie as `object_layouts` says. Objects are given by their a
 
 from __future__ import annotations
 
+from ..runtime.jobs import OWNER, SHARES, TOTAL, UNITS, WORK
+from .calls import call
 from .constants import MAX_RANK
 from .jit import Numbers, kernel
-from .memory import address_of, load_half as half, load_word as word, prefetch
+from .memory import address_of, load_half as half, load_word as word, prefetch, store_word as store
 from .object_layouts import (
     AHEAD,
     CONTIGUOUS_WRITEABLE,
     DATA,
+    DEPTH,
     DESCR,
     DIGITS,
+    EMPTY,
+    ENTRY,
+    FIRST_ROUTE,
     FLAGS,
+    INCREF,
     ITEMS,
     LENGTH,
-    MOVERS_AT,
+    MOVERS,
     NBYTES,
+    NDARRAY,
+    NONE,
     OTHER,
-    OUT_AT,
+    OUT_KIND,
+    PLACES_AT,
     PLAN,
     PLAN_AT,
-    POSITION,
     RANK,
     REACH_HIGH,
     REACH_LOW,
+    RESULT_DTYPE,
+    ROUTES,
     SHAPE,
+    SHIFT,
     SIGN_BITS,
+    SOURCE_BEGIN,
     STRIDES,
+    SWITCH,
+    TARGET_BEGIN,
     TYPE,
-    X_AT,
+    UNITS_OF_WORK,
+    X_KIND,
 )
 from .small import merge_dims, put, write_plan
 from .small_plans import HEAD, MOVER
@@ -54,20 +70,20 @@ def small(x: int) -> int:
 
 
 @kernel
-def is_like(x: int, kind: Numbers, at: int, flags: int) -> bool:
-    """Whether `x` is an ndarray of this `kind` (from `at` on): see `kind_of`.
+def is_like(x: int, kind: int, flags: int) -> bool:
+    """Whether `x` is an ndarray of the kind at this address: see `kind_of`.
 
     Strides of size-1 dims may be any; `flags` must all be set.
     """
-    rank = kind[at + 2]
-    if word(x + TYPE) != kind[at] or word(x + DESCR) != kind[at + 1] or half(x + RANK) != rank:
+    rank = word(kind + 16)
+    if word(x + TYPE) != word(kind) or word(x + DESCR) != word(kind + 8) or half(x + RANK) != rank:
         return False
     shape, strides = word(x + SHAPE), word(x + STRIDES)
     for k in range(rank):
         size = word(shape + 8 * k)
-        if size != kind[at + 3 + k]:
+        if size != word(kind + 24 + 8 * k):
             return False
-        if size != 1 and word(strides + 8 * k) != kind[at + 3 + rank + k]:
+        if size != 1 and word(strides + 8 * k) != word(kind + 24 + 8 * (rank + k)):
             return False
     return bool(half(x + FLAGS) & flags == flags)
 
@@ -80,28 +96,83 @@ def read_alike(items: int, count: int, kind: Numbers, flags: int, addresses: Num
     """
     for i in range(count):
         x = word(items + ITEMS + 8 * i)
-        if not is_like(x, kind, 0, flags):
+        if not is_like(x, address_of(kind), flags):
             return i
         addresses[i] = word(x + DATA)
     return count
 
 
 @kernel
-def fill(x: int, out: int, key: Numbers) -> bool:
-    """Copy ndarray `x` into `out` if both are of the kinds of the key and lie apart.
+def slot_of(x: int, count: int) -> int:
+    """The slot (of a power of two) of the Route for arrays like `x`, or its neighbour's."""
+    mixed, rank = word(x + DESCR) >> 4, half(x + RANK)
+    shape, strides = word(x + SHAPE), word(x + STRIDES)
+    for k in range(rank):
+        size = word(shape + 8 * k)
+        mixed = 31 * mixed + size
+        if size != 1:
+            mixed = 31 * mixed + word(strides + 8 * k)
+    mixed ^= mixed >> 17
+    return int((mixed ^ mixed >> 7) & (count - 1))
 
-    One array takes half the time of several to get here: see `fast_call_key`.
+
+@kernel
+def run_route(x: int, out: int, routes: Numbers) -> int:
+    """Do the work of the Route for `x`, into `out` or a new array if that is None; see `routes`.
+
+    Returns a reference to the result; to None, if there is no Route or an argument is not fit
+    for it; 0 if there is no memory, of which NumPy has told Python.
     """
-    if not is_like(x, key, key[X_AT], 0) or not is_like(
-        out, key, key[OUT_AT], CONTIGUOUS_WRITEABLE
-    ):
-        return False
-    source, target = word(x + DATA), word(out + DATA)
-    if source + key[REACH_LOW] < target + key[NBYTES] and target < source + key[REACH_HIGH]:
-        return False
-    place = address_of(key)
-    put(source, target, place + 8 * key[PLAN_AT], place + 8 * POSITION, 0, 0, 0, key[MOVERS_AT])
-    return True
+    none, incref = int(routes[NONE]), routes[INCREF]
+    route = 0
+    if word(routes[SWITCH]) == 0 and word(x + TYPE) == routes[NDARRAY]:
+        slot = slot_of(x, routes[ROUTES])
+        route = routes[FIRST_ROUTE + slot]
+        if route == 0 or not is_like(x, word(route + X_KIND), 0):
+            route = routes[FIRST_ROUTE + (slot ^ 1)]
+            if route != 0 and not is_like(x, word(route + X_KIND), 0):
+                route = 0
+    if route == 0:
+        call(incref, (none,))
+        return none
+    target, source = out, word(x + DATA)
+    if out == none:
+        dtype, kind = word(route + RESULT_DTYPE), word(route + OUT_KIND)
+        if dtype == 0:
+            call(incref, (none,))
+            return none
+        call(incref, (dtype,))
+        target = call(routes[EMPTY], (word(kind + 16), kind + 24, dtype, 0))
+        if target == 0:
+            return 0
+    else:
+        fit = is_like(out, word(route + OUT_KIND), CONTIGUOUS_WRITEABLE)
+        if fit:
+            begin = word(out + DATA)
+            before = source + word(route + REACH_HIGH) <= begin
+            fit = before or begin + word(route + NBYTES) <= source + word(route + REACH_LOW)
+        if not fit:
+            call(incref, (none,))
+            return none
+        call(incref, (out,))
+    begin, places = word(target + DATA), word(route + PLACES_AT)
+    if word(route + ENTRY) == 0:
+        put(source, begin, word(route + PLAN_AT), places, 0, 0, 0, word(route + MOVERS))
+        return int(target)
+    # Places of the one tensor, then work and span, as threads that run the entry have them.
+    shift = word(route + SHIFT)
+    store(places, (source << shift) + word(route + SOURCE_BEGIN))
+    store(places + 8, (begin << shift) + word(route + TARGET_BEGIN))
+    work = places + 16
+    span = work + 8 * WORK
+    for k in range(WORK + word(route + DEPTH)):
+        store(work + 8 * k, 0)
+    store(work + 8 * UNITS, word(route + UNITS_OF_WORK))
+    store(work + 8 * TOTAL, word(route + UNITS_OF_WORK))
+    store(work + 8 * SHARES, 1)
+    store(span + 8 * OWNER, 1)
+    call(word(route + ENTRY), (word(route + PLAN_AT),))
+    return int(target)
 
 
 @kernel

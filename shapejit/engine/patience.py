@@ -17,10 +17,12 @@ from functools import cache
 from threading import Lock
 from time import perf_counter
 
-from .errors import FormatError
-from .runtime import kernels
-from .runtime.kernel_names import Name
-from .runtime.system import register_at_fork
+import numpy as np
+
+from ..errors import FormatError
+from ..runtime import kernels
+from ..runtime.kernel_names import Name
+from ..runtime.system import register_at_fork
 
 VARIABLE = "SHAPEJIT_PATIENCE"
 PATIENCE = 0.02  # seconds of NumPy's for work of one kind, before a builder is asked
@@ -30,14 +32,15 @@ Kind = tuple[object, ...]
 Kinds = tuple[Kind, ...]
 Needs = Callable[[], tuple[Name, ...]]
 
-_ready: set[Kind] = set()
-_kept = _ready  # while NumPy does all work
+READY: set[Kind] = set()  # kinds whose kernels do the work: none while NumPy does all work
+_kept: set[Kind] = set()  # those that were ready before
 _taken: dict[Kind, float] = {}  # seconds of NumPy's
 _needed: dict[Kind, tuple[Name, ...]] = {}  # of kinds that were looked for
 # What there was to see when a kind was looked for: kernels, and whether it had taken long.
 _seen: dict[Kind, tuple[int, bool]] = {}
 _forced = 0
 _numpys = 0  # of those who ask that NumPy does all work
+SWITCH = np.zeros(1, np.int64)  # the same, where compiled code sees it
 _lock = Lock()
 
 register_at_fork(after_in_child=_seen.clear)  # what the parent asked for is the parent's
@@ -48,7 +51,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
 
     If not, NumPy does it, `by_numpy` of the same kind.
     """
-    if kind in _ready:
+    if kind in READY:
         return True
     if _numpys:
         return False
@@ -71,7 +74,7 @@ def kernels_ready(kind: Kind, needs: Needs) -> bool:
         if late:
             kernels.ask(names)
         return False
-    _ready.add(kind)
+    READY.add(kind)
     return True
 
 
@@ -125,18 +128,21 @@ def force_kernels() -> Iterator[None]:
 @contextmanager
 def force_numpy() -> Iterator[None]:
     """NumPy does all work meanwhile, also where kernels are compiled: to compare results."""
-    global _ready, _numpys, _kept
+    global _numpys
     with _lock:
         if not _numpys:
-            _ready, _kept = set(), _ready
+            _kept.update(READY)
+            READY.clear()
         _numpys += 1
+        SWITCH[0] = _numpys
     try:
         yield
     finally:
         with _lock:
             _numpys -= 1
+            SWITCH[0] = _numpys
             if not _numpys:
-                _ready = _kept
+                READY.update(_kept)
 
 
 def numpy_forced() -> bool:

@@ -12,12 +12,12 @@ from math import gcd
 
 import numpy as np
 
-from .arrays.elements import Codes, read, whole, write
-from .kernels.numbers import Conversion, Number
-from .kernels.plain_conversions import converted
-from .runtime.launches import Addresses
-from .shapes.dims import merged
-from .shapes.layout import Layout
+from ..arrays.elements import Codes, read, whole, write
+from ..kernels.numbers import Conversion, Number
+from ..kernels.plain_conversions import converted
+from ..runtime.launches import Addresses
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
 
 MOST = 1 << 18  # elements at a time, if they are taken apart: they stay in a cache meanwhile
 ROW = 16  # elements: shorter rows take longer one by one than to be put in order first

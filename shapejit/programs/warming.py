@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import fast_joins, headers, patience
-from .arrays.tensor import Tensor
-from .dtypes.table import dtype
-from .errors import FormatError
-from .kernels.small_plans import MOVERS
-from .operations.casts import cast, dequantize, quantize
-from .operations.codes import pack
-from .operations.equality import array_equal
-from .operations.joining import concat, stack
-from .operations.views import ascontiguous
-from .programs import batch, target_shapes
-from .programs.batch import reshape_batch
-from .programs.planned import plan
-from .programs.target_shapes import resolve_batch
-from .quantization.table import schemes
-from .runtime import building, kernels, workers
-from .runtime.kernel_names import Call, Name
-from .runtime.system import usable_cores
-from .shapes.request import request
+from ..arrays.tensor import Tensor
+from ..dtypes.table import dtype
+from ..engine import array_structs, fast_joins, patience
+from ..errors import FormatError
+from ..kernels.small_plans import MOVERS
+from ..operations.casts import cast, dequantize, quantize
+from ..operations.codes import pack
+from ..operations.equality import array_equal
+from ..operations.joining import concat, stack
+from ..operations.views import ascontiguous
+from ..quantization.table import schemes
+from ..runtime import building, kernels, workers
+from ..runtime.kernel_names import Call, Name
+from ..runtime.system import usable_cores
+from ..shapes.request import request
+from . import batch, target_shapes
+from .batch import reshape_batch
+from .planned import plan
+from .target_shapes import resolve_batch
 
 SIDE = 1024  # of the matrices that are copied: too large for NumPy, and for one thread
 UNITS = ("uint8", "uint16", "float32", "float64", "complex128")
@@ -186,7 +186,7 @@ def names() -> tuple[Name, ...]:
                 pass
     calls = (
         value
-        for module in (batch, fast_joins, headers, kernels, target_shapes, workers)
+        for module in (batch, fast_joins, array_structs, kernels, target_shapes, workers)
         for value in vars(module).values()
         if isinstance(value, Call)
     )

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import few
-from .kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
-from .kernels.numbers import Conversion
-from .kernels.small_plans import MOVER
-from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
-from .planning import planner
-from .planning.cast_plans import CastPlan
-from .planning.plans import Plan
-from .planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
-from .planning.tables import offsets_in_turns
-from .runtime import kernels
-from .runtime.cpu_caches import LINE, PAGE
-from .runtime.kernel_names import Code, Name
-from .runtime.launches import (
+from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
+from ..kernels.numbers import Conversion
+from ..kernels.small_plans import MOVER
+from ..planning import thresholds
+from ..planning.cast_plans import CastPlan
+from ..planning.plans import Plan
+from ..planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
+from ..planning.tables import offsets_in_turns
+from ..runtime import kernels
+from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.kernel_names import Code, Name
+from ..runtime.launches import (
     PER_THREAD,
     SHARE,
     Addresses,
@@ -31,10 +31,53 @@ from .runtime.launches import (
     launch_of,
     run_launch,
 )
+from . import numpy_fallback
+from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 
-_cast_kinds: dict[tuple[Name, ...], Kind] = {}  # a number each, which is sooner looked up
-
+WORK_BYTES = 2048  # that the values of a Work take beside a plan's tables
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Work:
+    """A kernel that copies or converts tensors that lie alike, and how much there is to do.
+
+    `streaming`: past the caches, unless memory is fresh. `source` and `target` are bits to the
+    first element, `nbytes` those that are moved for one tensor if several threads may do it.
+    `kind` is that of `patience`.
+    """
+
+    kind: Kind
+    launch: Launch
+    streaming: bool
+    source: int
+    target: int
+    units: int
+    nbytes: int
+    depth: int
+    weight: int
+    together: bool = False  # the units are those of all tensors
+
+    def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
+        """Do so many tensors, from the places of the sources to those of the targets."""
+        streamed, units = self.streaming and not fresh, self.units
+        shares = units
+        if not self.together:
+            units, shares = units * tensors, max(1, self.nbytes * tensors // SHARE)
+        run_launch(self.launch, streamed, places, self.units, units, shares, self.depth)
+
+    def places(
+        self, sources: Sequence[int] | Addresses, targets: Sequence[int] | Addresses
+    ) -> Addresses:
+        """Where the kernel begins, a column per tensor: bit addresses, or byte addresses."""
+        shift = 0 if self.launch.bits else 3
+        if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
+            source, target = sources[0] + self.source, targets[0] + self.target
+            return np.array([[source >> shift], [target >> shift]], np.int64)
+        places = np.array([sources, targets], np.int64)
+        places += [[self.source], [self.target]]
+        places >>= shift
+        return places
 
 
 def run(
@@ -57,17 +100,35 @@ def run(
         assert plan.seen is not None
         assert plan.into is not None
         with by_numpy(kind_of(plan)):
-            few.copy(sources, plan.seen, targets, plan.into, plan.bias)
-    elif plan.small is not None:
-        _run_small(plan, sources, targets, fresh)
-    else:
-        launch = _in_turns(plan, sources) if plan.apart else _planned(plan)
-        places = _places(plan, sources, targets, launch.bits)
-        tensors = 1 if plan.apart else places.shape[1]
-        units = plan.count * tensors
-        shares = plan.nbytes * tensors // SHARE if plan.parallel else 1
-        streamed = plan.streaming and not fresh
-        run_launch(launch, streamed, places, plan.count, units, shares, len(plan.table))
+            numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
+        return
+    tensors = len(sources)
+    work = work_of(plan, tensors, fresh)
+    places = work.places(sources, targets)
+    if plan.apart:
+        work, tensors = replace(work, launch=_in_turns(plan, sources)), 1
+    work.run(places, tensors, fresh)
+
+
+def work_of(plan: Plan, tensors: int = 1, fresh: bool = False) -> Work:
+    """The kernel of a plan and its arguments, found once; for so many tensors if they are small."""
+    if plan.small is not None:
+        return _small_work(plan, tensors, fresh)
+    work: Work | None = plan.kept.get("work")
+    if work is None:
+        launch = _planned(plan)
+        work = plan.kept["work"] = Work(
+            kind_of(plan),
+            launch,
+            plan.streaming,
+            plan.offset,
+            plan.target_offset,
+            plan.count,
+            plan.nbytes if plan.parallel else 0,
+            len(plan.table),
+            plan.weight + WORK_BYTES,
+        )
+    return work
 
 
 def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
@@ -78,23 +139,6 @@ def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
     table, tile, _, *rest = launch.arguments
     return launch.given(table, tile, offsets_in_turns(plan.sides, plan.rows, apart), *rest)
-
-
-def _places(
-    by: Plan | CastPlan,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    bits: bool,
-) -> Addresses:
-    """Where a kernel begins, a column per tensor: bit addresses, or byte addresses."""
-    shift = 0 if bits else 3
-    if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
-        source, target = sources[0] + by.offset, targets[0] + by.target_offset
-        return np.array([[source >> shift], [target >> shift]], np.int64)
-    places = np.array([sources, targets], np.int64)
-    places += [[by.offset], [by.target_offset]]
-    places >>= shift
-    return places
 
 
 def by_kernels(plan: Plan) -> bool:
@@ -139,22 +183,16 @@ def _planned(plan: Plan) -> Launch:
     return launch
 
 
-def _run_small(
-    plan: Plan,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    fresh: bool,
-) -> None:
-    """Copies by small plans; the launch is kept for the next call with as many tensors."""
-    key = len(sources), fresh
-    kept, each = plan.kept.get("small", (None, None))
+def _small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
+    """Copies by small plans; the work is kept for the next call with as many tensors."""
+    key = tensors, fresh
+    kept, work = plan.kept.get("small", (None, None))
     if kept != key:
         table, nbytes = small_plan_of(plan), np.array([plan.nbytes])
-        each = _each(len(sources), nbytes, table, np.zeros(1, np.int64), fresh)
-        plan.kept["small"] = key, each
-    places = np.array([sources, targets], np.int64)
-    places >>= 3
-    _run_each(each, places)
+        work = _each(tensors, nbytes, table, np.zeros(1, np.int64), fresh, kind_of(plan))
+        plan.kept["small"] = key, work
+    assert isinstance(work, Work)
+    return work
 
 
 def copy_each(
@@ -173,7 +211,7 @@ def copy_each(
     """
     if len(sources):
         made = _each(len(sources), nbytes, plans, starts, fresh)
-        _run_each(made, np.array([sources, targets], np.int64))
+        made.run(np.array([sources, targets], np.int64), len(sources), fresh)
 
 
 def unready_movers(plans: Addresses, starts: Any) -> Kinds:
@@ -194,69 +232,71 @@ def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
     return *unready(("copy_each",), needs), *unready_movers(plans, starts)
 
 
-class _Each(NamedTuple):
-    """A launch of `copy_each` for as many tensors as it was made for."""
-
-    launch: Launch
-    streamed: bool
-    units: int
-
-
-def _run_each(each: _Each, places: Addresses) -> None:
-    units = each.units
-    run_launch(each.launch, each.streamed, places, units, units, units, MAX_RANK + 8)
-
-
-def _each(count: int, nbytes: Addresses, plans: Addresses, starts: Addresses, fresh: bool) -> _Each:
-    """The tensors divided into units that take about as long as one another."""
+def _each(
+    tensors: int,
+    nbytes: Addresses,
+    plans: Addresses,
+    starts: Addresses,
+    fresh: bool,
+    kind: Kind = ("copy_each",),
+) -> Work:
+    """Copies of small tensors, in units that take about as long as one another."""
     cost = np.cumsum(nbytes + EACH)
-    total = int(cost[-1]) if len(nbytes) == count else int(cost[0]) * count
-    streamed = total >= planner.STREAM_FROM and not fresh
-    shares = total // SHARE if total >= planner.PARALLEL_FROM // 4 else 1
-    units = max(1, min(count, shares, PER_THREAD * 8))
-    if len(nbytes) == count:
+    total = int(cost[-1]) if len(nbytes) == tensors else int(cost[0]) * tensors
+    streamed = total >= thresholds.STREAM_FROM and not fresh
+    shares = total // SHARE if total >= thresholds.PARALLEL_FROM // 4 else 1
+    units = max(1, min(tensors, shares, PER_THREAD * 8))
+    if len(nbytes) == tensors:
         bounds = np.searchsorted(cost, total * np.arange(units + 1) // units)
-        bounds[-1] = count
+        bounds[-1] = tensors
     else:
-        bounds = count * np.arange(units + 1) // units
+        bounds = tensors * np.arange(units + 1) // units
     missing_movers(plans, starts)
     arguments = nbytes, plans, starts, bounds, MOVERS_AT
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    return _Each(launch, streamed, units)
+    return Work(kind, launch, streamed, 0, 0, units, 0, MAX_RANK + 8, WORK_BYTES, together=True)
 
 
-def run_cast(
-    plan: CastPlan,
-    conversion: Conversion,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    operands: tuple[int, int] = (0, 0),
-    fresh: bool = False,
-) -> None:
-    """`run` of a copy that converts; `operands` are the addresses of scales and zero points."""
-    by = plan.tiles or plan
+def cast_work(
+    plan: CastPlan, conversion: Conversion, fresh: bool, operands: tuple[int, int] = (0, 0)
+) -> Work:
+    """The kernel of a plan that converts, and its arguments, found once for the same ones."""
     streamed = plan.streaming and not fresh
     key = conversion, streamed, operands
-    kept, launch = plan.kept.get("launch", (None, None))
+    kept, work = plan.kept.get("work", (None, None))
     if kept != key:
-        launch = _cast_launch(plan, conversion, streamed, operands)
-        plan.kept["launch"] = key, launch
-    places = _places(by, sources, targets, launch.bits)
-    units = by.count * places.shape[1]
-    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
-    shares = moved * places.shape[1] // SHARE if plan.parallel else 1
-    run_launch(launch, streamed, places, by.count, units, shares, MAX_RANK + 8)
+        by, launch = plan.tiles or plan, _cast_launch(plan, *key)
+        moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+        work = Work(
+            _kind_of_cast(launch.names),
+            launch,
+            streamed,
+            by.offset,
+            by.target_offset,
+            by.count,
+            moved if plan.parallel else 0,
+            MAX_RANK + 8,
+            plan.weight + WORK_BYTES,
+        )
+        plan.kept["work"] = key, work
+    assert isinstance(work, Work)
+    return work
 
 
 def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
-    """The kind of the kernels that `run_cast` takes, if they are not ready."""
+    """The kind of the kernels of `cast_work`, if they are not ready."""
     key = conversion, plan.streaming and not fresh
-    known, kind, names = plan.kept.get("kind", (None, (), ()))
+    known, names = plan.kept.get("names", (None, ()))
     if known != key:
         names = _cast_launch(plan, *key, (0, 0)).names
-        kind = _cast_kinds.setdefault(names, ("cast", len(_cast_kinds)))
-        plan.kept["kind"] = key, kind, names
-    return unready(kind, lambda: names)
+        plan.kept["names"] = key, names
+    return unready(_kind_of_cast(names), lambda: names)
+
+
+@lru_cache(maxsize=4096)
+def _kind_of_cast(names: tuple[Name, ...]) -> Kind:
+    """The kind of work that these kernels do: found in less time than by all their names."""
+    return ("cast", *(f"{name!r}" for name in names))
 
 
 def _cast_launch(

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import unready_movers
-from .kernels.constants import MAX_RANK
-from .kernels.object_layouts import (
+from ..kernels.object_layouts import (
     BASE,
     CONTIGUOUS_WRITEABLE,
     DATA,
@@ -26,47 +24,41 @@ from .kernels.object_layouts import (
     FLAGS,
     ITEMS,
     LENGTH,
-    MOVERS_AT,
-    NBYTES,
-    OUT_AT,
     PLAN,
-    PLAN_AT,
-    POSITION,
     RANK,
-    REACH_HIGH,
-    REACH_LOW,
     SHAPE,
     SIGN_BITS,
     STRIDES,
     TYPE,
     WHOLE_WORDS,
-    X_AT,
 )
+from ..planning import small_plans
+from ..runtime.kernel_names import Call
+from ..runtime.kernels import called, compiled
+from ..runtime.launches import Addresses
+from .execution import unready_movers
 from .patience import Kind, by_numpy, kernels_ready
-from .planning import small_plans
-from .runtime.kernel_names import Call
-from .runtime.kernels import called, compiled
-from .runtime.launches import Addresses
 
-READ_ALIKE = Call("headers.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
-READ_SHAPES = Call("headers.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
-FILL = Call("headers.fill", ("o", "o", "a"), "b", held=True)
-PLAN_WHOLE = Call("headers.plan_whole", ("o", "o", "i", "a"), "", held=True)
-COPY_PLANNED = Call("headers.copy_planned", ("a", "i"), "b", held=False)
-SURVEY = Call("headers.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
+READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
+READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
+RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "a"), "o", held=True)
+SLOT_OF = Call("array_structs.slot_of", ("o", "i"), "i", held=True)
+PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
+COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "b", held=False)
+SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # What is used together is one kind of work.
-_GROUPS = (PLAN_WHOLE, COPY_PLANNED, FILL), (RESOLVE_ALL, SURVEY, MATCH)
+_GROUPS = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF), (RESOLVE_ALL, SURVEY, MATCH)
 _GROUP = {call.kernel: group for group in _GROUPS for call in group}
 
 
 def work_of(call: Call) -> Kind:
     """The kind of work that a kernel does: others do it `by_numpy` while that is not ready."""
     group = _GROUP.get(call.kernel)
-    return "headers", group[0].kernel if group else call.kernel
+    return "array_structs", group[0].kernel if group else call.kernel
 
 
 def kernel(call: Call) -> Callable[..., Any] | None:
@@ -101,26 +93,6 @@ def whole_copy() -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
             out.reshape(x.shape)[...] = x
 
     return copy
-
-
-def fast_call_key(
-    x: Addresses, out: Addresses, plan: Addresses, low: int, high: int, nbytes: int
-) -> Addresses:
-    """All that `fill` has to know: its words, room for the positions of loops, and three tables.
-
-    `x` and `out` are the kinds of both arrays, `plan` is a small plan, [low, high) are the
-    bytes that `x` reaches around its first element, `nbytes` those of the result.
-    """
-    first = POSITION + MAX_RANK + 8
-    key = np.zeros(first, np.int64)
-    key[X_AT], key[OUT_AT], key[PLAN_AT] = first, first + len(x), first + len(x) + len(out)
-    key[REACH_LOW], key[REACH_HIGH], key[NBYTES], key[MOVERS_AT] = (
-        low,
-        high,
-        nbytes,
-        small_plans.MOVERS_AT,
-    )
-    return np.concatenate([key, x, out, plan])
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:

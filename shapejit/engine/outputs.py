@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays.buffers import Bytes
-from .arrays.tensor import Tensor, is_array
-from .dtypes.table import DType
-from .errors import DTypeError, ReshapeError, about, shape_text
-from .places import Places, Spans, overlap, place_of, places_of, read_alike, span_of
-from .runtime import result_memory
-from .runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
-from .shapes.layout import Layout
-from .shapes.request import Request
+from ..arrays.buffers import Bytes
+from ..arrays.tensor import Tensor, is_array
+from ..dtypes.table import DType
+from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..runtime import result_memory
+from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
+from ..shapes.layout import Layout
+from ..shapes.request import Request
+from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
 
 Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import headers
-from .arrays.tensor import Tensor
-from .errors import about
-from .kernels.object_layouts import CONTIGUOUS_WRITEABLE
+from ..arrays.tensor import Tensor
+from ..errors import about
+from ..kernels.object_layouts import CONTIGUOUS_WRITEABLE
+from ..runtime.launches import Addresses, address_of
+from ..runtime.ndarrays import unwrapped
+from ..shapes.layout import Layout
+from . import array_structs
 from .patience import by_numpy
-from .runtime.launches import Addresses, address_of
-from .runtime.ndarrays import unwrapped
-from .shapes.layout import Layout
 
 FEW = 32  # places that Python's numbers compare sooner than NumPy's
 
@@ -230,12 +230,12 @@ def read_alike(
     and writable.
     """
     addresses = np.empty(len(items), np.int64)
-    read = headers.kernel(headers.READ_ALIKE)
+    read = array_structs.kernel(array_structs.READ_ALIKE)
     if read is not None:
         flags = CONTIGUOUS_WRITEABLE if to_fill else 0
-        expected = headers.kind_of(dtype, shape, strides)
+        expected = array_structs.kind_of(dtype, shape, strides)
         return addresses, read(items, len(items), expected, flags, addresses)
-    with by_numpy(headers.work_of(headers.READ_ALIKE)):
+    with by_numpy(array_structs.work_of(array_structs.READ_ALIKE)):
         for i, x in enumerate(items):
             like = type(x) is np.ndarray and x.dtype == dtype and x.shape == shape
             same = like and (x.strides == strides or x.size <= 1)

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import headers
+from ..kernels.constants import MAX_RANK
+from ..planning import thresholds
+from ..runtime.cpu_caches import LINE
+from ..runtime.kernel_names import Call
+from ..runtime.launches import Addresses
+from ..runtime.recent import Recent
+from . import array_structs
 from .copying import is_numpys
-from .kernels.constants import MAX_RANK
 from .outputs import new_array
-from .planning import planner
-from .runtime.cpu_caches import LINE
-from .runtime.kernel_names import Call
-from .runtime.launches import Addresses
-from .runtime.recent import Recent
 
 # Runs that are copied one by one in the time that a plan takes to be run: those of several
 # arrays in one line of the result, and those each of which is in a line of its own.
@@ -57,9 +57,9 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
     if how is None:
         return None
     if _join is None:
-        _join = headers.kernel(JOIN_ALIKE)
+        _join = array_structs.kernel(JOIN_ALIKE)
         if _join is None:
-            return (headers.work_of(JOIN_ALIKE),)
+            return (array_structs.work_of(JOIN_ALIKE),)
     target = new_array(how.dtype, how.shape)[0] if out is None else out
     call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
     return target if _join(*call) else None
@@ -70,16 +70,16 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
-    if not 0 < count * first.nbytes < planner.JOINED_BELOW or not first.flags.c_contiguous:
+    if not 0 < count * first.nbytes < thresholds.JOINED_BELOW or not first.flags.c_contiguous:
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
     near = count * first.nbytes // rows < LINE
-    if rows * count > (RUNS if near else FAR_RUNS) or not headers.trusted():
+    if rows * count > (RUNS if near else FAR_RUNS) or not array_structs.trusted():
         return None
-    kind = headers.kind_of(first.dtype, first.shape, first.strides)
+    kind = array_structs.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
-    whole = headers.kind_of(first.dtype, shape, strides)
+    whole = array_structs.kind_of(first.dtype, shape, strides)
     return FastJoin(shape, kind, whole, rows, first.nbytes // rows, first.dtype)
 
 

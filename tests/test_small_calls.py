@@ -1,0 +1,182 @@
+"""Small calls, which compiled code does by itself once it knows their kind, and what it refuses."""
+
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shapejit as sj
+
+CALLS = {
+    "ascontiguous": lambda x, out: sj.ascontiguous(x, out=out),
+    "cast": lambda x, out: sj.cast(x, "float64", out=out),
+    "program": sj.plan((6, 4), "float32", lambda t: t.ascontiguous()),
+}
+
+
+def source(shape=(4, 6)):
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape).T
+
+
+def wanted(name, x):
+    return np.ascontiguousarray(x, np.float64 if name == "cast" else np.float32)
+
+
+@pytest.fixture(params=CALLS)
+def known(request):
+    """A call whose kind of arrays was met a few times, with `out` and without, and its name."""
+    call, x = CALLS[request.param], source()
+    for _ in range(4):
+        out = np.empty_like(wanted(request.param, x))
+        assert call(x, out) is out
+        assert out.tobytes() == wanted(request.param, x).tobytes() == call(x, None).tobytes()
+    return call, request.param
+
+
+class Named(np.ndarray):
+    """A subclass that says that it is something else."""
+
+    shape = (2, 2)
+    __array_interface__ = None
+
+
+def test_subclasses_and_other_objects(known):
+    call, name = known
+    x = source()
+    assert call(x.view(Named), None).tobytes() == wanted(name, x).tobytes()
+    out = np.empty_like(wanted(name, x))
+    kept = out.view(Named)
+    assert call(x, kept) is kept
+    assert out.tobytes() == wanted(name, x).tobytes()
+    for wrong in (None, 3, "x", [x], object(), np.float32, (1, 2)):
+        with pytest.raises((sj.ShapeJitError, TypeError)):
+            call(wrong, None)
+    for wrong in (3, "x", [out], object(), (1, 2)):
+        with pytest.raises((sj.ShapeJitError, TypeError)):
+            call(x, wrong)
+
+
+def test_out_that_is_not_fit_stays_as_it_is(known):
+    call, name = known
+    x = source()
+    like = np.full_like(wanted(name, x), 7)
+    readonly = like.copy()
+    readonly.flags.writeable = False
+    wide = np.full((6, 8), 7, like.dtype)
+    for out in (like.T, like[:, :3], like.astype(np.int16), readonly, wide[:, ::2], like[::-1]):
+        before = out.copy()
+        with pytest.raises(sj.ShapeJitError):
+            call(x, out)
+        assert out.tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("shift", range(-3, 4))
+def test_out_that_overlaps(shift):
+    memory = np.arange(80, dtype=np.float32)
+    for _ in range(4):
+        sj.ascontiguous(source(), out=np.empty((6, 4), np.float32))
+    x, out = memory[30:54].reshape(4, 6).T, memory[30 + 8 * shift : 54 + 8 * shift].reshape(6, 4)
+    before = memory.copy()
+    if abs(shift) == 3:
+        assert (sj.ascontiguous(x, out=out) == before[30:54].reshape(4, 6).T).all()
+        return
+    with pytest.raises(sj.ReshapeError, match="overlaps"):
+        sj.ascontiguous(x, out=out)
+    assert memory.tobytes() == before.tobytes()
+
+
+def test_kinds_that_differ_in_one_thing():
+    """Hundreds of them, more than are known at once, in turn: none is taken for another."""
+    kinds = []
+    for dtype in ("f4", ">f4", "i4", "i2", ml_dtypes.bfloat16, "c16", "M8[s]", "S4", object):
+        for shape in ((3, 5), (5, 3), (3, 5, 1), (1, 3, 5), (15, 1), (2, 2, 2, 2)):
+            values = np.arange(np.prod(shape)).astype(np.int64).astype(dtype).reshape(shape)
+            kinds += [values.T, values[::-1], values[..., ::-1], np.repeat(values, 2, 0)[::2]]
+    for _ in range(4):
+        for x in kinds:
+            made, out = sj.ascontiguous(x), np.empty(x.shape, x.dtype)
+            sj.ascontiguous(x, out=out)
+            assert made.dtype == out.dtype == x.dtype
+            assert made.shape == x.shape
+            assert made.tolist() == out.tolist() == x.tolist()
+            assert made.flags.c_contiguous
+            assert made is x if x.flags.c_contiguous else not np.shares_memory(made, x)
+
+
+def test_new_results_own_their_memory_and_are_freed(known):
+    call, _ = known
+    x, dtype = source(), call(source(), None).dtype
+    results = [call(x, None) for _ in range(100)]
+    assert all(made.flags.owndata and made.flags.writeable for made in results)
+    assert len({made.ctypes.data for made in results}) == 100
+    before = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
+    for _ in range(5000):
+        call(x, None)
+        call(source((2, 3)) if call is not CALLS["program"] else x, None)
+    after = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
+    assert all(abs(a - b) < 1000 for a, b in zip(before, after, strict=True))
+
+
+def test_many_dims_and_huge_strides():
+    x = np.arange(2**4, dtype=np.uint8).reshape((2,) * 4 + (1,) * 60).transpose(range(63, -1, -1))
+    wide = np.lib.stride_tricks.as_strided(np.arange(6, dtype=np.int8), (1, 3, 2), (2**62, 1, 3))
+    for _ in range(4):
+        for one in (x, wide, np.broadcast_to(np.int16(3), (4, 5)), np.zeros((0, 2**40)).T):
+            made = sj.ascontiguous(one)
+            assert made.shape == one.shape
+            assert made.tobytes() == one.tobytes()
+
+
+def test_threads_share_what_is_known():
+    kinds = [source((a, b)) for a in range(2, 8) for b in range(2, 8)]
+    wrong = []
+
+    def work(first):
+        for k in range(3000):
+            x = kinds[(first + 7 * k) % len(kinds)]
+            if sj.ascontiguous(x).tobytes() != x.tobytes():
+                wrong.append(x.shape)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_stays_bounded_with_shapes_that_never_come_again():
+    import tracemalloc
+
+    memory = np.zeros(1 << 16, np.uint8)
+
+    def copies(first, count):
+        for k in range(first, first + count):
+            rows, columns = 2 + k % 250, 2 + k // 250 % 250
+            x = memory[: rows * columns].reshape(rows, columns).T
+            sj.ascontiguous(x, out=None)
+            sj.ascontiguous(x)
+
+    copies(0, 3000)
+    tracemalloc.start()
+    copies(3000, 3000)
+    grown = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert grown < 8 << 20
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "complex64"])
+def test_small_casts_of_any_view(dtype):
+    kind = sj.dtype(dtype).numpy
+    x = (np.arange(60) - 30).astype(np.complex128 if dtype == "complex64" else np.float32)
+    x = x.reshape(3, 4, 5)
+    views = x, x.T, x[::-1, :, ::-2], x[:, 1:2], x[0, 0, 0], np.broadcast_to(x[0], (2, 4, 5))
+    for _ in range(4):
+        for view in views:
+            made, out = sj.cast(view, dtype), np.empty(view.shape, kind)
+            assert sj.cast(view, dtype, out=out) is out
+            assert made.dtype == kind
+            assert made.flags.c_contiguous
+            assert made.tobytes() == out.tobytes() == view.astype(kind).tobytes()
