@@ -79,6 +79,11 @@ def test_commands(command, tmp_path):
     weights["model.norm.weight"] = np.ones(8, np.float32)
     sj.save_file(weights, tmp_path / "model-fp8" / "model.safetensors")
     words = [sys.executable, "-m", *shlex.split(command)]
+    if words[3] == "convert" and not (source := tmp_path / words[4]).exists():  # of floats
+        source.mkdir()
+        kind = source.name.removeprefix("model-")
+        floats = {name: sj.cast(t, kind) for name, t in tensors.items()}
+        sj.save_file(floats, source / "model.safetensors")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
