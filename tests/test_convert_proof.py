@@ -10,7 +10,7 @@ import scheme_fixtures
 
 import shapejit as sj
 from shapejit.conversion import proof
-from shapejit.engine import execution, numpy_fallback
+from shapejit.engine import execution, routes
 
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((600, 1200)).astype(np.float32)
@@ -31,37 +31,22 @@ CASES = {
 }  # fmt: skip
 
 
-def flip(bit):
-    ctypes.c_uint8.from_address(bit >> 3).value ^= 1 << (bit & 7)
+def wrong_launch(run_launch):
+    """A kernel, after which a bit of the result is wrong."""
 
-
-def wrong_numpy(function):
-    """A copy, or a conversion, after which a bit of the result is wrong."""
-
-    def wrong(source, seen, target, into, *more):
-        function(source, seen, target, into, *more)
-        if into.size:
-            flip(target + into.span[0])
-
-    return wrong
-
-
-def wrong_kernel(function):
-    """The same; where NumPy is wrong as well, it is right again."""
-
-    def wrong(plan, sources, targets, *more, **options):
-        function(plan, sources, targets, *more, **options)
-        flip(int(targets[0]) + plan.target_offset)
+    def wrong(launch, streamed, places, *more):
+        run_launch(launch, streamed, places, *more)
+        target = int(places[1, 0])
+        ctypes.c_uint8.from_address(target >> 3 if launch.bits else target).value ^= 1
 
     return wrong
 
 
 @pytest.fixture
 def wrong(monkeypatch):
-    """One of both makes a wrong bit, kernels or NumPy: which, nobody knows."""
-    for name in ("copy", "convert"):
-        monkeypatch.setattr(numpy_fallback, name, wrong_numpy(getattr(numpy_fallback, name)))
-    monkeypatch.setattr(execution, "run", wrong_kernel(execution.run))
+    """Kernels make a wrong bit."""
+    for module in (execution, routes):
+        monkeypatch.setattr(module, "run_launch", wrong_launch(module.run_launch))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -115,8 +115,8 @@ def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
 
 
 def _copy_once() -> Copy | None:
-    """The same for the first array of a kind: never compiled only because kernels do all work."""
-    return _whole or (None if forced() else _copy_whole())
+    """The same for the first array of a kind; None where kernels of Plans are to be tried."""
+    return None if forced() else _whole or _copy_whole()
 
 
 def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:

@@ -145,11 +145,6 @@ def force_numpy() -> Iterator[None]:
                 READY.update(_kept)
 
 
-def numpy_forced() -> bool:
-    """Whether NumPy does all work now, as `force_numpy` asks for."""
-    return _numpys > 0
-
-
 def forced() -> bool:
     """Whether kernels do all work now, as `force_kernels` asks for."""
     return _forced > 0
