@@ -286,7 +286,7 @@ def test_flags_belong_to_their_specification(spec, words):
         ([("reshape", "x=-2,3")], "invalid size -2"),
         ([("reshape", "x=9999999999999999999")], "does not fit int64"),
         ([("reshape", "x=")], "tensor 'x': cannot reshape (2, 3) into []"),
-        ([("permute", "x=0")], "a: tensor 'x': axes (0,) is not a permutation of the 2 dims"),
+        ([("permute", "x=0")], "a: tensor 'x': axes (0,) are not a permutation of the 2 dims"),
         ([("permute", "x=0,2")], "tensor 'x': axis 2 is out of bounds"),
         ([("permute", "x=0,0")], "not a permutation"),
         ([("permute", "x=")], "not a permutation"),
