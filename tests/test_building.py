@@ -83,7 +83,7 @@ assert files <= set(sys.argv[1:]), files
 
 
 def test_whoever_has_infinite_patience_asks_for_nothing(tmp_path):
-    code = "end = time.monotonic() + 1\nwhile time.monotonic() < end: copy()\n"
+    code = "end = time.monotonic() + 1\nwhile time.monotonic() < end or not states(): copy()\n"
     assert run(code + "assert states() == {'missing'}", tmp_path, "inf") == ""
     assert not objects(tmp_path)
 
@@ -152,7 +152,7 @@ def test_a_damaged_or_foreign_object_file_is_never_loaded(damage, cache, tmp_pat
             }[damage]
         )
         (folder / name).chmod(0o666 if damage == "anybody's" else 0o644)
-    code = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: copy()\n"
+    code = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end or not states(): copy()\n"
     assert run(code + "assert states() == {'missing'}, states()", tmp_path, "inf") == ""
     assert run("copy(); assert states() == {'ready'}", tmp_path, "0") == ""
 
