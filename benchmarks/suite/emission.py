@@ -309,8 +309,9 @@ def _label(name, types):
 def built(emission, names):
     """Count all kernels of these names; what fails."""
     objects, failed = import_module(f"{OURS}.builder.objects"), {}
+    types = {tag: objects.TYPES[tag] for tag in objects.TAGS}
     for name in names:
-        label, start = _label(name, objects.TAGS), process_time()
+        label, start = _label(name, types), process_time()
         try:
             module = objects.optimised(name, "kernel")
         except Exception as fault:  # others are compiled all the same
