@@ -126,7 +126,7 @@ def _constants() -> tuple[int, ...]:
         return (0,) * ROUTES
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    functions = pointer(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]
+    functions = pointer(np._core._multiarray_umath._ARRAY_API, None)  # type: ignore[attr-defined]  # not in NumPy's stubs
     words = {
         SWITCH: _address(NUMPY_FORCED),
         NONE: id(None),

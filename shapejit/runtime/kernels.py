@@ -247,7 +247,7 @@ register_at_fork(after_in_child=_after_fork)
 def bound(entry: Entry, arguments: Sequence[Any]) -> Run:
     """A kernel with all that stands behind its first four arguments, in the order of `kinds`."""
     if not compiled():
-        return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]
+        return _interpreter().bound(entry, arguments)  # type: ignore[no-any-return]  # loaded by name
     begin, run, table = _addresses[entry], called(RUN), table_of(arguments)
 
     def run_with(places: Any, work: Any, span: Any, stage: int) -> None:
@@ -273,7 +273,7 @@ def table_of(arguments: Sequence[Any]) -> NDArray[np.int64]:
 def address(function: Function | Code | Entry) -> int:
     """Where the machine code of a function is, for kernels to call; 0 if it is not ready."""
     if not compiled():
-        return _interpreter().address(function)  # type: ignore[no-any-return]
+        return _interpreter().address(function)  # type: ignore[no-any-return]  # loaded by name
     return _addresses.get(function, 0)
 
 
@@ -281,7 +281,7 @@ def address(function: Function | Code | Entry) -> int:
 def called(call: Call) -> Callable[..., Any]:
     """A kernel that takes and returns what the Call says."""
     if not compiled():
-        return _interpreter().called(call)  # type: ignore[no-any-return]
+        return _interpreter().called(call)  # type: ignore[no-any-return]  # loaded by name
     return loading.builtin(call, _addresses[call])
 
 
