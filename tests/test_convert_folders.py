@@ -411,15 +411,16 @@ def test_an_interrupted_folder_is_continued_from_its_finished_shards(tmp_path):
 
     convert(stop=2 * nbytes)
     hidden, first = found()
-    assert sorted(first) == names[:2]
+    assert len(first) == 2  # of two threads, either may begin the last shard before the other
+    assert first.keys() < set(names)
     convert(stop=2 * nbytes)
     assert found() == (hidden, first)
-    damaged = hidden / names[0]
-    damaged.write_bytes(damaged.read_bytes()[:-1])
-    assert convert()[0] == nbytes  # those of the second
+    damaged, kept = sorted(first)
+    (hidden / damaged).write_bytes((hidden / damaged).read_bytes()[:-1])
+    assert convert()[0] == nbytes  # those of the one that is kept
     check_decoded(tmp_path / "out", wanted)
-    assert (tmp_path / "out" / names[1]).stat().st_mtime_ns == first[names[1]]
-    assert (tmp_path / "out" / names[0]).stat().st_mtime_ns != first[names[0]]
+    assert (tmp_path / "out" / kept).stat().st_mtime_ns == first[kept]
+    assert (tmp_path / "out" / damaged).stat().st_mtime_ns != first[damaged]
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
     assert not [p for p in (tmp_path / "out").iterdir() if p.name.startswith(".")]
     # Another conversion does not begin with the files of this one.
@@ -459,10 +460,10 @@ def test_what_a_killed_conversion_left_is_removed_or_resumed_by_the_next(resume,
     assert contents(source) == old
     (hidden,) = tmp_path.glob(".*")
     before = {p.name: p.stat().st_mtime_ns for p in hidden.glob("*.safetensors")}
-    assert len(before) == 5
+    assert len(before) in (5, 6)  # two threads may both have seen four
     sj.files.convert(source, source, [("to", "f32")], max_shard_size=20_000, resume=resume)
     kept = [name for name, at in before.items() if (source / name).stat().st_mtime_ns == at]
-    assert len(kept) == (5 if resume else 0)
+    assert len(kept) == (len(before) if resume else 0)
     check_decoded(source, wanted)
     assert os.listdir(tmp_path) == ["in"]
 
