@@ -100,9 +100,11 @@ warming.ROWS = {"copies": lambda: iter([sj.ascontiguous(x.T)])}
 bundle.build(*sys.argv[1:])
 """
 COPIED = """
-import numpy as np, shapejit as sj
-x = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000)
-for _ in range(2):
+import time, numpy as np, shapejit as sj
+from shapejit.runtime import kernels
+x, end = np.arange(1500 * 2000, dtype=np.uint32).reshape(1500, 2000), time.monotonic() + 60
+while not sj.kernel_status() or kernels._coming:  # a thread looks for them, and loads them
+    assert time.monotonic() < end
     assert (sj.ascontiguous(x.T) == np.ascontiguousarray(x.T)).all()
 print(*{kernel.state for kernel in sj.kernel_status().values()})
 """
@@ -111,7 +113,7 @@ print(*{kernel.state for kernel in sj.kernel_status().values()})
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
 @pytest.mark.skipif(not processor.levels(), reason="wheels have none for this processor")
 def test_objects_of_a_wheel_are_taken_where_this_processor_has_none(package, tmp_path):
-    """At the second call, with an empty cache; neither others' nor damaged ones."""
+    """With an empty cache; neither others' nor damaged ones."""
     level, caches = (
         processor.levels()[0],
         {"NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_PATIENCE": "inf"},
