@@ -36,7 +36,7 @@ _MAIN = "; a script that starts processes has to do so under if __name__ == '__m
 def written_by(
     executor: Any,
     here: Callable[[Shard, Progress], None],
-    there: Callable[[Shard], Callable[[], None]] | None,
+    there: Callable[[Shard], Callable[[], None]],
     shards: Sequence[Shard],
     progress: Progress | None,
 ) -> None:
@@ -55,10 +55,10 @@ def written_by(
                 progress(count)
 
     with _opened(executor) as pool:
-        shared = there is None or isinstance(pool, ThreadPoolExecutor)
+        shared = isinstance(pool, ThreadPoolExecutor)
         try:
             for shard in shards:
-                call = (here, shard, tell) if there is None or shared else (there(shard),)
+                call = (here, shard, tell) if shared else (there(shard),)
                 futures[pool.submit(*call)] = shard
             for future in as_completed(futures):
                 _check(future, futures[future])
