@@ -848,6 +848,25 @@ def run(capsys, *words, code=0):
     return capsys.readouterr()
 
 
+def test_a_single_file_warns_of_what_config_json_tells(tmp_path, capsys):
+    source, _ = quantised(tmp_path / "in")
+    file, shard = tmp_path / "out.safetensors", source / "model-00001-of-00003.safetensors"
+    told = (
+        f"warning: {file}: nothing beside it tells of its quantised weights (fp8:block), as "
+        f"config.json does in a folder: convert to a folder, or decode them (--to bf16)\n"
+    )
+    assert run(capsys, "convert", source, file).err == told
+    assert run(capsys, "convert", shard, file, "--rename", "s/(.*)/x.\\1/").err == told
+    assert run(capsys, "convert", source, tmp_path / "plain", "--to", "f32").err == ""
+    encoded = run(capsys, "convert", tmp_path / "plain", file, "--to", "fp8:channel").err
+    assert encoded == told.replace("fp8:block", "fp8:channel")
+    # These lie beside a config.json that tells of them, or have no such weight.
+    assert run(capsys, "convert", source, source / "all.safetensors").err == ""
+    assert run(capsys, "convert", source, file, "--to", "f32").err == ""
+    assert run(capsys, "convert", source, file, "--select", ".*scale_inv").err == ""
+    assert run(capsys, "convert", source, tmp_path / "out").err == ""
+
+
 def test_the_command_line(tmp_path, capsys):
     source, wanted = quantised(tmp_path / "in")
     (tmp_path / "rules.toml").write_text("[[rule]]\nto = 'f32'\n[[rule]]\nrename = 's/(.*)/x.\\1/'")

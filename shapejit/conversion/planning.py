@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache, partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FileFormatError, FormatError, quoted, shown
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import configuration
@@ -21,19 +21,19 @@ from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
+from . import single_files
 from .blocks import file_types
-from .changes import Change, announced
-from .configs import facts_after, rewritten, told
+from .changes import Change
+from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
 from .quantizing import encoding_errors
-from .remaining import check, check_parts, uses
+from .remaining import check, check_parts
 from .results import Results
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
 from .specifications import Dialect, dialect
-from .streaming import check_written
 from .tensors import Rule, Tensors
 from .weights import LATEST
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["Conversion", "Report", "convert", "plan"]
-
-_ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF file
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +106,7 @@ class Conversion:
         start = time.perf_counter()
         try:
             if made is None:
-                self._write_file(path, progress, settings.verify)
+                single_files.write(path, self.tensors, progress, self.most, settings.verify)
             else:
                 write_folder(made, settings, progress, self.most, write)
         finally:
@@ -148,45 +146,12 @@ class Conversion:
         place.fresh(name)
         suffix = file_formats.has_suffix(name)
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
-            self._check_file(name)
+            single_files.check(name, self.tensors)
             return None
         check_parts(self.tensors, self.config)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         source = source if home.is_folder(source) else home.parent(source) or os.curdir
         return folder(self.tensors, source, name, self._content, max_shard, rules)
-
-    def _check_file(self, path: str) -> None:
-        row = file_formats.writer(path)
-        for node in self.tensors.weight_nodes if row.name != self.checkpoint.format else ():
-            if not node.fault and node.codes not in self.tensors.kept:
-                raise FormatError(
-                    f"{self.tensors.path}: tensor {quoted(node.codes)} is codes of "
-                    f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
-                    f"decodes them, --keep says that they are right"
-                )
-        if "types" in row.more:
-            return
-        found = uses(self.tensors)
-        for name, kind in self.checkpoint.types.items():
-            if name in found and self.checkpoint.members[name].dtype.name == "uint8":
-                raise FormatError(
-                    f"{self.tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
-                    f"which {row.name} has no name: --to f32 decodes them"
-                )
-
-    def _write_file(self, path: Path, progress: Progress | None, verify: bool) -> None:
-        row, metadata, kept = file_formats.writer(path), None, None
-        if row.name == self.checkpoint.format:
-            kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
-            metadata = kept.metadata and told(kept.metadata, self.tensors)
-        types = file_types(self.tensors) if "types" in row.more else None
-        given = announced(self.changes, self.most)
-
-        def check(found: Checkpoint) -> None:
-            check_written(self.changes, found, file_name(path), self.most)
-
-        file_formats.write(path, given, metadata, progress, source=kept, types=types,
-                           check=check if verify else None)  # fmt: skip
 
 
 def plan(
@@ -333,7 +298,8 @@ def convert(
         raise FormatError("a commit has no executor: it writes no tensors")
     report = found.report(made, settings)
     if made is None:
-        report = replace(report, warnings=(*report.warnings, *_untold(found, dst)))
+        untold = single_files.untold(file_name(dst), found.tensors)
+        report = replace(report, warnings=(*report.warnings, *untold))
     if planned is not None:
         planned(report)
     if dry_run:
@@ -364,14 +330,3 @@ def _written_by(
         return partial(write_planned, job, made.shards.index(shard))
 
     written_by(executor, here, there, shards, progress)
-
-
-def _untold(found: Conversion, path: Path) -> list[str]:
-    """A warning where a GGUF file would not say of which architecture the model is."""
-    metadata = found.checkpoint.metadata if found.checkpoint.format == "gguf" else None
-    if file_formats.writer(path).name != "gguf" or _ARCHITECTURE in (metadata or {}):
-        return []
-    return [
-        f"{shown(file_name(path))}: no {_ARCHITECTURE} says of which kind the model is, so that "
-        f"llama.cpp cannot load it: save_file(..., metadata=) writes one"
-    ]
