@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from socket import gethostname
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint
+from ..files.checkpoint import Checkpoint, FileType, TensorMapping
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
@@ -30,7 +30,6 @@ from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
 from .quantizing import encoding_errors
 from .remaining import check, check_parts
-from .results import Results
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
 from .specifications import Dialect, dialect
@@ -65,10 +64,15 @@ class Conversion:
         return tuple(self.tensors.changes.values())
 
     @property
-    def results(self) -> Results:
-        """The tensors of the destination, without writing them."""
-        tensors = self.tensors
-        return Results(tensors.changes, file_types(tensors), tensors.weight_nodes)
+    def results(self) -> Mapping[str, Change]:
+        """The tensors of the destination as `schemes.detect` takes them, without writing them."""
+        tensors, types = self.tensors, file_types(self.tensors)
+
+        def typed(name: str, change: Change) -> Change:
+            kind = types.get(name)
+            return change if kind is None else replace(change, tensor_type=FileType(kind))
+
+        return TensorMapping(tensors.path, tensors.changes, tensors.weight_nodes, typed)
 
     @cached_property
     def _content(self) -> dict[str, Any]:
