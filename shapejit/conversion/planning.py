@@ -194,16 +194,24 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A conversion as a small value that pickles, by pairs of a rule's kind and its text."""
+    """What is converted to what, as a value that pickles; a worker wants the plan of this hash."""
 
-    source: str
-    destination: str
-    rules: tuple[tuple[str, str], ...]
+    source: Path
+    destination: Path
+    rules: tuple[Rule, ...]
     spec: tuple[str, bool, bool]
     saturate: bool
     chunk: int | None
     max_shard: int
-    wanted: str  # the hash of the plan
+    wanted: str = ""
+
+    def planned(self, strict: bool = False) -> tuple[Conversion, Folder | None]:
+        """The conversion, and the folder that is made, as both are planned here and now."""
+        spec, special_zero, allowzero = self.spec
+        reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
+        source = file_formats.read(self.source)
+        found = plan(source, self.rules, reshape, self.saturate, self.chunk)
+        return found, found.folder(self.destination, self.max_shard, strict)
 
 
 def write_planned(job: Job, number: int) -> None:
@@ -211,18 +219,14 @@ def write_planned(job: Job, number: int) -> None:
 
     FileFormatError where the plan that is made here is another one.
     """
-    made = _planned(job)
+    made = _wanted(job)
     write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
 
 
 @lru_cache(maxsize=1)
-def _planned(job: Job) -> Folder:
+def _wanted(job: Job) -> Folder:
     """The folder as it is planned here; FileFormatError where that has not the hash `wanted`."""
-    spec, special_zero, allowzero = job.spec
-    reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
-    source, rules = file_formats.read(job.source), rules_of(job.rules)
-    found = plan(source, rules, reshape, job.saturate, job.chunk)
-    made = found.folder(job.destination, job.max_shard)
+    _, made = job.planned()
     if made is None or made.hash != job.wanted:
         reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
         raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
@@ -289,12 +293,11 @@ def convert(
     Tensor([[1, 0],
             [0, 1]], shape=(2, 2), dtype=bfloat16, 16 bits each)
     """
-    parsed, settings = rules_of(rules), Settings(nbytes_of(max_shard_size), resume, part, commit,
-                                                 verify)  # fmt: skip
+    given = tuple(rules_of(rules))
+    settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
-    meant = dialect(spec, special_zero=special_zero, allowzero=allowzero)
-    found = plan(file_formats.read(src), parsed, meant, saturate, most)
-    made = found.folder(dst, settings.max_shard, strict)
+    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
+    found, made = job.planned(strict)
     if made is None and (part or commit or executor is not None):
         reason = "parts and executors are for folders of shards, on both sides"
         raise FileFormatError(dst, None, reason)
@@ -313,9 +316,7 @@ def convert(
         prove(found.changes, found.most)
     write = None
     if executor is not None and made is not None:
-        given = tuple((r.option, r.text) for r in parsed)
-        job = Job(absolute(src), absolute(dst), given, (spec, special_zero, allowzero), saturate,
-                  most, settings.max_shard, made.hash)  # fmt: skip
+        job = replace(job, source=absolute(src), destination=absolute(dst), wanted=made.hash)
         write = partial(_written_by, executor, job, made)
     return found.write_as(dst, made, settings, report, progress, write)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ class Rule:
 
     option: str
     pattern: re.Pattern[str]
-    values: tuple[Any, ...]
+    values: tuple[Any, ...] = field(hash=False)  # which may hold slices
     text: str
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Tensors:
         self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()
         self.changes = {
-            name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
+            name: Change.of(name, stored, saturate) for name, stored in checkpoint.members.items()
         }
 
     @cached_property

@@ -101,10 +101,6 @@ class Checkpoint:
         """The tensors as `schemes.detect` takes them: those of no scheme are never mapped."""
         return TensorMapping(self.path, self.members, self.weight_nodes, lambda _, stored: stored)
 
-    def stored(self, name: str) -> Stored:
-        """A tensor to be read from the file, which raises an error if it has been truncated."""
-        return self.members[name]
-
 
 def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
     """The bits of elements of `bits` each in this shape, of sizes that are not negative.
