@@ -1,6 +1,7 @@
 """Rules: what they say, what they do to a checkpoint, what is refused before it is written."""
 
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -61,6 +62,18 @@ def plan(found, *words, **spec):
 def test_a_rule_is_split_at_the_last_equals_sign(text, pattern, values):
     r = conversion.rule("reshape", text)
     assert (r.pattern.pattern, r.values) == (pattern, values)
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("slice", ".*=0:4,::2,1"), ("permute", "x=1,0"), ("to", "bf16"), ("stack", "experts.#"),
+     ("split", r"(.*)=0:\1.a:2,\1.b:3"), ("repack", "q=lsb->gptq:qweight")],
+)  # fmt: skip
+def test_a_rule_goes_to_another_process_as_it_is(option, text):
+    rule = conversion.rule(option, text)
+    other = pickle.loads(pickle.dumps(rule))
+    assert other == rule
+    assert hash(other) == hash(rule)
 
 
 @pytest.mark.parametrize(

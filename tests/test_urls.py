@@ -1,5 +1,6 @@
 """Files and folders by URL: in memory, over HTTP with ranges, and in S3."""
 
+import errno
 import json
 import os
 import re
@@ -523,6 +524,22 @@ def test_a_stopped_run_removes_nothing_of_others(executor, memory, tmp_path):
             tmp_path / "in", "memory://out", **SETTINGS, executor=executor, progress=stop
         )
     assert got(memory, "/out") == {Path("theirs.safetensors"): b"theirs"}
+
+
+def test_the_threads_of_a_stopped_run_read_on_for_others(memory, tmp_path):
+    sj.save_file(TENSORS, "memory://in/model.safetensors")
+
+    def stop(nbytes):
+        raise InterruptedError(errno.EINTR, "stop")
+
+    def read():
+        return {name: x.tobytes() for name, x in sj.load_file("memory://in/").items()}
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(InterruptedError, match="stop"):
+            sj.files.convert("memory://in/", tmp_path / "out", executor=pool, progress=stop)
+        assert pool.submit(read).result() == read()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("fault", [PermissionError("refused"), OSError(5, "reset")])

@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
 from ..files.pieces import MOST, PIECE, Scratch, parts, pieces, whole_elements
-from ..files.stored import Extent, Stored
+from ..files.stored import LOOKED_AT, Extent, FileType, Stored, blank
 from ..files.writing import New
 from ..operations.casts import cast
 from ..programs.fuse import route
@@ -49,6 +49,17 @@ class Planned(ABC):
     def nbytes(self) -> int:
         """Bytes of the packed elements."""
         return self.dtype.nbytes(prod(self.shape))
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def outline(self) -> Tensor:
+        """The tensor, as far as `schemes.detect` looks at it; only small ones are made."""
+        small = self.nbytes <= LOOKED_AT
+        return self.tensor() if small else blank(self.dtype, self.shape)
 
     @property
     def extent(self) -> Extent | None:
@@ -210,7 +221,8 @@ def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, in
 class Change(Planned):
     """A tensor of the destination: `ops` are done to `source`, and make `shape` and `dtype`.
 
-    `rules` counts the rules that made it what it is; `saturate` is that of all casts.
+    `rules` counts the rules that made it what it is; `saturate` is that of all casts,
+    `tensor_type` the type that a GGUF file gives it, if it is rows of blocks.
     """
 
     name: str
@@ -218,6 +230,7 @@ class Change(Planned):
     saturate: bool = True
     rules: int = 0
     ops: tuple[Op, ...] = ()
+    tensor_type: FileType | None = None
 
     @staticmethod
     def of(name: str, source: Source, saturate: bool = True, rules: int = 0) -> Change:

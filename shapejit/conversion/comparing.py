@@ -23,8 +23,7 @@ from ..quantization.detection import detected
 from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
-from .changes import Planned, View, bands_of
-from .results import Result
+from .changes import Change, Planned, View, bands_of
 from .streaming import first_difference
 from .weights import LATEST, Decoded, Weight
 
@@ -105,9 +104,8 @@ class Weights(Mapping[str, "Tensor | Found"]):
         x = self._tensors[name]
         if is_a(x, Stored):
             return View.of(x, x.layout)
-        if is_a(x, Result):
-            made: Planned = x.change
-            return made
+        if is_a(x, Change):
+            return x
         held = asarray(x.data if hasattr(x, "tensor_type") else x)
         return _InMemory(held.dtype, held.shape, held)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.configuration import Config
-from ..quantization.configuration import BESIDE, COMFY, comfy_layers, sections
+from ..quantization.configuration import BESIDE, COMFY, comfy_layers, declared, sections
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
@@ -17,7 +17,7 @@ from .remaining import untouched
 from .tensors import Tensors
 from .weights import Decoded, PartOf
 
-__all__ = ["facts_after", "rewritten", "told"]
+__all__ = ["facts_after", "rewritten", "told", "told_by_config"]
 
 # What the metadata of ComfyUI's files and of GGUF tell of how weights are quantised.
 _TELLING = (COMFY, "general.file_type")
@@ -69,6 +69,14 @@ def told(metadata: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     if layers:
         made[COMFY] = json.dumps({**json.loads(metadata[COMFY]), "layers": layers})
     return made
+
+
+def told_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
+    """The schemes of a destination's weights of which the files beside it tell, not itself."""
+    if not declared({key: fact for key, fact in facts.items() if key != COMFY}).tells:
+        return []
+    made = {c.source.whole.scheme for c in tensors.changes.values() if isinstance(c.source, PartOf)}
+    return sorted(made | {weight.scheme for weight in untouched(tensors)})
 
 
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:

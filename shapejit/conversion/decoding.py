@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
 from ..quantization.naming import part_name
@@ -17,7 +16,7 @@ from ..quantization.scheme import DECODED
 from .changes import Change
 from .quantizing import quantise
 from .remaining import Use, uses
-from .tensors import Rule, Tensors
+from .tensors import Rule, Tensors, each
 from .weights import Converted, Decoded, OfWeight, PartOf, Weight
 
 __all__ = ["to"]
@@ -72,13 +71,7 @@ def _cast_plain(r: Rule, tensors: Tensors, target: str) -> bool:
         for name, change in tensors.changes.items()
         if change.dtype.name in DECODED and len(change.shape) > 1 and r.pattern.fullmatch(name)
     ]
-
-    def cast(t: Tensor) -> Tensor:
-        return tensors.cast(t, target)
-
-    for name in weights:
-        with tensors.named(name, r):
-            tensors.changes[name] = tensors.changes[name].then(cast)
+    each(r, tensors, lambda t: tensors.cast(t, target), weights)
     return bool(weights)
 
 

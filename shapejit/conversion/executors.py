@@ -17,11 +17,12 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import contextmanager
-from threading import Event, Lock, Thread
+from functools import partial
+from threading import Lock, Thread
 from typing import Any
 
 from ..errors import FormatError, ShapeJitError, quoted
-from ..files.ahead import Threads
+from ..files.ahead import read_until
 from ..files.writing import Progress
 from ..runtime.workers import limit, threads
 from .folders import Shard
@@ -36,7 +37,7 @@ _MAIN = "; a script that starts processes has to do so under if __name__ == '__m
 def written_by(
     executor: Any,
     here: Callable[[Shard, Progress], None],
-    there: Callable[[Shard], Callable[[], None]] | None,
+    there: Callable[[Shard], Callable[[], None]],
     shards: Sequence[Shard],
     progress: Progress | None,
 ) -> None:
@@ -45,27 +46,30 @@ def written_by(
     Threads call `here`; what `there` returns pickles, and is called by others. The first error
     ends the run, when what has begun is done.
     """
-    lock, stopped, futures = Lock(), Event(), dict[Future[None], Shard]()
+    lock, stop, futures = Lock(), Future[None](), dict[Future[None], Shard]()
 
     def tell(count: int) -> None:
-        if stopped.is_set():
+        if stop.done():
             raise InterruptedError("nobody wants the shard any more")
         if progress is not None:
             with lock:
                 progress(count)
 
+    def write(shard: Shard) -> None:
+        with read_until(stop):
+            here(shard, tell)
+
     with _opened(executor) as pool:
-        shared = there is None or isinstance(pool, ThreadPoolExecutor)
+        shared = isinstance(pool, ThreadPoolExecutor)
         try:
             for shard in shards:
-                call = (here, shard, tell) if there is None or shared else (there(shard),)
-                futures[pool.submit(*call)] = shard
+                futures[pool.submit(partial(write, shard) if shared else there(shard))] = shard
             for future in as_completed(futures):
                 _check(future, futures[future])
                 if not shared:
                     tell(futures[future].nbytes)
         except BaseException as fault:
-            stopped.set()
+            stop.set_result(None)
             begun = [future for future in futures if not future.cancel()]
             if isinstance(fault, Exception):  # else a user does not wait
                 wait(begun)
@@ -98,7 +102,7 @@ def _opened(given: Any) -> Iterator[Executor]:
     kind, number, address = found.groups()
     count = int(number or threads())
     if kind == "threads":
-        with Threads(count) as pool:
+        with ThreadPoolExecutor(count) as pool:
             yield pool
     elif kind == "processes":
         yield from _processes(count)

@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FileFormatError, FormatError, quoted, shown
+from ..errors import FileFormatError, FormatError, quoted
 from ..files import file_formats
-from ..files.checkpoint import Checkpoint
+from ..files.checkpoint import Checkpoint, FileType, TensorMapping
 from ..files.configuration import configuration
 from ..files.paths import Path, absolute, file_name
 from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
+from . import single_files
 from .blocks import file_types
-from .changes import Change, announced
-from .configs import facts_after, rewritten, told
+from .changes import Change
+from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
 from .quantizing import encoding_errors
-from .remaining import check, check_parts, uses
-from .results import Results
+from .remaining import check, check_parts
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
 from .specifications import Dialect, dialect
-from .streaming import check_written
 from .tensors import Rule, Tensors
 from .weights import LATEST
 
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 __all__ = ["Conversion", "Report", "convert", "plan"]
-
-_ARCHITECTURE = "general.architecture"  # without which llama.cpp loads no GGUF file
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +64,15 @@ class Conversion:
         return tuple(self.tensors.changes.values())
 
     @property
-    def results(self) -> Results:
-        """The tensors of the destination, without writing them."""
-        tensors = self.tensors
-        return Results(tensors.changes, file_types(tensors), tensors.weight_nodes)
+    def results(self) -> Mapping[str, Change]:
+        """The tensors of the destination as `schemes.detect` takes them, without writing them."""
+        tensors, types = self.tensors, file_types(self.tensors)
+
+        def typed(name: str, change: Change) -> Change:
+            kind = types.get(name)
+            return change if kind is None else replace(change, tensor_type=FileType(kind))
+
+        return TensorMapping(tensors.path, tensors.changes, tensors.weight_nodes, typed)
 
     @cached_property
     def _content(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Conversion:
         start = time.perf_counter()
         try:
             if made is None:
-                self._write_file(path, progress, settings.verify)
+                single_files.write(path, self.tensors, progress, self.most, settings.verify)
             else:
                 write_folder(made, settings, progress, self.most, write)
         finally:
@@ -148,45 +150,12 @@ class Conversion:
         place.fresh(name)
         suffix = file_formats.has_suffix(name)
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
-            self._check_file(name)
+            single_files.check(name, self.tensors)
             return None
         check_parts(self.tensors, self.config)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         source = source if home.is_folder(source) else home.parent(source) or os.curdir
         return folder(self.tensors, source, name, self._content, max_shard, rules)
-
-    def _check_file(self, path: str) -> None:
-        row = file_formats.writer(path)
-        for node in self.tensors.weight_nodes if row.name != self.checkpoint.format else ():
-            if not node.fault and node.codes not in self.tensors.kept:
-                raise FormatError(
-                    f"{self.tensors.path}: tensor {quoted(node.codes)} is codes of "
-                    f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
-                    f"decodes them, --keep says that they are right"
-                )
-        if "types" in row.more:
-            return
-        found = uses(self.tensors)
-        for name, kind in self.checkpoint.types.items():
-            if name in found and self.checkpoint.members[name].dtype.name == "uint8":
-                raise FormatError(
-                    f"{self.tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
-                    f"which {row.name} has no name: --to f32 decodes them"
-                )
-
-    def _write_file(self, path: Path, progress: Progress | None, verify: bool) -> None:
-        row, metadata, kept = file_formats.writer(path), None, None
-        if row.name == self.checkpoint.format:
-            kept = replace(self.checkpoint, types={})  # of blocks that rules may have changed
-            metadata = kept.metadata and told(kept.metadata, self.tensors)
-        types = file_types(self.tensors) if "types" in row.more else None
-        given = announced(self.changes, self.most)
-
-        def check(found: Checkpoint) -> None:
-            check_written(self.changes, found, file_name(path), self.most)
-
-        file_formats.write(path, given, metadata, progress, source=kept, types=types,
-                           check=check if verify else None)  # fmt: skip
 
 
 def plan(
@@ -225,16 +194,24 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """A conversion as a small value that pickles, by pairs of a rule's kind and its text."""
+    """What is converted to what, as a value that pickles; a worker wants the plan of this hash."""
 
-    source: str
-    destination: str
-    rules: tuple[tuple[str, str], ...]
+    source: Path
+    destination: Path
+    rules: tuple[Rule, ...]
     spec: tuple[str, bool, bool]
     saturate: bool
     chunk: int | None
     max_shard: int
-    wanted: str  # the hash of the plan
+    wanted: str = ""
+
+    def planned(self, strict: bool = False) -> tuple[Conversion, Folder | None]:
+        """The conversion, and the folder that is made, as both are planned here and now."""
+        spec, special_zero, allowzero = self.spec
+        reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
+        source = file_formats.read(self.source)
+        found = plan(source, self.rules, reshape, self.saturate, self.chunk)
+        return found, found.folder(self.destination, self.max_shard, strict)
 
 
 def write_planned(job: Job, number: int) -> None:
@@ -242,18 +219,14 @@ def write_planned(job: Job, number: int) -> None:
 
     FileFormatError where the plan that is made here is another one.
     """
-    made = _planned(job)
+    made = _wanted(job)
     write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
 
 
 @lru_cache(maxsize=1)
-def _planned(job: Job) -> Folder:
+def _wanted(job: Job) -> Folder:
     """The folder as it is planned here; FileFormatError where that has not the hash `wanted`."""
-    spec, special_zero, allowzero = job.spec
-    reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
-    source, rules = file_formats.read(job.source), rules_of(job.rules)
-    found = plan(source, rules, reshape, job.saturate, job.chunk)
-    made = found.folder(job.destination, job.max_shard)
+    _, made = job.planned()
     if made is None or made.hash != job.wanted:
         reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
         raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
@@ -320,12 +293,11 @@ def convert(
     Tensor([[1, 0],
             [0, 1]], shape=(2, 2), dtype=bfloat16, 16 bits each)
     """
-    parsed, settings = rules_of(rules), Settings(nbytes_of(max_shard_size), resume, part, commit,
-                                                 verify)  # fmt: skip
+    given = tuple(rules_of(rules))
+    settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
-    meant = dialect(spec, special_zero=special_zero, allowzero=allowzero)
-    found = plan(file_formats.read(src), parsed, meant, saturate, most)
-    made = found.folder(dst, settings.max_shard, strict)
+    job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
+    found, made = job.planned(strict)
     if made is None and (part or commit or executor is not None):
         reason = "parts and executors are for folders of shards, on both sides"
         raise FileFormatError(dst, None, reason)
@@ -333,7 +305,8 @@ def convert(
         raise FormatError("a commit has no executor: it writes no tensors")
     report = found.report(made, settings)
     if made is None:
-        report = replace(report, warnings=(*report.warnings, *_untold(found, dst)))
+        untold = single_files.untold(file_name(dst), found.tensors)
+        report = replace(report, warnings=(*report.warnings, *untold))
     if planned is not None:
         planned(report)
     if dry_run:
@@ -343,9 +316,7 @@ def convert(
         prove(found.changes, found.most)
     write = None
     if executor is not None and made is not None:
-        given = tuple((r.option, r.text) for r in parsed)
-        job = Job(absolute(src), absolute(dst), given, (spec, special_zero, allowzero), saturate,
-                  most, settings.max_shard, made.hash)  # fmt: skip
+        job = replace(job, source=absolute(src), destination=absolute(dst), wanted=made.hash)
         write = partial(_written_by, executor, job, made)
     return found.write_as(dst, made, settings, report, progress, write)
 
@@ -364,14 +335,3 @@ def _written_by(
         return partial(write_planned, job, made.shards.index(shard))
 
     written_by(executor, here, there, shards, progress)
-
-
-def _untold(found: Conversion, path: Path) -> list[str]:
-    """A warning where a GGUF file would not say of which architecture the model is."""
-    metadata = found.checkpoint.metadata if found.checkpoint.format == "gguf" else None
-    if file_formats.writer(path).name != "gguf" or _ARCHITECTURE in (metadata or {}):
-        return []
-    return [
-        f"{shown(file_name(path))}: no {_ARCHITECTURE} says of which kind the model is, so that "
-        f"llama.cpp cannot load it: save_file(..., metadata=) writes one"
-    ]

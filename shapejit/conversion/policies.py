@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from ..arrays.tensor import Tensor
 from ..errors import ReshapeError
 from .changes import Change
-from .tensors import Rule, Tensors
+from .tensors import Rule, Tensors, each
 
 __all__ = ["LLAMA_CPP", "cast_floats", "floats", "left_out"]
 
@@ -59,18 +59,11 @@ def cast_floats(r: Rule, tensors: Tensors) -> None:
     found = list(floats(r, tensors))
     if not found:
         raise ReshapeError(f"{tensors.path}: no tensor of floats has a name that {r} matches")
-
-    def cast_to(kind: str) -> dict[str, Change]:
-        def cast(t: Tensor) -> Tensor:
-            return tensors.cast(t, kind)
-
-        return {name: change.then(cast) for name, change in wanted[kind].items()}
-
-    wanted = dict[str, dict[str, Change]]()
+    wanted = dict[str, list[str]]()
     for name, change in found:
         plain = policy and (len(change.shape) < 2 or left_out(name) in ("a norm", "a router"))
         kind = "float32" if plain else target
         if change.dtype.name != kind:
-            wanted.setdefault(kind, {})[name] = change
-    for kind in wanted:
-        tensors.changes |= cast_to(kind)
+            wanted.setdefault(kind, []).append(name)
+    for kind, names in wanted.items():
+        each(r, tensors, partial(tensors.cast, name=kind), names)

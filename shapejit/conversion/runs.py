@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from threading import Lock
 from typing import Protocol
 
 from ..errors import FileFormatError, FormatError
 from ..files import safetensors
 from ..files.places import places, put, replacing, send
-from ..files.safetensors.writer import write_placed
+from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
 from .changes import announced
@@ -151,38 +151,36 @@ def write_folder(
 
 
 def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
-    """Write shards one after the other; one is begun while the last bytes of another are synced."""
-    if len(shards) < 2 or is_url(folder):
+    """Write shards in their order; one is made while the one before it is synced and renamed."""
+    with ThreadPoolExecutor(1) as other:
+        ended: Future[None] | None = None
         for shard in shards:
-            write_shard(shard, folder, most, progress)
-        return
-    from .executors import written_by  # which takes a while: single shards need none
-
-    turn = Lock()
-
-    def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, most, tell, turn)
-
-    written_by("threads:2", here, None, shards, progress)
+            with ExitStack() as stack:
+                stack.enter_context(_writing(shard, folder, most, progress))
+                if ended is not None:
+                    ended.result()
+                if not is_url(folder):  # some file systems are for one thread at a time
+                    ended = other.submit(stack.pop_all().close)
+        if ended is not None:
+            ended.result()
 
 
-def write_shard(
-    shard: Shard,
-    folder: str,
-    most: int,
-    progress: Progress | None,
-    turn: AbstractContextManager[object] | None = None,
-) -> None:
+def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
     """Write a shard to a folder; it has its name when all of it is on disk, or has been sent.
 
-    `most` are the bytes of a tensor that should be in memory at a time; `turn` is held while its
-    data are made.
+    `most` are the bytes of a tensor that should be in memory at a time.
     """
+    with _writing(shard, folder, most, progress):
+        pass
+
+
+def _writing(
+    shard: Shard, folder: str, most: int, progress: Progress | None
+) -> AbstractContextManager[None]:
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    given = announced(shard.changes, most)
-    write_placed(path, shard.placed, given, progress, turn=turn)
+    return writing(path, shard.placed, announced(shard.changes, most), progress)
 
 
 def _copy(found: str, folder: str, name: str) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,7 @@ class Rule:
 
     option: str
     pattern: re.Pattern[str]
-    values: tuple[Any, ...]
+    values: tuple[Any, ...] = field(hash=False)  # which may hold slices
     text: str
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Tensors:
         self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()
         self.changes = {
-            name: Change.of(name, checkpoint.stored(name), saturate) for name in checkpoint.members
+            name: Change.of(name, stored, saturate) for name, stored in checkpoint.members.items()
         }
 
     @cached_property
@@ -137,8 +137,13 @@ class Tensors:
             raise type(fault)(f"{where}: {fault} ({r})") from None
 
 
-def each(r: Rule, tensors: Tensors, apply: Callable[[Tensor], Tensor]) -> None:
-    """One more step for each tensor that a rule is for."""
-    for name, _ in tensors.matching(r):
+def each(
+    r: Rule,
+    tensors: Tensors,
+    apply: Callable[[Tensor], Tensor],
+    names: Iterable[str] | None = None,
+) -> None:
+    """One more step for each tensor that a rule is for, or for those of these names."""
+    for name in [name for name, _ in tensors.matching(r)] if names is None else names:
         with tensors.named(name, r):
             tensors.changes[name] = tensors.changes[name].then(apply)

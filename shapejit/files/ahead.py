@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..runtime.system import register_at_fork
 
-__all__ = ["Threads", "awaited", "read_parts", "read_until"]
+__all__ = ["awaited", "read_parts", "read_until"]
 
 _PART = 1 << 20  # bytes of a read, at least
 _CHUNK = 1 << 22  # and at most
@@ -65,27 +66,14 @@ class _Wanted(local):
 _wanted = _Wanted()
 
 
-def read_until(stop: Future[None]) -> None:
-    """From now on reads of this thread end by InterruptedError when `stop` is done."""
-    _wanted.until = stop
-
-
-class Threads(ThreadPoolExecutor):
-    """Threads whose reads end by InterruptedError when they are stopped, or on an exception."""
-
-    def __init__(self, count: int) -> None:
-        self._stop = Future[None]()
-        super().__init__(count, initializer=read_until, initargs=(self._stop,))
-
-    def stop(self) -> None:
-        """Nobody wants any more what the threads do."""
-        if not self._stop.done():
-            self._stop.set_result(None)
-
-    def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
-        if kind is not None:
-            self.stop()
-        super().__exit__(kind, fault, trace)
+@contextmanager
+def read_until(stop: Future[None]) -> Iterator[None]:
+    """Meanwhile reads of this thread end by InterruptedError when `stop` is done."""
+    before, _wanted.until = _wanted.until, stop
+    try:
+        yield
+    finally:
+        _wanted.until = before
 
 
 def awaited(call: Callable[..., Any], *arguments: Any) -> Any:

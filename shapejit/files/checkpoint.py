@@ -13,7 +13,15 @@ from ..quantization.parts import WeightNode
 from ..shapes.arithmetic import MAX_SIZE
 from .stored import FileType, Stored
 
-__all__ = ["MAX_RANK", "Checkpoint", "FileType", "LazyMapping", "is_text", "size_in_bits"]
+__all__ = [
+    "MAX_RANK",
+    "Checkpoint",
+    "FileType",
+    "LazyMapping",
+    "TensorMapping",
+    "is_text",
+    "size_in_bits",
+]
 
 MAX_RANK = 64  # NumPy's limit
 
@@ -42,12 +50,18 @@ class LazyMapping(Mapping[str, T]):
         return len(self._known)
 
 
-class _Tensors(LazyMapping[T]):
-    """The tensors of a checkpoint; `weight_nodes` are for `schemes.detect`."""
+class TensorMapping(LazyMapping[T]):
+    """The tensors of a checkpoint at a path; `weight_nodes` are for `schemes.detect`."""
 
-    def __init__(self, checkpoint: Checkpoint, make: Callable[[str, Stored], T]) -> None:
-        super().__init__(checkpoint.members, make)
-        self._path, self.weight_nodes = checkpoint.path, checkpoint.weight_nodes
+    def __init__(
+        self,
+        path: str,
+        known: Mapping[str, S],
+        weight_nodes: Sequence[WeightNode],
+        make: Callable[[str, S], T],
+    ) -> None:
+        super().__init__(known, make)
+        self._path, self.weight_nodes = path, weight_nodes
 
     def __repr__(self) -> str:
         return f"<{len(self)} tensors of {shown(self._path)}>"
@@ -78,16 +92,14 @@ class Checkpoint:
     @property
     def tensors(self) -> Mapping[str, Tensor]:
         """Read-only Tensors over the file's memory map, which they keep alive."""
-        return _Tensors(self, lambda _, stored: stored.mapped())
+        return TensorMapping(
+            self.path, self.members, self.weight_nodes, lambda _, stored: stored.mapped()
+        )
 
     @property
     def typed(self) -> Mapping[str, Stored]:
         """The tensors as `schemes.detect` takes them: those of no scheme are never mapped."""
-        return _Tensors(self, lambda _, stored: stored)
-
-    def stored(self, name: str) -> Stored:
-        """A tensor to be read from the file, which raises an error if it has been truncated."""
-        return self.members[name]
+        return TensorMapping(self.path, self.members, self.weight_nodes, lambda _, stored: stored)
 
 
 def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:

@@ -34,6 +34,7 @@ __all__ = [
     "FileType",
     "OpenFile",
     "Stored",
+    "Window",
     "blank",
     "release",
 ]
@@ -50,6 +51,7 @@ LOOKED_AT = 1 << 20  # bytes of a tensor that tells more of a weight than its dt
 # that was changed from the one that was mapped.
 _maps = WeakValueDictionary[tuple[int, int, int, int], mmap.mmap]()
 _LINE = 512  # bits of a cache line
+_WINDOW = 1 << 16  # bytes of headers and the like that are read at a time
 
 
 class FileType(NamedTuple):
@@ -94,6 +96,20 @@ class File:
         memory = bytearray(count)
         self.read(memoryview(memory), at, tensor)
         return memory
+
+
+class Window:
+    """The bytes of a file, which are asked for nearly in order: 64 KiB are read at a time."""
+
+    def __init__(self, file: File) -> None:
+        self._file, self._raw, self._start = file, bytearray(), 0
+
+    def take(self, at: int, count: int) -> bytearray:
+        """`count` bytes from byte `at`."""
+        if not self._start <= at <= at + count <= self._start + len(self._raw):
+            size = min(max(count, _WINDOW), self._file.size - at)
+            self._raw, self._start = self._file.bytes(at, size), at
+        return self._raw[at - self._start : at - self._start + count]
 
 
 class OpenFile(File):

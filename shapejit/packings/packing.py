@@ -45,7 +45,7 @@ class Plane(NamedTuple):
     width: int = 0
 
 
-class Part(NamedTuple):
+class PlaneLayout(NamedTuple):
     """Where a plane of one tensor lies: sizes and strides (bits) of the factors of each dim."""
 
     bits: int
@@ -78,7 +78,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredLayout:
     """How one tensor is stored: an array of `shape` and `unit`, in which the `parts` lie.
 
     `logical` is the shape of its elements, (out, in) last, or their number where the
@@ -91,7 +91,7 @@ class Stored:
     unit: np.dtype[Any]
     shape: tuple[int, ...]
     logical: tuple[int, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PlaneLayout, ...]
     bits: int
     bias: int
     pitch: int
@@ -179,7 +179,9 @@ class Packing:
             raise FormatError(f"{self.name}: no view has all of {kind} {shape_text(shape)}")
         return Tensor(self.memory(buffer, stored, sizes), kind, layout)
 
-    def stored(self, shape: Sequence[int], dtype: object, block_size: int | None = None) -> Stored:
+    def stored(
+        self, shape: Sequence[int], dtype: object, block_size: int | None = None
+    ) -> StoredLayout:
         """How a tensor of `shape` (elements) is stored; FormatError if it cannot be.
 
         >>> from shapejit import formats
@@ -197,13 +199,15 @@ class Packing:
             raise FormatError(f"{self.name} has 2 dims or more, not {shape_text(shape)}")
         return (*shape[:-2], shape[-1], shape[-2])
 
-    def stored_rows(self, rows: tuple[int, ...], kind: DType, block_size: int | None) -> Stored:
+    def stored_rows(
+        self, rows: tuple[int, ...], kind: DType, block_size: int | None
+    ) -> StoredLayout:
         """`stored` of a tensor with (out, in) last."""
         if self.blocks:
             block_size = _checked_block(self.name, block_size, rows)
         return _stored(self, rows, kind, block_size)
 
-    def memory(self, buffer: Any, stored: Stored, shape: tuple[int, ...]) -> Bytes:
+    def memory(self, buffer: Any, stored: StoredLayout, shape: tuple[int, ...]) -> Bytes:
         """The bytes of a stored array of a tensor of `shape`, in place.
 
         Raises FormatError for a wrong dtype or size, and for an array of several dims that are
@@ -252,7 +256,9 @@ def _checked_block(name: str, block_size: object, rows: tuple[int, ...]) -> int:
 
 
 @lru_cache(maxsize=256)
-def _stored(row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | None) -> Stored:
+def _stored(
+    row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | None
+) -> StoredLayout:
     """See `Packing.stored_rows`."""
     if row.bits and kind.bits not in row.bits:
         widths = ", ".join(map(str, row.bits))
@@ -266,7 +272,7 @@ def _stored(row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | 
         for plane in planes
     ]  # fmt: skip
     parts = tuple(
-        Part(plane.bits or kind.bits, plane.low, lie.dims, lie.offset)
+        PlaneLayout(plane.bits or kind.bits, plane.low, lie.dims, lie.offset)
         for plane, lie in zip(planes, lies, strict=True)
     )
     bits = sum(part.bits for part in parts)
@@ -275,4 +281,4 @@ def _stored(row: Packing, rows: tuple[int, ...], kind: DType, block_size: int | 
     shape, words = lies[-1].stored, lies[-1].words
     pitch = bits if row.unit else 8 * unit.itemsize
     gaps = prod(shape) * unit.itemsize * 8 != pitch * prod(logical)
-    return Stored(unit, shape, logical, parts, bits, bias, pitch, gaps, words)
+    return StoredLayout(unit, shape, logical, parts, bits, bias, pitch, gaps, words)

@@ -29,7 +29,7 @@ from ..planning import planner
 from ..runtime.launches import address_of
 from ..shapes.dims import common
 from ..shapes.layout import Layout, checked_shape, in_target_order
-from .packing import Packing, Stored
+from .packing import Packing, StoredLayout
 from .rows import formats
 
 
@@ -118,7 +118,7 @@ class _Work(NamedTuple):
     clear: bool
 
 
-def _move(memory: Bytes, src: Stored, into: Bytes, dst: Stored, work: _Work) -> None:
+def _move(memory: Bytes, src: StoredLayout, into: Bytes, dst: StoredLayout, work: _Work) -> None:
     """Repack the codes of a stored array."""
     bias = (dst.bias - src.bias) % (1 << work.kind.bits)
     layouts = _views(src, dst)
@@ -149,14 +149,14 @@ def _check_codes(memory: Bytes, row: Packing, kind: DType) -> None:
             raise FormatError(f"{row.name} holds {kind} here, not {value}")
 
 
-def _in_order(stored: Stored) -> bool:
+def _in_order(stored: StoredLayout) -> bool:
     """Whether its elements are evenly spaced, the first one first."""
     assert stored.layout is not None
     runs = stored.layout.runs()
     return len(runs) < 2 and all(stride > 0 for _, stride in runs)
 
 
-def _views(src: Stored, dst: Stored) -> tuple[Layout, Layout] | None:
+def _views(src: StoredLayout, dst: StoredLayout) -> tuple[Layout, Layout] | None:
     """The codes in the source and in the target, in the order of the target; None: in no view."""
     seen, into = src.layout, dst.layout
     if seen is None or into is None or src.bits != dst.bits or not seen.size:
@@ -189,7 +189,7 @@ def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:
     return Layout.row_major(layout.shape, pitch).strides
 
 
-def codes_of(memory: Bytes, src: Stored, rows: tuple[int, ...]) -> NDArray[np.uint8]:
+def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray[np.uint8]:
     """The codes of a stored tensor, a byte each, in the shape of its elements."""
     if src.words:
         units = memory.view(src.unit).reshape(src.words.shape).transpose(src.words.axes)
@@ -208,7 +208,9 @@ def codes_of(memory: Bytes, src: Stored, rows: tuple[int, ...]) -> NDArray[np.ui
     return made
 
 
-def _lifted(codes: NDArray[np.uint8], bias: int, work: _Work, dst: Stored) -> NDArray[np.uint8]:
+def _lifted(
+    codes: NDArray[np.uint8], bias: int, work: _Work, dst: StoredLayout
+) -> NDArray[np.uint8]:
     """The codes plus `bias`; FormatError if the target has too few bits for one."""
     made = codes + np.uint8(bias)
     made &= np.uint8((1 << work.kind.bits) - 1)
@@ -218,7 +220,7 @@ def _lifted(codes: NDArray[np.uint8], bias: int, work: _Work, dst: Stored) -> ND
     return made
 
 
-def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: Stored) -> None:
+def store_codes(codes: NDArray[np.uint8], into: Bytes, dst: StoredLayout) -> None:
     """Put codes, a byte each, where the planes have them."""
     memory = np.zeros_like(into) if dst.words else into
     if dst.turned:

@@ -14,7 +14,7 @@ from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import DType, dtype
 from ..errors import FormatError
 from ..operations.codes import memory
-from ..packings.packing import Packing, Part, Stored
+from ..packings.packing import Packing, PlaneLayout, StoredLayout
 from ..packings.repacking import codes_of
 from ..packings.rows import formats
 from ..shapes.layout import Layout
@@ -173,13 +173,13 @@ class Group:
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 
-    def stored(self, numbers: Numbers, kind: DType) -> Stored:
+    def stored(self, numbers: Numbers, kind: DType) -> StoredLayout:
         """How packed numbers are stored; FormatError for blocks that the format has not."""
         row, shape, bits = self.packing(numbers), self.sizes(numbers.dims), self.bits(numbers)
         kind = kind if kind.bits == bits else replace(kind, bits=bits)
         return row.stored_rows(shape, kind, self.known["g"] if row.blocks else None)
 
-    def _memory(self, numbers: Numbers, kind: DType) -> tuple[Any, Stored]:
+    def _memory(self, numbers: Numbers, kind: DType) -> tuple[Any, StoredLayout]:
         """The bytes of packed numbers, and how they are stored."""
         t, stored = self.tensors[numbers.part], self.stored(numbers, kind)
         t = t.T if numbers.swapped else t
@@ -188,7 +188,7 @@ class Group:
         shape = self.sizes(numbers.dims)
         return self.packing(numbers).memory(data, stored, shape), stored
 
-    def _axes(self, numbers: Numbers, part: Part) -> str:
+    def _axes(self, numbers: Numbers, part: PlaneLayout) -> str:
         """The axis of each factor of a part."""
         shape, names = self.sizes(numbers.dims), "*" * len(self.batch) + axes_of(numbers.dims)
         if self.packing(numbers).flat:

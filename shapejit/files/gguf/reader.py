@@ -20,7 +20,7 @@ from ...shapes.layout import Layout
 from .. import checkpoint
 from ..paths import Path, file_name
 from ..places import opened
-from ..stored import File, FileType, Stored
+from ..stored import File, FileType, Stored, Window
 
 __all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 
@@ -28,7 +28,6 @@ MAGIC = b"GGUF"
 
 _VERSIONS = (2, 3)
 _MAX_HEADER = 100_000_000  # bytes, as of a safetensors header
-_WINDOW = 1 << 16  # bytes of a header that are read at a time
 MAX_DIMS = 4  # GGMLMAX_DIMS
 _MAX_NESTING = 4  # of arrays in the metadata
 ALIGNMENT = "general.alignment"
@@ -60,10 +59,8 @@ class _Cursor:
     """Reads a header from its beginning, a window at a time."""
 
     def __init__(self, file: File) -> None:
-        self.file = file
-        self.at = 0
-        self._raw = bytearray()
-        self._start = 0
+        self.file, self.at = file, 0
+        self._window = Window(file)
 
     def fault(self, reason: str, tensor: str | None = None) -> FileFormatError:
         return FileFormatError(self.file.path, tensor, reason)
@@ -75,11 +72,8 @@ class _Cursor:
             raise self.fault(f"{count} bytes are expected at byte {self.at}, but {left} follow")
         if self.at + count > _MAX_HEADER:
             raise self.fault(f"its header has more than {_MAX_HEADER} bytes")
-        if self.at + count > self._start + len(self._raw):
-            self._raw = self.file.bytes(self.at, min(max(count, _WINDOW), left))
-            self._start = self.at
         self.at += count
-        return self._raw[self.at - count - self._start : self.at - self._start]
+        return self._window.take(self.at - count, count)
 
     def number(self, code: str) -> Any:
         return struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]

@@ -7,13 +7,23 @@ from typing import Any, NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["ONNX", "Graph", "Held", "constant", "graphs", "held", "nested", "protos", "roots"]
+__all__ = [
+    "ONNX",
+    "Graph",
+    "GraphTensor",
+    "constant",
+    "graphs",
+    "held",
+    "nested",
+    "protos",
+    "roots",
+]
 
 Graph = Any  # GraphProto or FunctionProto
 ONNX = ("", "ai.onnx")  # names of the domain of ONNX's own operators
 
 
-class Held(NamedTuple):
+class GraphTensor(NamedTuple):
     """A tensor of a model: an initialiser, or the value of a Constant node.
 
     `name` is its own name in `graph`, before which stand the names of graphs around it.
@@ -25,7 +35,7 @@ class Held(NamedTuple):
     graph: Graph
 
 
-def held(model: ModelProto) -> Iterator[Held]:
+def held(model: ModelProto) -> Iterator[GraphTensor]:
     """The tensors of the graph, its subgraphs and the functions of a model, in their order.
 
     Those of the graph have their own names; the name of an attribute with a subgraph,
@@ -35,11 +45,11 @@ def held(model: ModelProto) -> Iterator[Held]:
     for prefix, graph in graphs(model):
         if isinstance(graph, GraphProto):
             for proto in graph.initializer:
-                yield Held(prefix + proto.name, proto.name, proto, graph)
+                yield GraphTensor(prefix + proto.name, proto.name, proto, graph)
         for node in graph.node:
             for attribute in constant(node):
                 if attribute.name == "value" and attribute.HasField("t"):
-                    yield Held(prefix + node.output[0], node.output[0], attribute.t, graph)
+                    yield GraphTensor(prefix + node.output[0], node.output[0], attribute.t, graph)
 
 
 def constant(node: NodeProto) -> Sequence[AttributeProto]:

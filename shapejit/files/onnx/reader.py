@@ -17,7 +17,7 @@ from ..in_memory import MemoryFile
 from ..paths import Path, file_name
 from ..places import opened, places
 from ..stored import File, Stored
-from .graphs import Held, held
+from .graphs import GraphTensor, held
 from .tensors import described, external_place, from_tensorproto
 from .weights import weight_nodes
 from .wire import Place, skeleton
@@ -83,7 +83,7 @@ def read(path: Path) -> Checkpoint:
     )
 
 
-def _stored(each: Held, file: File, files: dict[str, File]) -> Stored:
+def _stored(each: GraphTensor, file: File, files: dict[str, File]) -> Stored:
     kind, shape, field = described(each.proto)
     nbytes = -(-checkpoint.size_in_bits(file.path, each.name, shape, kind.bits) // 8)
     if field == "external_data":

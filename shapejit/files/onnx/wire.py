@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
-from ..stored import File
+from ..stored import File, Window
 
 __all__ = ["MAX_MESSAGE", "Place", "expanded", "skeleton"]
 
 MAX_MESSAGE = 2**31 - 1  # bytes that protobuf reads
 
 _MAX_NESTING = 100  # of messages; protobuf's own limit
-_WINDOW = 1 << 16  # bytes beside raw data that are read at a time
 _VARINT, _BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes of the wire types of one width
 _TENSOR = TensorProto.DESCRIPTOR.full_name
@@ -131,21 +130,6 @@ class _Fields:
         raise self.fault(f"the number at byte {at} does not end")
 
 
-class _Window:
-    """The bytes of a file, which are asked for nearly in order."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._raw = bytearray()
-        self._start = 0
-
-    def take(self, at: int, count: int) -> bytearray:
-        if not self._start <= at <= at + count <= self._start + len(self._raw):
-            size = min(max(count, _WINDOW), self._file.size - at)
-            self._raw, self._start = self._file.bytes(at, size), at
-        return self._raw[at - self._start : at - self._start + count]
-
-
 def _rewritten(
     fields: _Fields, of_raw: Callable[[_Field], tuple[bytes | Place, int]], end: int
 ) -> tuple[list[bytes | Place], int]:
@@ -181,7 +165,7 @@ def skeleton(file: File) -> bytes:
     def place(field: _Field) -> tuple[bytes, int]:
         return Place(field.value, field.end - field.value).encoded, _PLACE.size
 
-    made, size = _rewritten(_Fields(_Window(file).take, fault), place, file.size)
+    made, size = _rewritten(_Fields(Window(file).take, fault), place, file.size)
     if size > MAX_MESSAGE:
         raise fault(f"beside raw data it has more than {MAX_MESSAGE} bytes")
     return b"".join(part for part in made if isinstance(part, bytes))

@@ -20,7 +20,7 @@ from ..places import places, replacing
 from ..stored import CONTIGUOUS, File
 from ..temporary import Check
 from ..writing import New, Progress, Writer, announced, write_all
-from .graphs import Held, graphs, held, protos
+from .graphs import GraphTensor, graphs, held, protos
 from .inference import inferred
 from .reader import Checkpoint, read
 from .shapes import shape_nodes
@@ -81,7 +81,7 @@ def write(
 
 def _replaced(
     path: str, source: Checkpoint, given: Sequence[New]
-) -> tuple[ModelProto, dict[str, Held]]:
+) -> tuple[ModelProto, dict[str, GraphTensor]]:
     """The model with the dtypes, the shapes and the Places of new tensors, and its tensors."""
     model = ModelProto()
     model.CopyFrom(source.model)
@@ -101,7 +101,7 @@ def _replaced(
     return model, known
 
 
-def _check_names(path: str, names: Sequence[str], known: Mapping[str, Held]) -> None:
+def _check_names(path: str, names: Sequence[str], known: Mapping[str, GraphTensor]) -> None:
     seen = set[str]()
     for name in names:
         if name in seen or name not in known:
@@ -113,7 +113,7 @@ def _check_names(path: str, names: Sequence[str], known: Mapping[str, Held]) -> 
             raise FileFormatError(path, name, "is in the graph, but missing among the tensors")
 
 
-def _retyped(path: str, each: Held, new: New) -> bool:
+def _retyped(path: str, each: GraphTensor, new: New) -> bool:
     """Give a tensor, and the input of which it is the default, a new dtype and shape, if they are.
 
     Up to IR version 3 every initialiser is the default of an input.
@@ -177,7 +177,7 @@ def _aligned(at: int) -> int:
     return -(-at // _ALIGNMENT) * _ALIGNMENT
 
 
-def _refer_outside(known: Mapping[str, Held], outside: Sequence[New], location: str) -> int:
+def _refer_outside(known: Mapping[str, GraphTensor], outside: Sequence[New], location: str) -> int:
     """Say of tensors where they are in the file of external data; its size."""
     at = 0
     for new in outside:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..temporary import Check
 from ..writing import New, Progress, Writer
 from . import header
 
-__all__ = ["Placed", "placed", "write", "write_placed"]
+__all__ = ["Placed", "placed", "write", "writing"]
 
 
 class _Tensor(Protocol):
@@ -63,34 +63,33 @@ def write(
     """
     name, given = file_name(path), list(tensors)
     where = placed(name, given, metadata)
-    write_placed(name, where, given, progress, check)
+    with writing(name, where, given, progress, check):
+        pass
     return where.size
 
 
-def write_placed(
+@contextmanager
+def writing(
     path: str,
     where: Placed,
     tensors: Iterable[New],
     progress: Progress | None = None,
     check: Check | None = None,
-    turn: AbstractContextManager[object] | None = None,
-) -> None:
+) -> Iterator[None]:
     """Write the file whose header is known already, as `write` does.
 
-    `turn` is held while the data are made, and not while the last of them are written and synced.
+    All data have been made where the block begins. At its end, which may be in another thread,
+    the last of them are written, and the file is synced and gets its name.
     """
     given = list(tensors)
     if places(path).in_order:
         given.sort(key=lambda tensor: where.starts[tensor.name])
-    with (
-        replacing(path, where.size, check) as target,
-        Writer(target, where.size) as writer,
-        turn or nullcontext(),
-    ):
+    with replacing(path, where.size, check) as target, Writer(target, where.size) as writer:
         writer.put(0, np.frombuffer(where.header, np.uint8))
         # In the order given: what shares a source is computed once.
         for tensor in given:
             writer.tensor(path, tensor, where.starts[tensor.name], progress)
+        yield
 
 
 def placed(path: str, tensors: Sequence[_Tensor], metadata: Mapping[str, str] | None) -> Placed:
