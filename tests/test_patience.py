@@ -230,3 +230,15 @@ while [kernel.state for kernel in found()] != ["ready"]:
 """
     folder = os.environ.get("NUMBA_CACHE_DIR", tmp_path)
     assert run(SMALL + code, folder, "0.02") == (0, "")
+
+
+def test_kernels_that_are_loaded_while_the_interpreter_ends_stay_without_a_word(tmp_path):
+    folder = os.environ.get("NUMBA_CACHE_DIR", tmp_path)
+    code = """
+import atexit, numpy as np, shapejit as sj
+def late():
+    assert (sj.cast(np.ones((300, 300), np.float32), "bfloat16") == 1).all()
+    assert "ready" in {kernel.state for kernel in sj.kernel_status().values()}
+"""
+    assert run(code + "late()", folder, "0") == (0, "")  # now they are on disk
+    assert run(code + "atexit.register(late)", folder, "0") == (0, "")
