@@ -6,8 +6,7 @@ A message is composed when it is printed: raising an error only stores its field
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
 from numpy import exceptions
 
@@ -334,8 +333,7 @@ def elements(count: int) -> str:
     return f"{count} element" + ("s" if count != 1 else "")
 
 
-@contextmanager
-def about(which: str) -> Iterator[None]:
+class about:  # noqa: N801  # a context manager, which reads as one; small calls enter several
     """Begin the messages of shapejit's errors raised within by `which`, one of many inputs.
 
     >>> with about("tensor 'w'"):
@@ -344,10 +342,17 @@ def about(which: str) -> Iterator[None]:
         ...
     shapejit.errors.DTypeError: tensor 'w': unknown dtype 'F7'
     """
-    try:
-        yield
-    except ReshapeError as fault:
-        reason = f"{which}: {fault.reason}"
-        raise type(fault)(reason, fault.source, fault.target, fault.notes, fault.asked_by) from None
-    except ShapeJitError as fault:
-        raise type(fault)(f"{which}: {fault}") from None
+
+    def __init__(self, which: str) -> None:
+        self.which = which
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: object, trace: object) -> None:
+        if isinstance(fault, ReshapeError):
+            reason = f"{self.which}: {fault.reason}"
+            given = reason, fault.source, fault.target, fault.notes, fault.asked_by
+            raise type(fault)(*given) from None
+        if isinstance(fault, ShapeJitError):
+            raise type(fault)(f"{self.which}: {fault}") from None

@@ -42,6 +42,14 @@ def test_interrupts(patience, cache):
     assert sweep("interrupts", [0.01, 0.3], 1, patience=patience) == []
 
 
+AT_EXIT = """
+import atexit, os
+@atexit.register
+def late():
+    try: {}()
+    except BaseException: os._exit(1)
+"""
+
 # With kernels on disk.
 ODDITIES = {
     "no thread can be started": """
@@ -72,14 +80,7 @@ _thread.start_new_thread = lambda *call: (started.append(call), start(*call))[1]
 """
     + PRELUDE
     + "copies(); copies(); before = len(started); copies(); assert 0 < before == len(started)",
-    "a first copy while the interpreter ends": """
-import atexit, os
-@atexit.register
-def late():
-    try: copies()
-    except BaseException: os._exit(1)
-"""
-    + PRELUDE,
+    "a first copy while the interpreter ends": AT_EXIT.format("copies") + PRELUDE,
     "a first copy while numba compiles for this thread": PRELUDE
     + """
 import numba, numba.extending
@@ -127,14 +128,7 @@ def refuse(*_, **__): raise OSError("no more processes")
 subprocess.Popen = refuse
 copies()
 """,
-    "a first copy while the interpreter ends": """
-import atexit, os
-@atexit.register
-def late():
-    try: once()
-    except BaseException: os._exit(1)
-"""
-    + PRELUDE,
+    "a first copy while the interpreter ends": AT_EXIT.format("once") + PRELUDE,
     "a first copy while numba compiles for this thread": ODDITIES[
         "a first copy while numba compiles for this thread"
     ],

@@ -325,6 +325,7 @@ REFUSED = [
     lambda x: sj.moveaxis(x, (0, 1), (0,)), lambda x: sj.moveaxis(x, (0, 0), (0, 1)),
     lambda x: sj.moveaxis(x, 5, 0), lambda x: sj.moveaxis(x, 0, 5),
     lambda x: sj.roll(x, 1, 5), lambda x: sj.roll(x, (1, 2), (0, 1, 2)),
+    lambda x: sj.roll(x, (), 5), lambda x: sj.roll(x, (), (-6,)),
     lambda x: sj.roll(x, 1.5), lambda x: sj.repeat(x, (1, 2), axis=2),
     lambda x: sj.repeat(x, -1), lambda x: sj.repeat(x, 2, axis=4),
     lambda x: sj.repeat(x, [1, 1], 0, copy=False), lambda x: sj.repeat(x, [[1]], 0),

@@ -380,6 +380,19 @@ def test_inspect_looks_into_subgraphs_and_functions(tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("ir", [10, 99])
+def test_models_of_newer_opsets_are_inspected(ir, tmp_path, capsys):
+    text = SHAPES.replace('10, opset_import: ["": 21', f'{ir}, opset_import: ["": 99')
+    lines = [line.split() for line in inspected(text, tmp_path, capsys).splitlines()]
+    assert ["w", "float32", "[4,6]", "96"] in [line[:4] for line in lines]
+    for words in (
+        "y onnx.Reshape, opset 99 [0,3] [0,-1] 0 [A,B] unknown",
+        "k onnx.Reshape, opset 99 [N,4] unknown 0 [F] unknown",
+        "h onnx.Shape, opset 99 [4,6] - 0",
+    ):
+        assert [line for line in lines if line[: len(words.split())] == words.split()], lines
+
+
 @pytest.mark.parametrize("value", [1, "a", [1], 0.5])
 @pytest.mark.parametrize(
     ("operator", "name", "right"),

@@ -50,7 +50,7 @@ def test_what_tracing_writes_passes(case):
     program = sj.plan(shape, "uint3", fn)
     expected = fn(sj.pack(np.zeros(shape, np.uint8), "uint3")).shape
     assert checked_ops(program.ops, shape, program.dtype) == (expected, program.dtype)
-    assert checked_ops(batched(program.ops, shape, 3), (3, *shape), program.dtype)[0] == (
+    assert checked_ops(batched(program.ops, 3), (3, *shape), program.dtype)[0] == (
         3,
         *expected,
     )

@@ -212,3 +212,33 @@ def test_a_patience_that_is_no_number_of_seconds_is_refused(given, tmp_path):
         f"FormatError: SHAPEJIT_PATIENCE is a number of seconds, at least 0 or inf, not {given!r}"
     )
     assert said in errors
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["sj.cast(x, 'bfloat16')", "sj.cast(x, 'int8')", "program(x)", "sj.onnx.cast(x, to=3)"],
+)
+def test_small_calls_of_one_operation_alone_come_to_be_compiled(call, tmp_path):
+    code = f"""
+x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+program = sj.plan(x.shape, x.dtype, lambda t: t.permute_dims((2, 0, 1)).ascontiguous())
+def found(): return [s for name, s in sj.kernel_status().items() if "run_route" in name]
+end = time.monotonic() + 200
+while [kernel.state for kernel in found()] != ["ready"]:
+    assert time.monotonic() < end, sj.kernel_status()
+    made = {call}
+"""
+    folder = os.environ.get("NUMBA_CACHE_DIR", tmp_path)
+    assert run(SMALL + code, folder, "0.02") == (0, "")
+
+
+def test_kernels_that_are_loaded_while_the_interpreter_ends_stay_without_a_word(tmp_path):
+    folder = os.environ.get("NUMBA_CACHE_DIR", tmp_path)
+    code = """
+import atexit, numpy as np, shapejit as sj
+def late():
+    assert (sj.cast(np.ones((300, 300), np.float32), "bfloat16") == 1).all()
+    assert "ready" in {kernel.state for kernel in sj.kernel_status().values()}
+"""
+    assert run(code + "late()", folder, "0") == (0, "")  # now they are on disk
+    assert run(code + "atexit.register(late)", folder, "0") == (0, "")

@@ -1077,6 +1077,6 @@ def test_eight_threads_share_a_program():
 def test_a_stack_is_its_tensors(data, shape):
     ops = data.draw(chains(shape))
     program = sj.plan(shape, "uint8", lambda t: by_shapejit(t, ops))
-    made = route(batched(program.ops, shape, 3), Layout.row_major((3, *shape), 8), program.dtype)
+    made = route(batched(program.ops, 3), Layout.row_major((3, *shape), 8), program.dtype)
     assert made.result.shape == (3, *program.shape)
     assert len(made.copies) >= len(program.steps)

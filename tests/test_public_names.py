@@ -65,6 +65,7 @@ def lines():
 def documented():
     """Every public callable and property, by the name under which users find it."""
     spaces = {f"{name}.": getattr(sj, name) for name in (*NAMESPACES, *CLASSES)}
+    spaces["Scheme."] = type(sj.schemes["awq"])
     for prefix, holder in {"": sj, **spaces}.items():
         names = getattr(holder, "__all__", None) or public(holder)
         for name in names:

@@ -140,6 +140,17 @@ def place_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     return 8 * address_of(x), layout_of(x)
 
 
+def byte_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
+    """The bit address of the byte in which an array begins, and its Layout from there.
+
+    >>> t = Tensor.frombuffer(bytes(4), "int4", (8,))[1:]
+    >>> place_of(t)[0] - byte_of(t)[0], byte_of(t)[1].offset
+    (4, 4)
+    """
+    place, layout = place_of(x)
+    return place & ~7, layout.at(place & 7)
+
+
 def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:
     """The first byte that the elements of an array reach, and the byte past the last."""
     place, layout = place_of(x)

@@ -25,7 +25,7 @@ from . import execution, numpy_fallback
 from .addresses import layout_of, place_of
 from .execution import Work
 from .patience import by_numpy
-from .small_calls import Routes
+from .small_calls import SMALL_CALLS, Routes
 
 Array = NDArray[Any] | Tensor
 
@@ -186,13 +186,14 @@ def remember(
     """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
     if not x.size or not routes.met(x):
         return
-    layout, into = layout_of(x), layout_of(target)
-    if fixed_width(x.dtype).kind == "complex":
-        layout, into = parts_of(layout), parts_of(into)
-    plan = cast_plan(layout, into.bits, into, None, 1)
-    if not execution.unready_casts(plan, conversion, fresh=True):
-        work = execution.cast_work(plan, conversion, fresh=True)
-        routes.add(x, target, work, layout.span, dtype)
+    with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
+        layout, into = layout_of(x), layout_of(target)
+        if fixed_width(x.dtype).kind == "complex":
+            layout, into = parts_of(layout), parts_of(into)
+        plan = cast_plan(layout, into.bits, into, None, 1)
+        if not execution.unready_casts(plan, conversion, fresh=True):
+            work = execution.cast_work(plan, conversion, fresh=True)
+            routes.add(x, target, work, layout.span, dtype)
 
 
 def launch(

@@ -53,6 +53,8 @@ from .patience import SWITCH as NUMPY_FORCED
 SLOTS = 256  # of the Routes of one operation
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
+# What kernels of this module do: whoever makes Routes does it meanwhile, `by_numpy`.
+SMALL_CALLS = array_structs.work_of(array_structs.SLOT_OF)
 
 
 class Routes:

@@ -16,7 +16,7 @@ from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import beyond_numpy, promoted
 from ..dtypes.table import DType
 from ..engine import execution, fast_joins, outputs
-from ..engine.addresses import Places, alike, low_bits, place_of
+from ..engine.addresses import Places, alike, byte_of, low_bits, place_of
 from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
@@ -119,11 +119,11 @@ def joined(
             _assign(x, target, box)
             continue
         moved = cast(x, kind) if converts else x
-        place, layout = place_of(moved)
+        source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset
-        key = layout.at(place & 7), into.at(at & 7)
-        launches.setdefault(key, []).append((place & ~7, at & ~7, moved, box))
+        key = layout, into.at(at & 7)
+        launches.setdefault(key, []).append((source, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)
         how = layout, into, sources, targets, _apart(targets)

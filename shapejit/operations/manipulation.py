@@ -163,7 +163,7 @@ def roll(
 
     With `axis=None` in row-major order, whatever the dims. Several shifts are one for each
     axis; an axis given twice moves by both. One copy, `out` as in `reshape`. Array API
-    v2024.12, roll. Raises ReshapeError, DTypeError.
+    v2024.12, roll. Raises AxisError, ReshapeError, DTypeError.
 
     >>> import numpy as np
     >>> roll(np.arange(5), 2)
@@ -181,6 +181,7 @@ def roll(
 
 def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: Any) -> Any:
     """`x` rolled along axes: a part of it, for each axis whole or cut in two, at a time."""
+    axes = tuple(normal_axis(axis, x.ndim, "roll") for axis in axes)  # shifts or not
     if len(shifts) != len(axes):
         if 1 not in (len(shifts), len(axes)):
             note = f"{len(shifts)} shifts for {len(axes)} axes"
@@ -188,7 +189,7 @@ def _rolled_along(x: Any, shifts: tuple[int, ...], axes: tuple[int, ...], out: A
         shifts, axes = shifts * len(axes), axes * len(shifts)
     total = [0] * x.ndim
     for at, places in zip(axes, shifts, strict=True):
-        total[normal_axis(at, x.ndim, "roll")] += places
+        total[at] += places
     sides = [_rolled(size, places) for size, places in zip(x.shape, total, strict=True)]
     moves = [tuple(zip(*move, strict=True)) or ((), ()) for move in product(*sides)]
     parts = [x[(*begin, ...)] for begin, _ in moves]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import execution
-from ..engine.addresses import place_of
+from ..engine.addresses import byte_of
 from ..engine.copying import is_numpys
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
@@ -37,16 +37,15 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
         return
     if x.shape != region.shape:
         x = broadcast_to(x, region.shape)
-    place, layout = place_of(x)
-    at, into = place_of(region)
-    seen, into = layout.at(place & 7), into.at(at & 7)
-    made = planner.plan(seen, into=into)
+    source, layout = byte_of(x)
+    target, into = byte_of(region)
+    made = planner.plan(layout, into=into)
     if made.by_numpy:
         if is_array:
             region[...] = x
             return
-        made = planner.compiled(seen, into=into)
-    execution.run(made, [place & ~7], [at & ~7], fresh)
+        made = planner.compiled(layout, into=into)
+    execution.run(made, [source], [target], fresh)
 
 
 def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:

@@ -20,12 +20,12 @@ from ..errors import DTypeError, ReshapeError, about
 from ..kernels.constants import APART, COPY, MAX_RANK, REFUSED, VIEW
 from ..kernels.object_layouts import GROUPS
 from ..operations import views
-from ..planning import planner
 from ..runtime.kernels import called
 from ..runtime.launches import Addresses, address_of
 from ..runtime.ndarrays import MOST_DIMS, check_possible, is_a, is_mapping, plain, possible
 from ..shapes.arithmetic import INFER, INVALID
 from ..shapes.resolver import target_shape
+from .passes import Pass
 from .target_shapes import ASKED_BY, TargetShapes, arranged
 
 Key = TypeVar("Key")
@@ -307,9 +307,8 @@ class _Batch:
         sources = places_of([self.items[i] for i in which])
         targets = places_of([results[i] for i in which])
         for layout, group in sources.groups():
-            made = planner.compiled(layout, count=len(group))
-            src, dst = sources.addresses[group] & ~7, targets.addresses[group]
-            execution.run(made, src, dst, any_fresh)
+            begins = sources.begins(group), targets.begins(group)
+            Pass(layout, layout.bits).run(*begins, any_fresh)
 
     def _view(self, results: list[Any]) -> None:
         """The results that need no copy."""

@@ -12,7 +12,6 @@ import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -49,8 +48,8 @@ class Operation:
     check: Callable[..., Shape]
     # (*given): the call of NumPy that does the same to an ndarray.
     numpy: Callable[..., Callable[[NDArray[Any]], NDArray[Any]]]
-    # (count, shape, *given): what does it to each of `count` stacked arrays of `shape`.
-    batched: Callable[..., tuple[Op, ...]]
+    # (count, *given): the arguments that do it to each of `count` stacked arrays.
+    stacked: Callable[..., Arguments]
     # Of a view by an IndexMap: whether it must not be written through.
     read_only: bool | None = None
     reshapes: bool = False  # whether it has the elements in the same order in another shape
@@ -100,16 +99,13 @@ def shapes(ops: Sequence[Op], shape: Shape) -> Iterator[Shape]:
         yield shape
 
 
-def batched(ops: Sequence[Op], shape: Shape, count: int) -> tuple[Op, ...]:
-    """What does `ops` to each of `count` arrays of `shape` that are stacked along a new dim 0.
+def batched(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
+    """What does `ops` to each of `count` arrays that are stacked along a new dim 0.
 
-    >>> batched((("view", ((2,), (), (((0, 1),),))), ("reshape", ((1, 2),))), (2, 3), 5)
+    >>> batched((("view", ((2,), (), (((0, 1),),))), ("reshape", ((1, 2),))), 5)
     (('view', ((5, 2), (), (((0, 1),), ((1, 1),)))), ('reshape', ((5, 1, 2),)))
     """
-    made: list[Op] = []
-    for (name, given), before in zip(ops, chain((shape,), shapes(ops, shape)), strict=False):
-        made += OPERATIONS[name].batched(count, before, *given)
-    return tuple(made)
+    return tuple([(name, OPERATIONS[name].stacked(count, *given)) for name, given in ops])
 
 
 def numpy_call(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -204,14 +200,12 @@ def _view(name: str, read_only: bool) -> Operation:
         view=lambda layout, *given: IndexMap(*given).applied(layout),
         check=check,
         numpy=lambda *given: _NumpyView(IndexMap(*given), read_only),
-        batched=lambda count, shape, *given: ((name, tuple(IndexMap(*given).stacked(count))),),
+        stacked=lambda count, *given: tuple(IndexMap(*given).stacked(count)),
         read_only=read_only,
     )
 
 
-def _conversion(
-    name: str, convert: Callable[..., Step], stack: Callable[..., Arguments]
-) -> Operation:
+def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
     """The row of a conversion; `stack` (count, *given) is what it does to stacked arrays."""
 
     def by_numpy(*given: Any) -> Any:
@@ -221,8 +215,29 @@ def _conversion(
         view=lambda layout, *given: None,
         check=lambda shape, *given: shape,
         numpy=by_numpy,
-        batched=lambda count, shape, *given: ((name, stack(count, *given)),),
+        stacked=stack,
         convert=convert,
+    )
+
+
+def _reshape(view: Callable[[Layout, Shape], Layout | None]) -> Operation:
+    """The row of a reshape, with the `view` that it is by itself."""
+    return Operation(
+        view=view,
+        check=_check_reshape,
+        numpy=lambda target: operator.methodcaller("reshape", target),
+        stacked=lambda count, target: ((count, *target),),
+        reshapes=True,
+    )
+
+
+def _copy(view: Callable[[Layout], Layout | None], copy: bool | None) -> Operation:
+    """The row of a copy to row-major memory; `copy` as in numpy.array."""
+    return Operation(
+        view=view,
+        check=lambda shape: shape,
+        numpy=lambda: partial(np.array, order="C", copy=copy),
+        stacked=lambda count: (),
     )
 
 
@@ -233,33 +248,13 @@ def _stacked_scales(count: int, *given: Any) -> Arguments:
 OPERATIONS: dict[str, Operation] = {
     VIEW: _view(VIEW, read_only=False),
     READ_ONLY_VIEW: _view(READ_ONLY_VIEW, read_only=True),
-    "reshape": Operation(
-        view=Layout.reshape,
-        check=_check_reshape,
-        numpy=lambda target: operator.methodcaller("reshape", target),
-        batched=lambda count, shape, target: (("reshape", ((count, *target),)),),
-        reshapes=True,
+    "reshape": _reshape(Layout.reshape),
+    RESHAPE_VIEW: _reshape(_must_view),
+    "copy": _copy(lambda layout: None, True),
+    "contiguous": _copy(
+        lambda layout: layout if layout.contiguous and layout.offset % 8 == 0 else None, None
     ),
-    RESHAPE_VIEW: Operation(
-        view=_must_view,
-        check=_check_reshape,
-        numpy=lambda target: operator.methodcaller("reshape", target),
-        batched=lambda count, shape, target: ((RESHAPE_VIEW, ((count, *target),)),),
-        reshapes=True,
-    ),
-    "copy": Operation(
-        view=lambda layout: None,
-        check=lambda shape: shape,
-        numpy=lambda: partial(np.array, order="C", copy=True),
-        batched=lambda count, shape: (COPIED,),
-    ),
-    "contiguous": Operation(
-        view=lambda layout: layout if layout.contiguous and layout.offset % 8 == 0 else None,
-        check=lambda shape: shape,
-        numpy=lambda: partial(np.array, order="C", copy=None),
-        batched=lambda count, shape: (MADE_CONTIGUOUS,),
-    ),
-    "cast": _conversion("cast", cast_step, lambda count, *given: given),
-    "dequantize": _conversion("dequantize", dequantize_step, _stacked_scales),
-    "quantize": _conversion("quantize", quantize_step, _stacked_scales),
+    "cast": _conversion(cast_step, lambda count, *given: given),
+    "dequantize": _conversion(dequantize_step, _stacked_scales),
+    "quantize": _conversion(quantize_step, _stacked_scales),
 }

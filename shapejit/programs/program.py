@@ -14,7 +14,7 @@ from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
 from ..engine import outputs, small_calls
-from ..engine.addresses import located, place_of
+from ..engine.addresses import byte_of, located
 from ..errors import DTypeError, ReshapeError, about
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
@@ -86,8 +86,8 @@ class Program(TracedFunction):
         sources.check(array, as_tensors, self.dtype, self.source_shape)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
-        place, layout = place_of(array)
-        special = self._specialized(layout.at(place & 7), as_tensors)
+        begin, layout = byte_of(array)
+        special = self._specialized(layout, as_tensors)
         kind = self._kind(as_tensors)
         if out is not None:
             made = outputs.checked(out, kind, self._shape)
@@ -96,7 +96,7 @@ class Program(TracedFunction):
         elif special.route.fresh and not as_tensors and special.small:
             made = special.by_numpy(array)
         else:
-            (made,) = special.results((array,), [place], kind)
+            (made,) = special.results((array,), [begin], kind)
         if isinstance(kind, np.dtype):
             special.remember(self._small, array, made, kind)
         return made if out is None else out

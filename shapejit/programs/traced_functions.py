@@ -198,8 +198,8 @@ class TracedFunction:
         """The program of stacks of `count` tensors."""
         program = self._programs.get(count)
         if program is None:
-            ops = batched(self.ops, self.source_shape, count)
-            program = type(self)((count, *self.source_shape), self.dtype, ops)
+            shape = count, *self.source_shape
+            program = type(self)(shape, self.dtype, batched(self.ops, count))
             self._programs.put(count, program)
         return program
 

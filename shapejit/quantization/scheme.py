@@ -23,24 +23,44 @@ ROUNDINGS = ("once", "reference")
 
 
 class Scheme:
-    """One way in which checkpoints store quantised weights: a row of `shapejit.schemes`."""
+    """One way in which checkpoints store quantised weights: a row of `shapejit.schemes`.
+
+    >>> import shapejit as sj
+    >>> sj.schemes["awq"]
+    shapejit.schemes['awq']
+    """
 
     def __init__(self, row: Row, known: Callable[[str], Scheme]) -> None:
         self.row, self._known = row, known
 
     @property
     def name(self) -> str:
-        """The name in `shapejit.schemes`."""
+        """The name in `shapejit.schemes`.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].name
+        'awq'
+        """
         return self.row.name
 
     @property
     def source(self) -> str:
-        """Where the facts stand: the reference's file and function."""
+        """Where the facts stand: the reference's file and function.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].source
+        'GPTQModel, quantization/awq/utils/packing_utils.py, dequantize_gemm'
+        """
         return self.row.source
 
     @property
     def project(self) -> str:
-        """The project whose reference that is, which writes such weights."""
+        """The project whose reference that is, which writes such weights.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].project
+        'GPTQModel'
+        """
         return self.row.source.partition(",")[0]
 
     @property
@@ -56,12 +76,22 @@ class Scheme:
 
     @property
     def encodes(self) -> bool:
-        """Whether `encode` makes such weights."""
+        """Whether `encode` makes such weights.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].encodes, sj.schemes["gguf:iq4_nl"].encodes
+        (True, False)
+        """
         return any(form.rule is not None for form in self.row.forms)
 
     @property
     def converts(self) -> bool:
-        """Whether `convert` takes weights of other schemes to it."""
+        """Whether `convert` takes weights of other schemes to it.
+
+        >>> import shapejit as sj
+        >>> sj.schemes["awq"].converts, sj.schemes["gguf:iq4_nl"].converts
+        (True, False)
+        """
         return any(map(is_written, self.row.forms))
 
     def __repr__(self) -> str:
@@ -83,7 +113,8 @@ class Scheme:
         them open. The arithmetic is float32, its result rounded once, to `dtype`; with
         `rounding="reference"` intermediate results are rounded where those of `source`
         are. `out`, a Tensor of the result's shape and dtype, C-contiguous, is filled and
-        returned. Raises FormatError for parts that are missing or do not fit.
+        returned. Raises FormatError for parts that are missing or do not fit and for other
+        dtypes, DTypeError and ReshapeError for an `out` that is not fit.
 
         >>> import numpy as np, shapejit as sj
         >>> codes = np.array([[0x76543210, 0x0EDCBA98]], np.int32)
@@ -108,7 +139,7 @@ class Scheme:
         `amax` (the largest magnitude of all weights that share the global scale of NVFP4).
         Scales follow the rule of the reference; nothing is calibrated. Raises FormatError
         for shapes and settings that the scheme cannot store, and for schemes that are
-        only decoded.
+        only decoded, DTypeError for what are no floats.
 
         >>> import numpy as np, shapejit as sj
         >>> parts = sj.schemes["gguf:q8_0"].encode(np.ones((2, 32), np.float32))
@@ -124,7 +155,8 @@ class Scheme:
 
         `parts` and `settings` are those of `decode`; `to` is a Scheme or its name. Raises
         FormatError, which says what the other scheme cannot hold: another width of codes,
-        other blocks, zero points, scales that its dtype would round, act-order.
+        other blocks, zero points, scales that its dtype would round, act-order;
+        UnknownNameError.
 
         >>> import numpy as np, shapejit as sj
         >>> parts = sj.schemes["mxfp4:gpt-oss"].encode(np.ones((32, 2), np.float32))
@@ -139,7 +171,7 @@ class Scheme:
     def stack(self, experts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """The parts of one weight of each expert, stacked along a new first dim.
 
-        Raises FormatError unless all have the same parts, shapes and dtypes.
+        Raises FormatError unless there are some, of the same parts, shapes and dtypes.
 
         >>> import numpy as np, shapejit as sj
         >>> scheme = sj.schemes["fp8:channel"]
@@ -150,7 +182,16 @@ class Scheme:
         return stacked([self._group(parts, {}) for parts in experts])
 
     def unstack(self, parts: Mapping[str, Any], **settings: Any) -> list[dict[str, Tensor]]:
-        """The parts of each expert of stacked ones, as views: the inverse of `stack`."""
+        """The parts of each expert of stacked ones, as views: the inverse of `stack`.
+
+        `settings` are those of `decode`. Raises FormatError for parts without a dim of experts.
+
+        >>> import numpy as np, shapejit as sj
+        >>> scheme = sj.schemes["fp8:channel"]
+        >>> both = scheme.stack([scheme.encode(np.eye(4, dtype=np.float32))] * 2)
+        >>> [parts["weight"].shape for parts in scheme.unstack(both)]
+        [(4, 4), (4, 4)]
+        """
         return [*one_by_one(self._group(parts, settings))]
 
     def interleave(
@@ -158,7 +199,8 @@ class Scheme:
     ) -> dict[str, Tensor]:
         """The parts of one weight whose rows are those of gate and up in turns, gate first.
 
-        Raises FormatError where they differ in more than rows: in their global scales.
+        `settings` are those of `decode`. Raises FormatError where the two differ in shapes,
+        dtypes or global scales.
 
         >>> import numpy as np, shapejit as sj
         >>> scheme = sj.schemes["fp8:channel"]
@@ -172,7 +214,16 @@ class Scheme:
     def deinterleave(
         self, parts: Mapping[str, Any], **settings: Any
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The parts of gate (even rows) and up (odd rows), as views: undoes `interleave`."""
+        """The parts of gate (even rows) and up (odd rows), as views: undoes `interleave`.
+
+        Raises FormatError for an odd number of rows, and for scales of blocks that have both.
+
+        >>> import numpy as np, shapejit as sj
+        >>> scheme = sj.schemes["fp8:channel"]
+        >>> gate, up = scheme.deinterleave(scheme.encode(np.eye(4, dtype=np.float32)))
+        >>> gate["weight"].numpy().argmax(axis=1).tolist(), up["weight"].shape
+        ([0, 2], (2, 4))
+        """
         return apart(self._group(parts, settings))
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:

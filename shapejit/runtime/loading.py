@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Any
 
 from . import processor
@@ -17,7 +18,7 @@ PYTHON = (
     "PyEval_RestoreThread",
 )  # fmt: skip
 
-_linked: list[Any] = []  # LLVM would take away the memory of what nobody holds
+_numbers = count()  # of libraries
 
 
 @cache
@@ -41,8 +42,8 @@ def linked(name: Name, label: str, code: bytes) -> int:
         for text in PYTHON:
             function = getattr(ctypes.pythonapi, text)
             library.import_symbol(text, ctypes.cast(function, ctypes.c_void_p).value)
-    made = library.link(_linker(), f"{label}_{len(_linked)}")
-    _linked.append(made)
+    made = library.link(_linker(), f"{label}_{next(_numbers)}")
+    made.detach()  # or LLVM would take away its memory with it
     return int(made[label])
 
 

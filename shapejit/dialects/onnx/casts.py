@@ -89,7 +89,8 @@ def _cast(row: Version, x: Array, to: DType, saturate: int, round_mode: str) -> 
     if source.kind == "float" and to.kind == "integer" and to.packed:
         x = casts.cast(x, "int32")
     mode = round_mode if to.name == "float8_e8m0fnu" else "nearest"
-    y: Array = casts.cast(x, to, saturate=bool(saturate), round_mode=mode)
+    # By its name: what was cast to that before has a Route.
+    y: Array = casts.cast(x, to.name, saturate=bool(saturate), round_mode=mode)
     return y
 
 
@@ -126,8 +127,9 @@ def dequantize_linear(
         _same_dtype(row, "x_zero_point", dtype_of(x_zero_point), "x", kind)
     target = row.check_dtype(_onnx_dtype(output_dtype) or scale_kind, "y")
     blocks = _blocks(row, x.shape, x_scale, x_zero_point, axis, block_size)
+    scale, zero_point = blocks(x_scale), blocks(x_zero_point)
     y: Array = casts.dequantize(
-        x, blocks(x_scale), zero_point=blocks(x_zero_point), block_shape=blocks.shape, dtype=target
+        x, scale, zero_point=zero_point, block_shape=blocks.shape, dtype=target.name
     )
     return y
 
@@ -180,7 +182,8 @@ def quantize_linear(
     target = row.check_dtype(target or dtype("uint8"), "y")
     division = _division(row, _onnx_dtype(precision) or scale_kind)
     blocks = _blocks(row, x.shape, y_scale, y_zero_point, axis, block_size)
-    scale, zero_point = blocks(casts.cast(y_scale, division)), blocks(y_zero_point)
+    scale = y_scale if scale_kind is division else casts.cast(y_scale, division)
+    scale, zero_point = blocks(scale), blocks(y_zero_point)
     if division.bits == 16:  # the quotient is rounded to it
         x = casts.quantize(casts.cast(x, division), scale, dtype=division, block_shape=blocks.shape)
         scale = np.ones(scale.shape, np.float32)
@@ -235,7 +238,7 @@ class _Blocks(NamedTuple):
     shape: tuple[int, ...] | None
 
     def __call__(self, x: Any) -> Any:
-        return x if x is None or self.scales is None else reshape(x, self.scales)
+        return x if x is None or self.scales in (None, x.shape) else reshape(x, self.scales)
 
 
 def _blocks(

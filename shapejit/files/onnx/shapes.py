@@ -12,6 +12,7 @@ from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
 from ...dialects import onednn, onnx as dialect, openvino
+from ...dialects.onnx.versions import NEWEST
 from ...errors import ShapeJitError
 from ...shapes.request import Request
 from ...shapes.resolver import resolve
@@ -35,6 +36,8 @@ DIALECTS: dict[str, Callable[[Any, int, int], Request]] = {
 @dataclass(frozen=True)
 class ShapeNode:
     """A Reshape or a Shape: `version` is that in force, `source` the shape of its data.
+
+    Of an opset that is newer than those known it names the opset, and there are no outcomes.
 
     `target` is the shape that a Reshape is given, if it is constant. `outcomes` are the
     shapes, or the faults, by specification, where source and target are known; those of
@@ -113,6 +116,8 @@ def shape_nodes(model: ModelProto) -> Iterator[ShapeNode]:
             for node in graph.node:
                 read = _OPERATORS.get(node.op_type)
                 if read is not None and node.domain in ONNX and opset is not None and node.output:
+                    if opset > NEWEST:
+                        read = _unknown
                     yield read(prefix + node.output[0], node, opset, values)
 
 
@@ -168,6 +173,12 @@ def _shape(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode
     if source is not None and isinstance(chosen, tuple):
         inferred = tuple(source[i] for i in chosen)
     return ShapeNode(name, str(row), source, None, 0, _outcomes(source, readings), inferred)
+
+
+def _unknown(name: str, node: NodeProto, opset: int, values: _Values) -> ShapeNode:
+    """A node of an opset that is newer than all known: what it means there, nobody says."""
+    version, inferred = f"onnx.{node.op_type}, opset {opset}", values.dims.get(node.output[0])
+    return ShapeNode(name, version, _source(node, values), _constant(node, values), 0, {}, inferred)
 
 
 _OPERATORS = {"Reshape": _reshape, "Shape": _shape}
