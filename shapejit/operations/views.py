@@ -140,10 +140,13 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
     return kind
 
 
-def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
-    """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
+def copied(x: Array, shape: tuple[int, ...], out: Array | None, key: object = None) -> Array:
+    """The elements of an array in row-major order, as `out` or as a new array of `shape`.
+
+    With the `key` of an array's kind and that shape, later calls are short: see `copying.copy`.
+    """
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
-    copying.copy(x, target, fresh)
+    copying.copy(x, target, fresh, key)
     return target if out is None else out
 
 
@@ -172,8 +175,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
         return _ascontiguous_other(x, out)
     done = follow(key, x, out)
     if done is None:
-        done = materialized(x, out) if isinstance(x, Tensor) else copied(x, x.shape, out)
-        copying.remember(key, x, done)
+        done = materialized(x, out, key) if isinstance(x, Tensor) else copied(x, x.shape, out, key)
     return done
 
 
@@ -186,11 +188,11 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     return ascontiguous(x, out=out)
 
 
-def materialized(t: Tensor, out: Tensor | None) -> Tensor:
+def materialized(t: Tensor, out: Tensor | None, key: object = None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
-    return copied(t, t.shape, out)
+    return copied(t, t.shape, out, key)
 
 
 @accepts_any_array
