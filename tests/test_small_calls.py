@@ -11,6 +11,7 @@ import shapejit as sj
 
 CALLS = {
     "ascontiguous": lambda x, out: sj.ascontiguous(x, out=out),
+    "reshape": lambda x, out: sj.reshape(x, (6, 4), copy=True, out=out),
     "cast": lambda x, out: sj.cast(x, "float64", out=out),
     "program": sj.plan((6, 4), "float32", lambda t: t.ascontiguous()),
 }
@@ -114,7 +115,7 @@ def test_new_results_own_their_memory_and_are_freed(known):
     before = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
     for _ in range(5000):
         call(x, None)
-        call(source((2, 3)) if call is not CALLS["program"] else x, None)
+        call(x if call in (CALLS["program"], CALLS["reshape"]) else source((2, 3)), None)
     after = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
     assert all(abs(a - b) < 1000 for a, b in zip(before, after, strict=True))
 
@@ -158,6 +159,9 @@ def test_memory_stays_bounded_with_shapes_that_never_come_again():
             x = memory[: rows * columns].reshape(rows, columns).T
             sj.ascontiguous(x, out=None)
             sj.ascontiguous(x)
+            sj.reshape(x, (2, -1) if x.size % 2 == 0 else (-1,), copy=True)
+            sj.reshape(x, (rows, columns), copy=True)
+            sj.reshape(x, (rows, columns), copy=True)
 
     copies(0, 3000)
     tracemalloc.start()
@@ -165,6 +169,36 @@ def test_memory_stays_bounded_with_shapes_that_never_come_again():
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert grown < 8 << 20
+
+
+def test_copies_of_one_array_in_several_shapes():
+    for x in (source(), source((300, 70)), np.arange(48.0)[::2].reshape(4, 6)):
+        flat, size = x.tobytes(), x.size
+        for _ in range(4):
+            for shape in (-1, size, (2, -1), (size // 2, 2), (1, size)):
+                made, wanted = sj.reshape(x, shape, copy=True), x.reshape(shape)
+                out = np.empty_like(wanted, order="C")
+                assert sj.reshape(x, shape, out=out) is out
+                assert sj.reshape(x, shape).tobytes() == flat
+                assert made.shape == wanted.shape
+                assert not np.shares_memory(made, x)
+                assert made.tobytes() == out.tobytes() == flat
+                before = out.tobytes()
+                for wrong in ((True, size), (1.0, size), (2, size), (-2, size)):
+                    with pytest.raises((sj.DTypeError, sj.ReshapeError)):
+                        sj.reshape(x, wrong, out=out)
+                with pytest.raises(sj.DTypeError):
+                    sj.reshape(x, shape, copy="yes", out=out)
+                with pytest.raises(sj.ReshapeError):
+                    sj.reshape(x, (size, 1, 1), out=out)
+                with pytest.raises(sj.ReshapeError):
+                    sj.reshape(x, shape, copy=False, out=out)
+                assert out.tobytes() == before
+    seen = np.arange(48.0)[::2]
+    for shape in (-1, (4, 6), (4, -1)):  # there is a view, which no Route for copies takes away
+        for _ in range(4):
+            sj.reshape(seen, shape, copy=True)
+        assert np.shares_memory(sj.reshape(seen, shape), seen)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "complex64"])

@@ -37,17 +37,19 @@ _whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
 _unready: Kinds = ()  # of kernels that small copies wait for
 
 
-def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool, key: object = None) -> None:
+def copy(
+    x: NDArray[Any] | Tensor, target: Any, fresh: bool, key: object = None, known: Routes = routes
+) -> None:
     """Copy the elements of `x`, in row-major order, into `target`, which has as many.
 
     Both are ndarrays of one dtype, or Tensors, or a packed Tensor is unpacked into an
     ndarray of codes. `target` is row-major; `fresh` tells that it was never touched. Later calls
-    with the `key`, whose arrays have one shape, follow a Route.
+    with the `key`, for arrays and results of one kind, follow a Route, small ones one of `known`.
     """
     if x.size == 0:
         return
     if isinstance(x, np.ndarray):
-        _copy_array(x, target, fresh, key)
+        _copy_array(x, target, fresh, key, known)
         return
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
@@ -83,8 +85,14 @@ def choose(x: NDArray[Any], met: bool | None) -> Plan | str:
     return NUMPY if nbytes < planner.numpys_below(run) else planner.plan(layout_of(x))
 
 
-def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool, key: object = None) -> None:
-    met = routes.met(x) if key else None
+def _copy_array(
+    x: NDArray[Any],
+    target: NDArray[Any],
+    fresh: bool,
+    key: object = None,
+    known: Routes = routes,
+) -> None:
+    met = known.met(x) if key else None
     way = choose(x, met)
     plan = way if isinstance(way, Plan) and not way.by_numpy else None
     unready = _unready if x.nbytes <= thresholds.ONCE_BELOW else ()
@@ -98,7 +106,7 @@ def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool, key: object 
     else:
         _assign(x, target)
     if met and x is not target and not is_numpys(x.dtype) and x.dtype is target.dtype:
-        _remember(key, way, x, target)
+        _remember(key, way, x, target, known)
 
 
 def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
@@ -120,7 +128,9 @@ def _copy_whole() -> Copy | None:
     return _whole
 
 
-def _remember(key: object, way: Plan | str, x: NDArray[Any], out: NDArray[Any]) -> None:
+def _remember(
+    key: object, way: Plan | str, x: NDArray[Any], out: NDArray[Any], known: Routes
+) -> None:
     """Let later copies of arrays like `x`, which was just copied into `out`, follow a Route.
 
     Compiled calls are to do that, unless a Plan is faster.
@@ -137,7 +147,7 @@ def _remember(key: object, way: Plan | str, x: NDArray[Any], out: NDArray[Any]) 
         _unready = execution.unready_movers(plan, 0)
         if not _unready:
             new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-            routes.add(x, out, plan, layout.span, x.dtype if new else None)
+            known.add(x, out, plan, layout.span, x.dtype if new else None)
 
 
 def _keep(key: object, plan: Plan, x: NDArray[Any] | Tensor, out: Any) -> None:
