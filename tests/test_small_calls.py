@@ -6,8 +6,10 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 
 import shapejit as sj
+from shapejit.runtime.recent import Recent
 
 CALLS = {
     "ascontiguous": lambda x, out: sj.ascontiguous(x, out=out),
@@ -199,6 +201,26 @@ def test_copies_of_one_array_in_several_shapes():
         for _ in range(4):
             sj.reshape(seen, shape, copy=True)
         assert np.shares_memory(sj.reshape(seen, shape), seen)
+
+
+def test_all_caches_together_are_bounded_whatever_shapes_come():
+    """Each of the package keeps to its size: those that weigh what they keep, in bytes."""
+    memory = np.zeros(1 << 16, np.uint8)
+    for k in range(1500 if COMPILED else 300):
+        x = memory[: (2 + k % 50) * (2 + k // 50) * 3].reshape(3, 2 + k % 50, -1).T
+        sj.ascontiguous(x)
+        sj.reshape(x, (*x.shape, 1), copy=True)
+        sj.cast(x, "float16")
+        sj.concat([x, x])
+        sj.reshape_batch([x, x], (-1,))
+    modules = [module for name, module in sys.modules.items() if name.startswith("shapejit.")]
+    caches = [x for module in modules for x in vars(module).values() if type(x) is Recent]
+    caches = list({id(one): one for one in caches}.values())
+    assert len(caches) > 5
+    assert all(one.weight() <= one.size for one in caches)
+    assert sum(one.size for one in caches if one.weigh) <= 24 << 20
+    counted = [one.size for one in caches if not one.weigh]
+    assert sum(counted) <= 8192  # entries, of some hundred bytes
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "complex64"])
