@@ -105,7 +105,7 @@ def _copy_array(
             _assign(x, target)
     else:
         _assign(x, target)
-    if met and x is not target and not is_numpys(x.dtype) and x.dtype is target.dtype:
+    if met and not is_numpys(x.dtype) and x.dtype is target.dtype:
         _remember(key, way, x, target, known)
 
 

@@ -70,6 +70,7 @@ def reshape(
 
 def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
     """`reshape` of an ndarray to ints, as a copy."""
+    x = x[...]  # another thread may give `x` another shape
     key = "reshape", asked, x.dtype, x.shape, x.strides
     done = follow(key, x, out)
     if done is None:
@@ -191,6 +192,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     if type(x) is np.ndarray:
         if out is None and x.flags.c_contiguous:
             return x
+        x = x[...]  # another thread may give `x` another shape
         key = "copy", x.dtype, x.shape, x.strides
     elif type(x) is Tensor:
         layout = x.layout
