@@ -71,6 +71,8 @@ def reshape(
 def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
     """`reshape` of an ndarray to ints, as a copy."""
     x = x[...]  # another thread may give `x` another shape
+    if out is None and x.flags.c_contiguous:  # no Route makes new results of these
+        return copied(x, target_shape(x.shape, _array_request(asked)), out)
     key = "reshape", asked, x.dtype, x.shape, x.strides
     done = follow(key, x, out)
     if done is None:
