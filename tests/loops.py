@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from shapejit.engine import copying, fast_joins, routes
-from shapejit.operations import casts as operations
+from shapejit.operations import casts as operations, views
 from shapejit.planning import boxes, casts, planner, thresholds
 from shapejit.runtime import result_memory
 from shapejit.runtime.recent import Recent
@@ -76,7 +76,7 @@ def forget_plans():
     """Empty the caches of plans."""
     for known in (copying.routes, *operations.routes.values(), routes):
         known.clear()
-    for module in (planner, casts, copying, fast_joins):
+    for module in (planner, casts, views, fast_joins):
         for cache in vars(module).values():
             if isinstance(cache, Recent):
                 cache.clear()

@@ -426,6 +426,9 @@ def test_what_is_not_lent():
     t = tensor("int8", (4,))
     with pytest.raises(sj.FormatError, match=r"device \(2, 1\)"):
         sj.asarray(Lender(t, device=(2, 1)))
+    for wrong in ((), (1,), (1, 0, 0), None, 1, ("a", "b"), (1.0, 0)):
+        with pytest.raises(sj.FormatError, match="no pair of ints"):
+            sj.asarray(Lender(t, device=wrong))
     with pytest.raises(sj.FormatError, match="cannot be exported: DLPack has no dtype for nf4"):
         sj.asarray(Lender(tensor("nf4", (4,))))
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from shapejit.planning import tables
-from shapejit.planning.planner import plan
+from shapejit.planning.planner import compiled, joined, plan
 from shapejit.planning.strategies import Strategy
 from shapejit.shapes.layout import Layout
 
@@ -136,3 +136,11 @@ def test_units_of_work():
     assert plan(view((9000,), 4, ("flip",)), 4).count == 3  # blocks of codes
     made = plan(view((1000, 130), 32, ("permute", (1, 0))), 32)
     assert made.count == -(-1000 // (tables.ROW_BYTES[4] // 4))
+
+
+@pytest.mark.parametrize(("mebibytes", "streamed"), [(8, False), (16, True)])
+def test_runs_are_streamed_only_where_no_cache_holds_them(mebibytes, streamed):
+    part = Layout.row_major((mebibytes << 16,), 8)
+    into = Layout.row_major((16, mebibytes << 16), 8).narrow(0, 0, 1, 1).reshape(part.shape)
+    assert joined(part, into, 16, 8 * part.size).streaming is streamed
+    assert compiled(Layout.row_major((1024, mebibytes << 8), 32).permute((1, 0))).streaming

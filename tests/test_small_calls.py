@@ -6,11 +6,14 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
+from compiled import COMPILED
 
 import shapejit as sj
+from shapejit.runtime.recent import Recent
 
 CALLS = {
     "ascontiguous": lambda x, out: sj.ascontiguous(x, out=out),
+    "reshape": lambda x, out: sj.reshape(x, (6, 4), copy=True, out=out),
     "cast": lambda x, out: sj.cast(x, "float64", out=out),
     "program": sj.plan((6, 4), "float32", lambda t: t.ascontiguous()),
 }
@@ -56,6 +59,18 @@ def test_subclasses_and_other_objects(known):
     for wrong in (3, "x", [out], object(), (1, 2)):
         with pytest.raises((sj.ShapeJitError, TypeError)):
             call(x, wrong)
+
+
+def test_out_that_says_something_else_of_itself(known):
+    class Short(np.ndarray):
+        shape = (7,)
+
+    call, name = known
+    x = source((5, 3)) if name in ("ascontiguous", "cast") else source()
+    for _ in range(4):
+        out = np.empty_like(wanted(name, x)).view(Short)
+        call(x, out)
+        assert np.ndarray.tobytes(out) == wanted(name, x).tobytes()
 
 
 def test_out_that_is_not_fit_stays_as_it_is(known):
@@ -114,7 +129,7 @@ def test_new_results_own_their_memory_and_are_freed(known):
     before = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
     for _ in range(5000):
         call(x, None)
-        call(source((2, 3)) if call is not CALLS["program"] else x, None)
+        call(x if call in (CALLS["program"], CALLS["reshape"]) else source((2, 3)), None)
     after = sys.getrefcount(None), sys.getrefcount(dtype), sys.getrefcount(x)
     assert all(abs(a - b) < 1000 for a, b in zip(before, after, strict=True))
 
@@ -158,6 +173,9 @@ def test_memory_stays_bounded_with_shapes_that_never_come_again():
             x = memory[: rows * columns].reshape(rows, columns).T
             sj.ascontiguous(x, out=None)
             sj.ascontiguous(x)
+            sj.reshape(x, (2, -1) if x.size % 2 == 0 else (-1,), copy=True)
+            sj.reshape(x, (rows, columns), copy=True)
+            sj.reshape(x, (rows, columns), copy=True)
 
     copies(0, 3000)
     tracemalloc.start()
@@ -165,6 +183,56 @@ def test_memory_stays_bounded_with_shapes_that_never_come_again():
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert grown < 8 << 20
+
+
+def test_copies_of_one_array_in_several_shapes():
+    for x in (source(), source((300, 70)), np.arange(48.0)[::2].reshape(4, 6)):
+        flat, size = x.tobytes(), x.size
+        for _ in range(4):
+            for shape in (-1, size, (2, -1), (size // 2, 2), (1, size)):
+                made, wanted = sj.reshape(x, shape, copy=True), x.reshape(shape)
+                out = np.empty_like(wanted, order="C")
+                assert sj.reshape(x, shape, out=out) is out
+                assert sj.reshape(x, shape).tobytes() == flat
+                assert made.shape == wanted.shape
+                assert not np.shares_memory(made, x)
+                assert made.tobytes() == out.tobytes() == flat
+                before = out.tobytes()
+                for wrong in ((True, size), (1.0, size), (2, size), (-2, size)):
+                    with pytest.raises((sj.DTypeError, sj.ReshapeError)):
+                        sj.reshape(x, wrong, out=out)
+                with pytest.raises(sj.DTypeError):
+                    sj.reshape(x, shape, copy="yes", out=out)
+                with pytest.raises(sj.ReshapeError):
+                    sj.reshape(x, (size, 1, 1), out=out)
+                with pytest.raises(sj.ReshapeError):
+                    sj.reshape(x, shape, copy=False, out=out)
+                assert out.tobytes() == before
+    seen = np.arange(48.0)[::2]
+    for shape in (-1, (4, 6), (4, -1)):  # there is a view, which no Route for copies takes away
+        for _ in range(4):
+            sj.reshape(seen, shape, copy=True)
+        assert np.shares_memory(sj.reshape(seen, shape), seen)
+
+
+def test_all_caches_together_are_bounded_whatever_shapes_come():
+    """Each of the package keeps to its size: those that weigh what they keep, in bytes."""
+    memory = np.zeros(1 << 16, np.uint8)
+    for k in range(1500 if COMPILED else 300):
+        x = memory[: (2 + k % 50) * (2 + k // 50) * 3].reshape(3, 2 + k % 50, -1).T
+        sj.ascontiguous(x)
+        sj.reshape(x, (*x.shape, 1), copy=True)
+        sj.cast(x, "float16")
+        sj.concat([x, x])
+        sj.reshape_batch([x, x], (-1,))
+    modules = [module for name, module in sys.modules.items() if name.startswith("shapejit.")]
+    caches = [x for module in modules for x in vars(module).values() if type(x) is Recent]
+    caches = list({id(one): one for one in caches}.values())
+    assert len(caches) > 5
+    assert all(one.weight() <= one.size for one in caches)
+    assert sum(one.size for one in caches if one.weigh) <= 24 << 20
+    counted = [one.size for one in caches if not one.weigh]
+    assert sum(counted) <= 8192  # entries, of some hundred bytes
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool", "complex64"])

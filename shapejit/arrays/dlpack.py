@@ -10,6 +10,7 @@ written into the DLTensor in the capsule.
 from __future__ import annotations
 
 import ctypes
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -184,13 +185,17 @@ def borrow(x: Any) -> tuple[Bytes, DType, Layout]:
     FormatError for other devices than the CPU and for invalid or unsupported
     shapes and lanes, DTypeError for unknown dtypes.
     """
-    device = tuple(x.__dlpack_device__())
-    if device[0] not in _HOST:
-        maker = _DEVICES.get(int(device[0]))
-        name = f"{maker} device {int(device[1])}, " if maker else ""
+    given = x.__dlpack_device__()
+    try:
+        device, number = map(index, given)
+    except (TypeError, ValueError):
+        raise FormatError(f"{type(x).__name__}.__dlpack_device__() is no pair of ints") from None
+    if device not in _HOST:
+        maker = _DEVICES.get(device)
+        name = f"{maker} device {number}, " if maker else ""
         raise FormatError(
             f"the {type(x).__name__} is on {name}DLPack device "
-            f"{tuple(map(int, device))}, not on the CPU: "
+            f"{(device, number)}, not on the CPU: "
             f"copy it to the CPU first"
         )
     capsule = _capsule(x)

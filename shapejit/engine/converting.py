@@ -184,7 +184,7 @@ def remember(
     dtype: np.dtype[Any],
 ) -> None:
     """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
-    if not x.size or not routes.met(x):
+    if type(target) is not np.ndarray or not x.size or not routes.met(x):
         return
     with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
         layout, into = layout_of(x), layout_of(target)

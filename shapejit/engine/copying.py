@@ -20,7 +20,6 @@ from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole, small_plan
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
-from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import array_structs, execution
 from .addresses import layout_of, place_of
@@ -28,56 +27,86 @@ from .patience import Kinds, by_numpy, forced
 from .routes import keep
 from .small_calls import Routes
 
-Key = tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]  # shape, strides (bytes), dtype
-
 Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 
-WHOLE = array_structs.work_of(array_structs.PLAN_WHOLE)
+NUMPY, WHOLE = "numpy", "whole"
+COMPILED = array_structs.work_of(array_structs.PLAN_WHOLE)
 
-_once: Recent[Key, bool] = Recent(1024)  # kinds of arrays that were met
 routes = Routes()  # of `ascontiguous`
 _whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
 _unready: Kinds = ()  # of kernels that small copies wait for
 
 
-def copy(x: NDArray[Any] | Tensor, target: Any, fresh: bool) -> None:
+def copy(
+    x: NDArray[Any] | Tensor, target: Any, fresh: bool, key: object = None, known: Routes = routes
+) -> None:
     """Copy the elements of `x`, in row-major order, into `target`, which has as many.
 
     Both are ndarrays of one dtype, or Tensors, or a packed Tensor is unpacked into an
-    ndarray of codes. `target` is row-major; `fresh` tells that it was never touched.
+    ndarray of codes. `target` is row-major; `fresh` tells that it was never touched. Later calls
+    with the `key`, for arrays and results of one kind, follow a Route, small ones one of `known`.
     """
     if x.size == 0:
         return
     if isinstance(x, np.ndarray):
-        _copy_array(x, target, fresh)
+        _copy_array(x, target, fresh, key, known)
         return
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-        return
-    place, layout = place_of(x)
-    unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-    made = planner.compiled(layout.at(place & 7), unit)
-    execution.run(made, [place & ~7], [place_of(target)[0]], fresh)
+        plan = planner.plan(x.layout.at(x.layout.offset & 7)) if key else None
+    else:
+        place, layout = place_of(x)
+        unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
+        plan = planner.compiled(layout.at(place & 7), unit)
+        execution.run(plan, [place & ~7], [place_of(target)[0]], fresh)
+    if key and plan and not (x.contiguous and not x.layout.offset % 8):
+        _keep(key, plan, x, target)
 
 
-def _copy_array(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> None:
-    nbytes = x.nbytes
-    small = nbytes <= thresholds.SMALL_BELOW
-    if nbytes >= thresholds.NUMPYS_OWN_BELOW and not is_numpys(x.dtype):
-        run = _run(x)
-        long = run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW
-        if small and not long:
-            whole = _whole or _copy_whole()
-            if whole is not None and (nbytes < thresholds.WHOLE_BELOW or _best_whole(x)):
-                whole(x, target)
-                return
-        if nbytes >= planner.numpys_below(run) and _copied_by_plan(x, target, fresh):
-            return
-    if small and _unready:
-        with by_numpy(*_unready):
+def choose(x: NDArray[Any], met: bool | None) -> Plan | str:
+    """Who copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or a Plan.
+
+    An array that was not `met` before and is not too large has no Plan: a loader whose images all
+    differ does not pay for plans that are of no use again. None: that is to be found out.
+    """
+    nbytes, run = x.nbytes, _run(x)
+    if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
+        return NUMPY
+    if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
+        return NUMPY
+    if nbytes <= thresholds.ONCE_BELOW and (_whole or _copy_whole()) is not None:
+        if nbytes < thresholds.WHOLE_BELOW:
+            return WHOLE
+        if not forced() and not (routes.met(x) if met is None else met):
+            return WHOLE
+        plan = planner.plan(layout_of(x))
+        whole = nbytes <= thresholds.SMALL_BELOW and not slower_whole(plan)
+        return WHOLE if whole else plan
+    return NUMPY if nbytes < planner.numpys_below(run) else planner.plan(layout_of(x))
+
+
+def _copy_array(
+    x: NDArray[Any],
+    target: NDArray[Any],
+    fresh: bool,
+    key: object = None,
+    known: Routes = routes,
+) -> None:
+    met = known.met(x) if key else None
+    way = choose(x, met)
+    plan = way if isinstance(way, Plan) and not way.by_numpy else None
+    unready = _unready if x.nbytes <= thresholds.ONCE_BELOW else ()
+    if way is WHOLE and _whole is not None:
+        _whole(x, target)
+    elif plan and execution.by_kernels(plan):
+        execution.run(plan, [8 * address_of(x)], [8 * address_of(target)], fresh)
+    elif plan or unready:
+        with by_numpy(*(execution.kind_of(plan),) if plan else (), *unready):
             _assign(x, target)
-        return
-    _assign(x, target)
+    else:
+        _assign(x, target)
+    if met and not is_numpys(x.dtype) and x.dtype is target.dtype:
+        _remember(key, way, x, target, known)
 
 
 def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
@@ -95,72 +124,35 @@ def _copy_whole() -> Copy | None:
     """The kernel that needs no Plan, if it is ready."""
     global _whole, _unready
     _whole = array_structs.whole_copy()
-    _unready = () if _whole else (WHOLE,)
+    _unready = () if _whole else (COMPILED,)
     return _whole
 
 
-def _best_whole(x: NDArray[Any]) -> bool:
-    """Whether an array is copied without a Plan: any that is new, others if that is as fast."""
-    made = _plan_of(x, True)
-    return made is None or not slower_whole(made)
-
-
-def _plan_of(x: NDArray[Any], later: bool) -> Plan | None:
-    """The Plan for arrays of a kind; None if `later` for the first, which needs none."""
-    key = x.shape, x.strides, x.dtype
-    if later and key not in _once and _copy_once() is not None:
-        _once.put(key, True)
-        return None
-    return planner.plan(layout_of(x))
-
-
-def _copy_once() -> Copy | None:
-    """The same for the first array of a kind; None where kernels of Plans are to be tried."""
-    return None if forced() else _whole or _copy_whole()
-
-
-def remember(key: object, x: NDArray[Any] | Tensor, out: Any) -> None:
+def _remember(
+    key: object, way: Plan | str, x: NDArray[Any], out: NDArray[Any], known: Routes
+) -> None:
     """Let later copies of arrays like `x`, which was just copied into `out`, follow a Route.
 
-    A row-major `x` would be the result itself: nobody asks for a Route that makes another one.
+    Compiled calls are to do that, unless a Plan is faster.
     """
-    if out is x or not x.size:
-        return
-    if isinstance(x, Tensor):
-        layout = x.layout.at(x.layout.offset & 7)
-        plan = planner.compiled(layout) if x.dtype.packed else planner.plan(layout)
-        if x.contiguous and not x.layout.offset % 8:
-            return
-    elif is_numpys(x.dtype) or x.dtype is not out.dtype or _remembered_small(x, out):
-        return
-    else:
-        if x.nbytes < planner.numpys_below(_run(x)) or not routes.met(x):
-            return
-        plan = planner.plan(layout_of(x))
+    global _unready
+    ready = (_whole or _copy_whole()) is not None
+    small = x.nbytes <= thresholds.SMALL_BELOW
+    if isinstance(way, Plan):
+        if ready or not small:
+            _keep(key, way, x, out)
+    elif ready and (small or _run(x) >= thresholds.LONG_RUN):
+        layout = layout_of(x)
+        plan = small_plan(layout)
+        _unready = execution.unready_movers(plan, 0)
+        if not _unready:
+            new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+            known.add(x, out, plan, layout.span, x.dtype if new else None)
+
+
+def _keep(key: object, plan: Plan, x: NDArray[Any] | Tensor, out: Any) -> None:
     if not plan.by_numpy and plan.small is None and execution.by_kernels(plan):
         keep(key, execution.work_of(plan), x, out, True, False)
-
-
-def _remembered_small(x: NDArray[Any], out: NDArray[Any]) -> bool:
-    """Whether no Plan copies arrays like `x`: compiled calls are to do that, if they can."""
-    global _unready
-    long = _run(x) >= thresholds.LONG_RUN
-    if x.nbytes > (thresholds.NUMPYS_RUNS_BELOW if long else thresholds.SMALL_BELOW):
-        return False
-    if not routes.met(x):
-        return True
-    if array_structs.kernel(array_structs.RUN_ROUTE) is None:
-        _unready = (WHOLE,)
-        return True
-    layout = layout_of(x)
-    plan = small_plan(layout) if long else whole_plan(layout)
-    if plan is None:
-        return False
-    _unready = execution.unready_movers(plan, 0)
-    if not _unready:
-        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-        routes.add(x, out, plan, layout.span, x.dtype if new else None)
-    return True
 
 
 def whole_plan(layout: Layout) -> Addresses | None:
@@ -171,28 +163,6 @@ def whole_plan(layout: Layout) -> Addresses | None:
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8
     return plan
-
-
-def _copied_by_plan(x: NDArray[Any], target: NDArray[Any], fresh: bool) -> bool:
-    """Whether the elements are copied, by the kernel of a Plan once that is ready.
-
-    The first array of its kind that is not too large has none: a loader whose images all
-    differ does not pay for plans that are of no use again.
-    """
-    once = x.nbytes <= thresholds.ONCE_BELOW
-    made = _plan_of(x, once)
-    if made is None:
-        assert _whole is not None
-        _whole(x, target)
-        return True
-    if made.by_numpy:
-        return False
-    if not execution.by_kernels(made):
-        with by_numpy(execution.kind_of(made), *(_unready if once else ())):
-            _assign(x, target)
-        return True
-    execution.run(made, [8 * address_of(x)], [8 * address_of(target)], fresh)
-    return True
 
 
 def is_numpys(dtype: np.dtype[Any]) -> bool:

@@ -67,6 +67,8 @@ def cast(
 def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
     """`cast` of what has no Route."""
     key = None
+    if type(x) is np.ndarray:
+        x = x[...]  # another thread may give `x` another shape
     plain = saturate is True and round_mode is NEAREST and type(dtype) is str
     small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
     if plain and not small:

@@ -18,6 +18,7 @@ from ..engine.addresses import layout_of
 from ..engine.routes import follow
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
+from ..runtime.recent import Recent
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
     Request,
@@ -30,8 +31,8 @@ from ..shapes.request import (
 )
 from ..shapes.resolver import target_shape
 
-_INT = {int}
 _KNOWN = copying.routes.table
+_reshapes: Recent[tuple[int, ...], small_calls.Routes] = Recent(32)  # by the shape asked for
 
 
 @typed
@@ -51,16 +52,36 @@ def reshape(
     array([[0, 1, 2],
            [3, 4, 5]])
     """
-    if copy is None and out is None and type(x) is np.ndarray and x.size and are_sizes(shape):
+    given: Any = (shape,) if type(shape) is int else shape
+    if not are_sizes(given):
+        return reshape_as(x, array_request(given, "reshape"), copy, out)
+    if type(x) is not np.ndarray or not x.size or not (copy is None or copy is True):
+        return reshape_as(x, _array_request(given), copy, out)
+    if copy is None and out is None:
         # NumPy's own words mean the same here; where there is no view they are said below.
         try:  # in a third of the time of `suppress`; to ask for no copy takes 1 us
-            return x.reshape(shape) if x.flags.c_contiguous else x.reshape(shape, copy=False)
+            return x.reshape(given) if x.flags.c_contiguous else x.reshape(given, copy=False)
         except ValueError:
             pass
-    given: Any = shape
-    known = type(given) is tuple and {*map(type, given)} == _INT
-    asked = _array_request(given) if known else array_request(given, "reshape")
-    return reshape_as(x, asked, copy, out)
+    known = _reshapes.get(given)  # it lives while compiled code reads its table
+    done: Any = small_calls.run(x, out, known.table) if known else None
+    return _reshape_copy(x, given, out) if done is None else done  # type: ignore[no-any-return]  # like x
+
+
+def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
+    """`reshape` of an ndarray to ints, as a copy."""
+    x = x[...]  # another thread may give `x` another shape
+    if out is None and x.flags.c_contiguous:  # no Route makes new results of these
+        return copied(x, target_shape(x.shape, _array_request(asked)), out)
+    key = "reshape", asked, x.dtype, x.shape, x.strides
+    done = follow(key, x, out)
+    if done is None:
+        known = _reshapes.get(asked)
+        if known is None:
+            _reshapes.put(asked, known := small_calls.Routes(64))
+        shape = target_shape(x.shape, _array_request(asked))
+        done = copied(x, shape, out, key, known)
+    return done
 
 
 @lru_cache(maxsize=1024)
@@ -140,10 +161,19 @@ def dtype_of(x: NDArray[Any] | Tensor) -> DType:
     return kind
 
 
-def copied(x: Array, shape: tuple[int, ...], out: Array | None) -> Array:
-    """The elements of an array in row-major order, as `out` or as a new array of `shape`."""
+def copied(
+    x: Array,
+    shape: tuple[int, ...],
+    out: Array | None,
+    key: object = None,
+    known: small_calls.Routes = copying.routes,
+) -> Array:
+    """The elements of an array in row-major order, as `out` or as a new array of `shape`.
+
+    With the `key` of an array's kind and that shape, later calls are short: see `copying.copy`.
+    """
     target, fresh = outputs.target(out, x.dtype, shape, (x,))
-    copying.copy(x, target, fresh)
+    copying.copy(x, target, fresh, key, known)
     return target if out is None else out
 
 
@@ -164,6 +194,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
     if type(x) is np.ndarray:
         if out is None and x.flags.c_contiguous:
             return x
+        x = x[...]  # another thread may give `x` another shape
         key = "copy", x.dtype, x.shape, x.strides
     elif type(x) is Tensor:
         layout = x.layout
@@ -172,8 +203,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
         return _ascontiguous_other(x, out)
     done = follow(key, x, out)
     if done is None:
-        done = materialized(x, out) if isinstance(x, Tensor) else copied(x, x.shape, out)
-        copying.remember(key, x, done)
+        done = materialized(x, out, key) if isinstance(x, Tensor) else copied(x, x.shape, out, key)
     return done
 
 
@@ -186,11 +216,11 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     return ascontiguous(x, out=out)
 
 
-def materialized(t: Tensor, out: Tensor | None) -> Tensor:
+def materialized(t: Tensor, out: Tensor | None, key: object = None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
-    return copied(t, t.shape, out)
+    return copied(t, t.shape, out, key)
 
 
 @accepts_any_array

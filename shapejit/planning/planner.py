@@ -151,6 +151,7 @@ def _by_tile(
     gaps = not target.contiguous
     # Into an output with gaps few stream: all else gathers on the stage.
     streams = row.kernel and (not gaps or row.streams_gaps or tile.width > PAGE)
+    runs = tile.strategy in (Strategy.ONE_RUN, Strategy.ROWS_IN_TURNS)
     return Plan(
         tile.strategy,
         (layout.size * unit + 7) // 8,
@@ -166,7 +167,8 @@ def _by_tile(
         gaps=gaps,
         backs=tile.backs,
         parallel=bool(row.kernel) and total >= thresholds.PARALLEL_FROM,
-        streaming=bool(streams) and total >= thresholds.STREAM_FROM,
+        streaming=bool(streams)
+        and total >= thresholds.STREAM_FROM * (thresholds.RUNS_STREAM if runs else 1),
     )
 
 

@@ -30,7 +30,7 @@ class Recent(Generic[Key, Value]):
 
     def __init__(self, size: int, weigh: Callable[[Value], int] | None = None) -> None:
         self.size = size
-        self._weigh = weigh
+        self.weigh = weigh
         self._entries: dict[Key, Value] = {}
         self.get = self._entries.get
 
@@ -40,16 +40,17 @@ class Recent(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         """Remember an entry, and forget the oldest ones if there are too many."""
         self._entries[key] = value
-        while self._weight() > self.size:
+        while self.weight() > self.size:
             # Another thread may change the dictionary, or forget the same one.
             with suppress(KeyError, RuntimeError, StopIteration):
                 del self._entries[next(iter(self._entries))]
 
-    def _weight(self) -> int:
+    def weight(self) -> int:
+        """The number of entries, or the sum of what they weigh."""
         # Summed anew: a running total would need a lock, which a fork may find taken.
-        if self._weigh is None:
+        if self.weigh is None:
             return len(self._entries)
-        return sum(map(self._weigh, list(self._entries.values())))
+        return sum(map(self.weigh, list(self._entries.values())))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -13,6 +13,7 @@ from . import (
     casts,
     checkpoints,
     crossings,
+    entries,
     files,
     hostile,
     layouts,
@@ -58,6 +59,12 @@ ATTACKS = {
     "layouts": Attack(layouts.case, "layout operators with arguments that nobody should pass", 200),
     "lies": Attack(lies.case, "tensors, programs and pickles of facts that do not fit", 100),
     "pretenders": Attack(pretenders.case, "subclasses and objects that lie", 150),
+    "entries": Attack(
+        entries.case, "small calls of kinds that compiled code knows, and what only seems so", 60
+    ),
+    "reshaped": Attack(
+        entries.threads, "arrays that another thread reshapes or drops meanwhile", 0
+    ),
     "nested": Attack(nested.case, "calls from signal handlers and threads while others run", 2),
     "caches": Attack(caches.case, "shapes that never repeat, and the memory they take", 1),
     "crossings": Attack(crossings.case, "sources and outputs that lie between one another", 3),
