@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 import guarded
 import loops
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from shapejit.runtime import cpu_caches
 
 # They make the fixtures, in an environment of their own.
 collect_ignore_glob = ["fixtures/*"]
 
-# A first call compiles: time says nothing about an example.
-settings.register_profile("shapejit", deadline=None)
+# A first call compiles, and others have the cores: time says nothing about an example.
+settings.register_profile("shapejit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shapejit")
 
 # No work is too small for kernels; processes that tests start have it, too.

@@ -18,7 +18,7 @@ import shapejit
 HOME = Path(shapejit.__file__).parents[1]
 QUIET = ("-W", "ignore::DeprecationWarning")  # of forks beside threads
 KERNELS = os.environ.get("NUMBA_CACHE_DIR", f"{tempfile.gettempdir()}/shapejit-attack")
-SECONDS = 100  # of a process that is then taken to hang
+SECONDS = 600  # of a process that is then taken to hang
 
 # Each view takes kernels of its own. Copies are made until all kernels are there, or have failed.
 PRELUDE = """

@@ -49,7 +49,7 @@ def hangs(random):
 ATTACKS = {
     "fails": Attack(fails, "", 0),
     "crashes": Attack(crashes, "", 0),
-    "hangs": Attack(hangs, "", 0, 1),
+    "hangs": Attack(hangs, "", 0, 5),
 }
 
 

@@ -296,7 +296,7 @@ def test_a_peer_in_its_own_process():
 
 STARTING = """
 import subprocess, sys
-late = "import time; file = open({0!r}, 'w'); time.sleep(9); file.write('it is still there')"
+late = "import time; file = open({0!r}, 'w'); time.sleep(300); file.write('it is still there')"
 def answering():
     held = subprocess.Popen([sys.executable, "-S", "-c", late])
     return lambda request: {{}}

@@ -810,7 +810,7 @@ def test_a_conversion_is_measured_beside_torchs(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert conversion.table(conversion.last()) in said
     assert said.endswith("the results are the same\n")
-    assert all(0 < s < 60 and 1e6 < peak < 8e9 for s, peak in conversion.last()["ways"].values())
+    assert all(s > 0 and 1e6 < peak < 8e9 for s, peak in conversion.last()["ways"].values())
 
 
 TIMES = {"numpy": 0.1, "second": 0.1, "sixth": 0.1, "last": 0.004}
@@ -852,7 +852,8 @@ def test_timelines_are_measured_in_new_processes(tmp_path, monkeypatch, capsys):
     words = ["--busy", "--record", "--seconds", "0.3", "--rows", "32x32"]
     assert tiers.main(words) in (0, 1)
     (row,) = timelines.last()["rows"].values()
-    assert 0 < row["kernels"] <= row["warm"]["longest"]
+    assert row["kernels"] > 0
+    assert row["warm"]["longest"] >= row["warm"]["sixth"] > 0
     assert row["warm"]["curve"][-1][0] > 0.2
     assert timelines.table(timelines.last()) in capsys.readouterr().out
 

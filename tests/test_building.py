@@ -14,6 +14,8 @@ from shapejit.runtime.kernels import compiled
 
 pytestmark = pytest.mark.skipif(not compiled(), reason="nothing is compiled with the JIT off")
 
+HANGS = 900  # seconds after which a process is taken to hang, on busy machines, too
+
 # Copies that kernels make once they are ready, and what became of these.
 PRELUDE = """
 import logging, os, sys, time
@@ -24,11 +26,9 @@ wanted = np.ascontiguousarray(x.T)
 def copy(): assert (sj.ascontiguous(x.T) == wanted).all()
 def states(): return {state.state for state in sj.kernel_status().values()}
 def tiles(): return [v.state for k, v in sj.kernel_status().items() if "tiles" in k]
-def copies(until, seconds=120):
-    end = time.monotonic() + seconds
-    while until not in tiles():
-        assert time.monotonic() < end, sj.kernel_status()
-        copy()
+def copies(until):
+    # What was asked for may be ready before this thread sees it.
+    while not {until, "ready"} & {*tiles()}: copy()
     copy()
 """
 
@@ -38,7 +38,7 @@ def run(code, folder, patience="0.001", *arguments, **environment):
     command = [sys.executable, "-W", "error", "-c", PRELUDE + code, *map(str, arguments)]
     variables = {"NUMBA_CACHE_DIR": str(folder), "SHAPEJIT_PATIENCE": patience, **environment}
     done = subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=300
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stderr
     return done.stderr
@@ -179,14 +179,18 @@ def test_several_processes_that_ask_at_once_find_what_one_has_built(tmp_path):
     command = [sys.executable, "-c", PRELUDE + "copy(); assert states() == {'ready'}"]
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "SHAPEJIT_PATIENCE": "0"}
     processes = [subprocess.Popen(command, env=variables) for _ in range(3)]
-    assert [process.wait(300) for process in processes] == [0, 0, 0]
+    assert [process.wait(HANGS) for process in processes] == [0, 0, 0]
     assert objects(tmp_path) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
 def test_a_process_that_ends_leaves_kernels_behind(tmp_path):
-    code = "from shapejit.runtime import kernels\ncopies('asked for')"
-    assert run(code, tmp_path) == ""
-    end = time.monotonic() + 60
+    patient = "from shapejit.builder import __main__ as it; it.LEFT = 900.0; it.main()"
+    script = tmp_path / "python"  # whose builders finish their work on busy machines, too
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{patient}"\n')
+    script.chmod(0o755)
+    code = "sys.executable = sys.argv[1]; copies('asked for')"
+    assert run(code, tmp_path, "0.001", script) == ""
+    end = time.monotonic() + HANGS
     while not objects(tmp_path):
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -242,6 +246,6 @@ def test_no_command_imports_numba(tmp_path):
         cache = {"NUMBA_CACHE_DIR": str(tmp_path)} if k == 0 else {}
         own = {**os.environ, **variables, **cache}
         command = [sys.executable, "-m", "shapejit", *words]
-        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=500)
+        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=HANGS)
         assert done.returncode == 0, done.stderr
     assert set(watched.read_text().split()) == {"builder"}

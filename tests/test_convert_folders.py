@@ -938,10 +938,12 @@ def test_mutated_folders_are_converted_or_refused(seed, tmp_path):
     assert not [text for text in faults if "the proof failed" in text]
 
 
+# Moments are what is done to files: between these, what is on disk does not change.
 RANDOMLY = """
-import os, random, shutil, signal, sys, time
+import os, random, shutil, signal, sys
 from pathlib import Path
 import shapejit as sj
+from shapejit.files import npy, writing
 home, rounds, seed = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))
 source = home / "in"
 
@@ -967,14 +969,31 @@ def prepare(mode, target):
         shutil.rmtree(home / target, ignore_errors=True)
         shutil.copytree(source, home / target)
 
+moments, last = 0, None  # of this process, and at which it is killed
+
+def moment(event, _=()):
+    global moments
+    if event in ("open", "write") or event.startswith(("os.", "shutil.")):
+        moments += 1
+        if moments == last: os.kill(os.getpid(), signal.SIGKILL)
+
+write_all = writing.write_all
+def halves(descriptor, data):
+    half = len(data) // 2
+    for part in (data[:half], data[half:]):
+        moment("write")
+        write_all(descriptor, part)
+
+sys.addaudithook(moment)
+npy.write_all = writing.write_all = halves
 modes = {"new": "new", "existing": "out", "part": "out", "same": "same", "file": "out.npz"}
-new, times = {}, {}
+new, counts = {}, {}
 for mode, target in modes.items():
     for kind in ("f32", "bf16"):
         prepare(mode, target)
-        start = time.perf_counter()
+        before = moments
         (in_parts if mode == "part" else convert)(target, kind)
-        times[mode] = time.perf_counter() - start
+        counts[mode] = moments - before
         new[target, kind] = contents(target)
 everything = sorted(os.listdir(home))
 killed = resumed = 0
@@ -983,13 +1002,13 @@ for _ in range(rounds):
     target = modes[mode]
     prepare(mode, target)
     before, run = contents(target), in_parts if mode == "part" else convert
+    after = int(seed.random() * counts[mode] * 1.2) + 1
     child = os.fork()
     if child == 0:
+        last = moments + after
         run(target, kind)
         os._exit(0)
-    time.sleep(seed.random() * times[mode] * 1.2)
-    os.kill(child, signal.SIGKILL)
-    killed += os.waitpid(child, 0)[1] != 0
+    killed += os.waitpid(child, 0)[1] == signal.SIGKILL
     assert contents(target) in (before, new[target, kind]), (mode, kind)
     resumed += bool([*home.glob(".*/*.safetensors")])
     if mode == "same" and contents(target) != before:

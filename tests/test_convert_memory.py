@@ -169,7 +169,7 @@ for which in ("a.*", "cast", "move", "codes"):
 
 def test_tensors_larger_than_memory(tmp_path):
     """Four of 96 MiB in a file that is a hole, in a process that may take 80 MiB more."""
-    subprocess.run([sys.executable, "-c", LIMITED, tmp_path], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", LIMITED, tmp_path], check=True, timeout=900)
 
 
 MEMORY = """

@@ -182,7 +182,7 @@ print(deaths)
 
 def test_parts_and_runs_that_are_killed_while_they_write(source, wanted, tmp_path):
     command = [sys.executable, "-c", KILLED, source, tmp_path, os.path.dirname(__file__)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) > 2
     check_alone(tmp_path / "out", wanted)
@@ -400,12 +400,25 @@ def test_processes_of_a_script_that_starts_them_at_its_import(source, tmp_path):
     script = tmp_path / "script.py"
     call = f"files.convert({str(source)!r}, {str(tmp_path / 'out')!r}, executor='processes:1')"
     script.write_text(f"from shapejit import files\n{call}\n")
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600)
     assert run.stderr.endswith("under if __name__ == '__main__'\n")
     assert os.listdir(tmp_path) == ["script.py"]
 
 
-def test_a_process_that_is_killed_ends_the_run(source, tmp_path):
+# In the process that writes shards: it waits before the second one.
+WAITS = """
+import re, sys, time
+def wait(event, given):
+    if event == "open" and re.search("model-0000[23]-of-00003", str(given[0])): time.sleep(600)
+sys.addaudithook(wait)
+"""
+
+
+def test_a_process_that_is_killed_ends_the_run(source, tmp_path, tmp_path_factory, monkeypatch):
+    places = [tmp_path_factory.mktemp("site"), os.environ.get("PYTHONPATH", "")]
+    (places[0] / "sitecustomize.py").write_text(WAITS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, filter(None, places))))
+
     def kill(_):
         multiprocessing.active_children()[0].kill()
 
@@ -432,7 +445,7 @@ def test_a_cluster_of_which_a_worker_is_killed_in_the_middle(client, source, wan
         told.append(count)
 
     convert(source, tmp_path / "out", executor=client, progress=kill)
-    assert workers[0] not in client.run(os.getpid).values()
+    assert workers[0] not in client.run(os.getpid, on_error="return").values()
     check_alone(tmp_path / "out", wanted)
 
 

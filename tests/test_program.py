@@ -403,7 +403,7 @@ def test_a_pool_of_outputs_that_waits_for_them():
     for _ in range(4):
         pool.put(np.empty((3, 2), np.int16))
     tensors = (np.full((2, 3), i, np.int16) for i in range(50))
-    for i, x in enumerate(program.imap(tensors, lambda _: pool.get(timeout=5), chunk=4)):
+    for i, x in enumerate(program.imap(tensors, lambda _: pool.get(timeout=600), chunk=4)):
         assert (x == i).all()
         pool.put(x)
 

@@ -161,7 +161,7 @@ def test_openvino():
     peer = Path(__file__).with_name("openvino_peer.py")
     question = json.dumps({"ask": "converted", "of": [cases]})
     done = subprocess.run(
-        [sys.executable, peer], input=question, capture_output=True, text=True, timeout=120
+        [sys.executable, peer], input=question, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from shapejit.adapters import shared_slabs
 from shapejit.adapters.shared_slabs import LINE, Sent, Slabs, received
 
 
@@ -77,7 +78,8 @@ os._exit(0)
 """
 
 
-def test_a_slab_whose_process_is_ending():
+def test_a_slab_whose_process_is_ending(monkeypatch):
+    monkeypatch.setattr(shared_slabs, "ENDING", 600.0)
     with subprocess.Popen(
         [sys.executable, "-c", ENDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as ending:

@@ -168,7 +168,8 @@ def kernel_status() -> dict[str, KernelState]:
     >>> {kernel.state for kernel in kernel_status().values()} <= {"ready", "missing", "asked for"}
     True
     """
-    found: dict[Name, KernelState] = dict.fromkeys(list(_missing), KernelState("missing"))
+    missing = [name for name in list(_missing) if name not in _coming]
+    found: dict[Name, KernelState] = dict.fromkeys(missing, KernelState("missing"))
     found |= dict.fromkeys(list(_asked), KernelState("asked for"))
     found |= {name: KernelState("ready", file=_files.get(name, "")) for name in list(_addresses)}
     found |= {name: KernelState("failed", why) for name, why in list(_failed.items())}
