@@ -142,7 +142,7 @@ for k, (a, b) in enumerate(zip(plain, compiled)): assert a == b, k
 # A small copy of a kind of its own, and what became of the kernels that it takes. Each takes NumPy
 # `step` seconds by the clock that is looked at.
 SMALL = """
-import time, shapejit as sj
+import time, numpy as np, shapejit as sj
 from shapejit.engine import patience
 now, step = 0.0, 0.001
 def clock():
