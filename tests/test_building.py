@@ -183,12 +183,27 @@ def test_several_processes_that_ask_at_once_find_what_one_has_built(tmp_path):
     assert objects(tmp_path) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
 
+# A builder that finishes its work on busy machines, too, and says when it has been asked for some.
+PATIENT = """
+import pickle
+from pathlib import Path
+from shapejit.builder import __main__ as builder
+loads = pickle.loads
+def told(content):
+    (Path(__file__).parent / "python-begun").touch()
+    return loads(content)
+builder.LEFT, pickle.loads = 900.0, told
+builder.main()
+"""
+
+
 def test_a_process_that_ends_leaves_kernels_behind(tmp_path):
-    patient = "from shapejit.builder import __main__ as it; it.LEFT = 900.0; it.main()"
-    script = tmp_path / "python"  # whose builders finish their work on busy machines, too
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{patient}"\n')
+    (tmp_path / "patient.py").write_text(PATIENT)
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path}/patient.py\n")
     script.chmod(0o755)
-    code = "sys.executable = sys.argv[1]; copies('asked for')"
+    code = "sys.executable = sys.argv[1]; copies('asked for')\n"
+    code += "while not os.path.exists(sys.argv[1] + '-begun'): time.sleep(0.01)"
     assert run(code, tmp_path, "0.001", script) == ""
     end = time.monotonic() + HANGS
     while not objects(tmp_path):
