@@ -9,11 +9,11 @@ Python, and always ready.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ Run = Callable[[Any, Any, Any, int], object]  # places, work, span, stage
 # Fills the first words of a table, and runs the Entry at an address with it.
 RUN = Call("entries.run", ("i", "a", *STARTS), "i", held=False)
 WORDS = 8  # of `STARTS`, in the table of an Entry
+_PAUSE = 0.005  # seconds after which who waits for kernels looks whether they are there
 
 _addresses: dict[Name, int] = {}  # of kernels that are ready
 _missing: set[Name] = set()  # not on disk when this process looked
@@ -39,7 +40,6 @@ _coming: set[Name] = set()  # that are being looked for
 _asked: set[Name] = set()
 _failed: dict[Name, str] = {}
 _files: dict[Name, str] = {}  # that kernels were loaded from
-_arrivals = threading.Condition()
 _told = False  # that kernels cannot be kept
 _recorded: dict[Name, None] | None = None
 
@@ -129,10 +129,10 @@ def wait(names: Sequence[Name]) -> bool:
     # At the end of the interpreter what would be waited for waits for this.
     if _recorded is not None or under_way():
         return False
-    ask(names, urgent=True)
-    with _arrivals:
-        while not all(name in _addresses or name in _failed for name in names):
-            _arrivals.wait(0.2)  # or an interrupt would have to wait, too
+    # Without a lock: a signal's handler may fork here, and the child has to ask anew.
+    while not all(name in _addresses or name in _failed for name in names):
+        ask(names, urgent=True)
+        sleep(_PAUSE)
     return ready(names)
 
 
@@ -227,14 +227,10 @@ def _arrived(name: Name, code: bytes | None, error: str) -> None:
             label = object_files.symbol(name)
             LOGGER.warning("no kernel %s, NumPy does its work: %s", label, error)
         _failed[name] = error
-    with _arrivals:
-        _arrivals.notify_all()
 
 
 def _after_fork() -> None:
     """What the parent asked for is the parent's."""
-    global _arrivals
-    _arrivals = threading.Condition()
     _asked.intersection_update(_addresses)
     _coming.clear()
 
