@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import permutations, product
 from math import prod
@@ -24,10 +25,12 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import dirt, packed_bytes, shape_of, step_of, stepped, tensor_stepped
 
 import shapejit as sj
+from shapejit.arrays import elements
 from shapejit.kernels.constants import BIT_COLUMNS, per_byte
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
 from shapejit.planning.tables import BIT_ROW
+from shapejit.shapes.layout import Layout
 
 WIDTHS = {1: "uint1", 2: "uint2", 3: "uint3", 4: "uint4", 6: "uint6"}
 # Steps for which whole vectors may be picked; each compiles kernels of its own.
@@ -398,6 +401,26 @@ def check_repeated(width, views, repeats):
             sj.reshape(t, -1, out=out)
             assert np.array_equal(out.buffer & own, expected)
         assert sj.concat([t] * 3, axis=-1).buffer.tobytes() == joined
+
+
+@pytest.mark.parametrize("width", [1, 3, 4])
+def test_numpy_writes_beside_other_threads(width):
+    """Two threads write every row's first three elements, and its other four: they share bytes."""
+    rows, rounds = 20_001, 8
+    codes = dirt(7 * rows).reshape(rows, 7) & (1 << width) - 1
+    memory = np.zeros(7 * rows * width // 8 + 1, np.uint8)
+
+    def write(columns):
+        some = codes[:, columns.start : columns.stop]
+        at = columns.start * width
+        layout = Layout.of(some.shape, (7 * width, width), at, width)
+        for _ in range(rounds):
+            elements.write(some ^ some.dtype.type(1), memory.ctypes.data * 8, layout)
+            elements.write(some, memory.ctypes.data * 8, layout)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, [range(3), range(3, 7)]))
+    assert memory.tobytes() == packed_bytes(codes, width)
 
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")

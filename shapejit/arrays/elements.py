@@ -8,15 +8,29 @@ into units, a byte each, the widest of which elements consist wherever they begi
 from __future__ import annotations
 
 from math import gcd, lcm
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..runtime.system import register_at_fork
 from ..shapes.layout import Layout
 from .buffers import Bytes, Lent
 
 Codes = NDArray[Any]  # unsigned, the narrowest that hold them; raw bytes of other widths than ints
+
+# Held while bytes are read, changed and written again: other threads may have elements in them.
+_changing = RLock()  # an RLock, as a signal's handler may write, too
+
+
+def _after_fork() -> None:
+    """The thread that held it stays with the parent."""
+    global _changing
+    _changing = RLock()
+
+
+register_at_fork(after_in_child=_after_fork)
 
 
 def read(place: int, layout: Layout) -> Codes:
@@ -48,6 +62,11 @@ def write(codes: Codes, place: int, layout: Layout) -> None:
     if whole(place, layout):
         _view(place, layout)[...] = codes
         return
+    with _changing:
+        _change(codes, place, layout)
+
+
+def _change(codes: Codes, place: int, layout: Layout) -> None:
     shift, mask = (place + layout.offset) % 8, (1 << layout.bits) - 1
     if _one_a_byte(shift, layout):
         memory = _view(place - shift, _in_bytes(layout))
