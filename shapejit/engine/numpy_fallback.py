@@ -20,6 +20,7 @@ from ..shapes.dims import merged
 from ..shapes.layout import Layout
 
 MOST = 1 << 18  # elements at a time, if they are taken apart: they stay in a cache meanwhile
+_NEAR = 16  # times its own elements that a tensor may lie away from the next to be one with it
 ROW = 16  # elements: shorter rows take longer one by one than to be put in order first
 
 Where = Sequence[int] | Addresses
@@ -129,13 +130,22 @@ def _evenly_spaced(table: Addresses, layouts: Layouts) -> Iterator[tuple[int, in
     while begin < count:
         at = int(np.searchsorted(changes, begin, "right"))
         end = int(changes[at]) + 1 if at < len(changes) else count
-        if any(
-            step % 8 and abs(step) >= x.span[1] - x.span[0]  # they are read together with gaps
-            for x, step in zip(layouts, steps[:, begin : begin + 1].ravel().tolist(), strict=False)
-        ):
+        own = steps[:, begin : begin + 1].ravel().tolist()
+        if any(_far_apart(x, step) for x, step in zip(layouts, own, strict=False)):
             end = begin + 1
         yield begin, end
         begin = end
+
+
+def _far_apart(layout: Layout, step: int) -> bool:
+    """Whether tensors so many bits apart are not to be one.
+
+    Those with gaps between them are read with the gaps, unless they lie in whole bytes. Where what
+    is between may be anybody's memory, NumPy's copies for arrays that overlap may lie there, too,
+    and overlap again: it makes one after the other until there is no stack left.
+    """
+    apart = abs(step) >= layout.span[1] - layout.span[0]
+    return apart and (step % 8 != 0 or abs(step) > _NEAR * layout.size * layout.bits)
 
 
 def _in_target_order(layouts: Layouts) -> Layouts:
