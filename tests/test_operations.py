@@ -585,6 +585,12 @@ def test_a_small_plan_is_not_used_for_elements_that_vectors_move(view, slower):
     assert slower_whole(made) is slower
 
 
+@pytest.mark.parametrize("name", ["flip", "squeeze", "expand_dims"])
+def test_axes_of_which_there_are_too_many_to_count(name):
+    with pytest.raises(sj.ReshapeError, match="axis has too many items"):
+        getattr(sj, name)(np.zeros((2, 3)), axis=range(2**64))
+
+
 @pytest.mark.skipif(not COMPILED, reason="too many elements")
 @pytest.mark.parametrize("nbytes", [thresholds.WHOLE_BELOW, 100_000, thresholds.SMALL_BELOW])
 def test_copies_of_one_kind_again_and_again(nbytes):

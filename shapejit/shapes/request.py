@@ -101,7 +101,11 @@ def one_or_several(values: Any, what: str, asked_by: str) -> tuple[int, ...]:
     """
     if not are_several(values):
         return (integer(values, what, asked_by),)
-    if is_a(values, np.ndarray) or len(values) > MAX_INTS:
+    try:
+        long = len(values) > MAX_INTS
+    except OverflowError:  # as range(2**64) has it
+        raise ReshapeError(f"{what} has too many items", asked_by=asked_by) from None
+    if is_a(values, np.ndarray) or long:
         many = np.asarray(values)
         if many.ndim != 1 or many.dtype.kind not in "iu":
             found = f"{many.dtype} of shape {many.shape}"
