@@ -100,6 +100,7 @@ def client(patient):
     """Two worker processes of dask's on loopback."""
     settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as cluster, distributed.Client(cluster) as client:
+        client.wait_for_workers(2)
         yield client
 
 

@@ -203,7 +203,9 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
         return _ascontiguous_other(x, out)
     done = follow(key, x, out)
     if done is None:
-        done = materialized(x, out, key) if isinstance(x, Tensor) else copied(x, x.shape, out, key)
+        if isinstance(x, Tensor) and out is None and x.contiguous and x.offset % 8 == 0:
+            return x
+        done = copied(x, x.shape, out, key)
     return done
 
 
@@ -216,11 +218,11 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     return ascontiguous(x, out=out)
 
 
-def materialized(t: Tensor, out: Tensor | None, key: object = None) -> Tensor:
+def materialized(t: Tensor, out: Tensor | None) -> Tensor:
     """`ascontiguous` of a Tensor."""
     if out is None and t.contiguous and t.offset % 8 == 0:
         return t
-    return copied(t, t.shape, out, key)
+    return copied(t, t.shape, out)
 
 
 @accepts_any_array

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import loops
@@ -124,5 +125,6 @@ def slices():
     found = {}
     for folder in Path("/proc/self/task").iterdir():
         if folder.name != own:
-            found[folder.name] = int((folder / "schedstat").read_text().split()[2])
+            with suppress(OSError):  # that thread has ended
+                found[folder.name] = int((folder / "schedstat").read_text().split()[2])
     return found
