@@ -18,10 +18,10 @@ from views import arrays, readonly
 import shapejit as sj
 from shapejit.engine import array_structs, execution
 from shapejit.kernels.constants import MAX_RANK
-from shapejit.kernels.small_plans import NEAR_BYTES, write_plan
+from shapejit.kernels.small_plans import NEAR_BYTES, PLANE_MOVER, write_plan
 from shapejit.operations import views
-from shapejit.planning.small_plans import MOVERS_AT
 from shapejit.programs import batch
+from shapejit.runtime import kernels
 from shapejit.runtime.launches import address_of
 from shapejit.shapes.arithmetic import COPY, INFER, merge
 from shapejit.shapes.layout import Layout
@@ -464,10 +464,10 @@ def test_views_exist_where_layouts_have_them(data, x):
     assert have == (layout.reshape(shape) is not None)
 
 
-def putter(plan):
-    """The kernel that copies a tensor by this small plan, or any for which that was said before."""
-    assert not execution.unready_movers(plan, 0)
-    return kernel("small.put", "iiiiiiii")
+def put(*words):
+    """Copy a tensor by a small plan, as the kernel of that name does."""
+    assert kernels.wait((PLANE_MOVER,)) or not COMPILED
+    return kernel("small.put", "iiiiiiii")(*words, kernels.address(PLANE_MOVER))
 
 
 @settings(max_examples=300 if COMPILED else 60)
@@ -488,7 +488,7 @@ def test_small_plans_are_copies(x):
     memory = np.full(x.nbytes + 64, 0xAB, np.uint8)
     source, target, plan, place = map(address_of, (x, memory, table, position))
     end = source + int(table[NEAR_BYTES])
-    putter(table)(source, target + 32, plan, place, source, end, 0, MOVERS_AT)
+    put(source, target + 32, plan, place, source, end, 0)
     assert memory[32:-32].tobytes() == x.tobytes()
     assert (memory[:32] == 0xAB).all()
     assert (memory[-32:] == 0xAB).all()
@@ -509,7 +509,7 @@ def test_small_plans_at_every_edge(dtype):
                 write_plan(sizes, strides, kept, view.itemsize, table, 0)
                 memory = np.full(view.nbytes + 64, 0xAB, np.uint8)
                 source, target, plan, place = map(address_of, (view, memory, table, position))
-                putter(table)(source, target + 32, plan, place, 0, 0, 0, MOVERS_AT)
+                put(source, target + 32, plan, place, 0, 0, 0)
                 assert memory[32:-32].tobytes() == view.tobytes()
                 assert (memory[:32] == 0xAB).all()
                 assert (memory[-32:] == 0xAB).all()

@@ -353,8 +353,8 @@ def emitted(isa, patterns, everything=False):
     )
     if by_names:
         # What runs once those are ready that small copies ask for first.
-        movers = import_module(f"{OURS}.kernels.small_plans").MOVERS
-        failed |= built(emission, dict.fromkeys((*names, *movers)))
+        mover = import_module(f"{OURS}.kernels.small_plans").PLANE_MOVER
+        failed |= built(emission, dict.fromkeys((*names, mover)))
         objects = len(emission.rows)
     versions = {name: import_module(name).__version__ for name in ("llvmlite", "numba")}
     return {"kernels": emission.rows, "failed": failed, "versions": versions, "objects": objects}

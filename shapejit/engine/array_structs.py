@@ -24,7 +24,6 @@ from ..kernels.object_layouts import (
     FLAGS,
     ITEMS,
     LENGTH,
-    PLAN,
     RANK,
     SHAPE,
     SIGN_BITS,
@@ -32,27 +31,27 @@ from ..kernels.object_layouts import (
     TYPE,
     WHOLE_WORDS,
 )
-from ..planning import small_plans
-from ..runtime.kernel_names import Call
-from ..runtime.kernels import called, compiled
+from ..kernels.small_plans import PLANE_MOVER
+from ..runtime.kernel_names import Call, Function
+from ..runtime.kernels import address, called, compiled
 from ..runtime.launches import Addresses
-from .execution import unready_movers
-from .patience import Kind, by_numpy, kernels_ready
+from .patience import Kind, kernels_ready
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
 RUN_ROUTE = Call("array_structs.run_route", ("o", "o", "a"), "o", held=True)
 SLOT_OF = Call("array_structs.slot_of", ("o", "i"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
-COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "b", held=False)
+COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
 SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
 RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # What is used together is one kind of work.
-_GROUPS = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF), (RESOLVE_ALL, SURVEY, MATCH)
-_GROUP = {call.kernel: group for group in _GROUPS for call in group}
+_SMALL_CALLS = PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER
+_GROUPS: tuple[tuple[Call | Function, ...], ...] = _SMALL_CALLS, (RESOLVE_ALL, SURVEY, MATCH)
+_GROUP = {name.kernel: group for group in _GROUPS for name in group}
 
 
 def work_of(call: Call) -> Kind:
@@ -78,19 +77,12 @@ def whole_copy() -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
     write = kernel(PLAN_WHOLE)
     if write is None:
         return None
-    copied, movers = called(COPY_PLANNED), small_plans.MOVERS_AT
+    copied, mover = called(COPY_PLANNED), address(PLANE_MOVER)
 
     def copy(x: NDArray[Any], out: NDArray[Any]) -> None:
         table = np.empty(WHOLE_WORDS, np.int64)
         write(x, out, x.itemsize, table)
-        if copied(table, movers):
-            return
-        kinds = unready_movers(table, PLAN)
-        if not kinds:
-            copied(table, movers)
-            return
-        with by_numpy(*kinds):
-            out.reshape(x.shape)[...] = x
+        copied(table, mover)
 
     return copy
 

@@ -135,7 +135,6 @@ def _remember(
 
     Compiled calls are to do that, unless a Plan is faster.
     """
-    global _unready
     ready = (_whole or _copy_whole()) is not None
     small = x.nbytes <= thresholds.SMALL_BELOW
     if isinstance(way, Plan):
@@ -143,11 +142,8 @@ def _remember(
             _keep(key, way, x, out)
     elif ready and (small or _run(x) >= thresholds.LONG_RUN):
         layout = layout_of(x)
-        plan = small_plan(layout)
-        _unready = execution.unready_movers(plan, 0)
-        if not _unready:
-            new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-            known.add(x, out, plan, layout.span, x.dtype if new else None)
+        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+        known.add(x, out, small_plan(layout), layout.span, x.dtype if new else None)
 
 
 def _keep(key: object, plan: Plan, x: NDArray[Any] | Tensor, out: Any) -> None:

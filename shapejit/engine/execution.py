@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from numpy.typing import NDArray
 
 from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
 from ..kernels.numbers import Conversion
-from ..kernels.small_plans import MOVER
+from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, small_plan_of_dims
+from ..planning.small_plans import small_plan_of, small_plan_of_dims
 from ..planning.tables import offsets_in_turns
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE, PAGE
@@ -35,6 +34,7 @@ from . import numpy_fallback
 from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
 
 WORK_BYTES = 2048  # that the values of a Work take beside a plan's tables
+COPY_EACH: Kind = ("copy_each",)
 EACH = 256  # what a tensor of a batch costs beside its bytes, in bytes
 
 
@@ -150,19 +150,17 @@ def _names_of(plan: Plan) -> tuple[Name, ...]:
     """All kernels that run a plan."""
     if plan.small is None:
         return _planned(plan).names
-    table, start = small_plan_of(plan), np.zeros(1, np.int64)
-    each = _each(1, np.array([plan.nbytes]), table, start, True)
-    return (*each.launch.names, *missing_movers(table, start))
+    return _small_work(plan, 1, True).launch.names
 
 
 def kind_of(plan: Plan) -> Kind:
     """The kind of kernels that run a plan: what they are compiled for."""
+    if plan.small is not None:
+        return COPY_EACH
     kind: Kind | None = plan.kept.get("kind")
     if kind is None:
         kind = "copy", plan.row.kernel
-        if plan.small is not None:
-            kind = "small", int(small_plan_of(plan)[MOVER])
-        elif plan.shuffle is not None:
+        if plan.shuffle is not None:
             kind = *kind, plan.shuffle.network
         else:
             kind = *kind, *(a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
@@ -189,7 +187,7 @@ def _small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
     kept, work = plan.kept.get("small", (None, None))
     if kept != key:
         table, nbytes = small_plan_of(plan), np.array([plan.nbytes])
-        work = _each(tensors, nbytes, table, np.zeros(1, np.int64), fresh, kind_of(plan))
+        work = _each(tensors, nbytes, table, np.zeros(1, np.int64), fresh)
         plan.kept["small"] = key, work
     assert isinstance(work, Work)
     return work
@@ -214,22 +212,10 @@ def copy_each(
         made.run(np.array([sources, targets], np.int64), len(sources), fresh)
 
 
-def unready_movers(plans: Addresses, starts: Any) -> Kinds:
-    """The kinds of kernels that are to run small plans at these indices, and are not ready."""
-    missing = missing_movers(plans, starts)
-    kinds = unready(("movers", missing), lambda: missing) if missing else ()
-    if missing and not kinds:
-        missing_movers(plans, starts)  # they may be called from now on
-    return kinds
-
-
-def unready_copies(plans: Addresses, starts: Addresses) -> Kinds:
-    """The same for `copy_each` with these."""
-
-    def needs() -> tuple[Name, ...]:
-        return _each(1, np.zeros(1, np.int64), plans, starts, True).launch.names
-
-    return *unready(("copy_each",), needs), *unready_movers(plans, starts)
+def unready_copies() -> Kinds:
+    """The kind of the kernels of `copy_each`, if they are not ready."""
+    one = np.zeros(1, np.int64)
+    return unready(COPY_EACH, lambda: _each(1, one, one, one, True).launch.names)
 
 
 def _each(
@@ -238,7 +224,6 @@ def _each(
     plans: Addresses,
     starts: Addresses,
     fresh: bool,
-    kind: Kind = ("copy_each",),
 ) -> Work:
     """Copies of small tensors, in units that take about as long as one another."""
     cost = np.cumsum(nbytes + EACH)
@@ -251,10 +236,10 @@ def _each(
         bounds[-1] = tensors
     else:
         bounds = tensors * np.arange(units + 1) // units
-    missing_movers(plans, starts)
-    arguments = nbytes, plans, starts, bounds, MOVERS_AT
+    arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    return Work(kind, launch, streamed, 0, 0, units, 0, MAX_RANK + 8, WORK_BYTES, together=True)
+    depth = MAX_RANK + 8
+    return Work(COPY_EACH, launch, streamed, 0, 0, units, 0, depth, WORK_BYTES, together=True)
 
 
 def cast_work(
@@ -317,26 +302,23 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
 def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
     fetch = repeated = np.zeros(0, np.int64)
-    small = []
     if plan.fetch in ("bytes", "phases"):
         dims = [(dim.size, dim.source // 8) for dim in plan.fetched]
         fetch = small_plan_of_dims(dims, max(8, plan.source_bits) // 8)
-        small.append(fetch)
     if plan.scales == "repeated":
         scale = small_plan_of_dims([(d.size, d.scale) for d in plan.inner], plan.float_bytes)
         zero = small_plan_of_dims([(d.size, d.zero) for d in plan.inner], plan.float_bytes)
         begin = 1 + len(scale) if plan.has_zero else 0
         repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
-        small += [scale, zero]
-    movers = chain.from_iterable(missing_movers(table, 0) for table in small)
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, MOVERS_AT
+    mover = PLANE_MOVER if len(fetch) or len(repeated) else 0
+    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, mover
     scales = operands[0], plan.scale_step, operands[1], plan.zero_step
     run = plan.run_length, plan.block, *scales
     name, arguments = "casts.cast_boxes", (*common, *run)
     if plan.packed:
         name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
     stage = int(plan.spots[-1])
-    return launch_of(name, arguments, stage, staged=True, bits=True, others=tuple(movers))
+    return launch_of(name, arguments, stage, staged=True, bits=True)
 
 
 def conversion_code(conversion: Conversion, streams: int = 0) -> Code:

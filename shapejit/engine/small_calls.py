@@ -22,7 +22,7 @@ from ..kernels.object_layouts import (
     ENTRY,
     FIRST_ROUTE,
     INCREF,
-    MOVERS,
+    MOVER,
     NBYTES,
     NDARRAY,
     NONE,
@@ -41,7 +41,7 @@ from ..kernels.object_layouts import (
     UNITS_OF_WORK,
     X_KIND,
 )
-from ..planning import small_plans
+from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, table_of
 from ..runtime.launches import Addresses, stage_memory
@@ -163,7 +163,7 @@ def _route(
     words = {
         X_KIND: x_at, OUT_KIND: out_at, RESULT_DTYPE: 0 if made is None else id(made),
         REACH_LOW: reach[0] >> 3, REACH_HIGH: (reach[1] + 7) >> 3, NBYTES: out.nbytes,
-        PLAN_AT: plan_at, MOVERS: small_plans.MOVERS_AT, PLACES_AT: places_at,
+        PLAN_AT: plan_at, MOVER: address(PLANE_MOVER), PLACES_AT: places_at,
     }  # fmt: skip
     if isinstance(work, Work):
         shift = 3 if work.launch.bits else 0

@@ -25,7 +25,7 @@ from .object_layouts import (
     INCREF,
     ITEMS,
     LENGTH,
-    MOVERS,
+    MOVER,
     NBYTES,
     NDARRAY,
     NONE,
@@ -51,7 +51,7 @@ from .object_layouts import (
     X_KIND,
 )
 from .small import merge_dims, put, write_plan
-from .small_plans import HEAD, MOVER
+from .small_plans import HEAD
 
 
 @kernel
@@ -157,7 +157,7 @@ def run_route(x: int, out: int, routes: Numbers) -> int:
         call(incref, (out,))
     begin, places = word(target + DATA), word(route + PLACES_AT)
     if word(route + ENTRY) == 0:
-        put(source, begin, word(route + PLAN_AT), places, 0, 0, 0, word(route + MOVERS))
+        put(source, begin, word(route + PLAN_AT), places, 0, 0, 0, word(route + MOVER))
         return int(target)
     # Places of the one tensor, then work and span, as threads that run the entry have them.
     shift = word(route + SHIFT)
@@ -193,13 +193,10 @@ def plan_whole(x: int, out: int, itemsize: int, table: Numbers) -> None:
 
 
 @kernel
-def copy_planned(table: Numbers, movers: int) -> bool:
-    """Copy an array by one thread, as `plan_whole` wrote; False: its mover is not `ready`."""
+def copy_planned(table: Numbers, mover: int) -> None:
+    """Copy an array by one thread, as `plan_whole` wrote."""
     place = address_of(table)
-    if word(movers + 8 * table[PLAN + MOVER]) == 0:
-        return False
-    put(table[0], table[1], place + 8 * PLAN, place + 8 * 2, 0, 0, 0, movers)
-    return True
+    put(table[0], table[1], place + 8 * PLAN, place + 8 * 2, 0, 0, 0, mover)
 
 
 @kernel

@@ -27,7 +27,7 @@ def copy_each(
     plans: Numbers,
     starts: Numbers,
     bounds: Numbers,
-    movers: int,
+    mover: int,
 ) -> None:
     """Copy each tensor by its own small plan; one for all if `starts` has one entry.
 
@@ -51,14 +51,14 @@ def copy_each(
             size = nbytes[0] if alike else nbytes[k]
             source, target = places[0, k], places[1, k]
             if stage == 0 or size > STAGED_WHOLE:
-                ahead = put(source, target, plan, position, ahead, end, 0, movers)
+                ahead = put(source, target, plan, position, ahead, end, 0, mover)
                 ask(ahead, end, end - ahead)
                 continue
             if target != next_line + filled - lead:
                 stream(next_line, stage + lead, filled - lead)
                 next_line = target
                 lead = filled = next_line & (LINE - 1)
-            ahead = put(source, stage + filled, plan, position, ahead, end, 0, movers)
+            ahead = put(source, stage + filled, plan, position, ahead, end, 0, mover)
             ask(ahead, end, end - ahead)
             filled += size
             if filled >= FULL:

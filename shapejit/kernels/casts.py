@@ -74,7 +74,7 @@ def fetched(
     spots: Numbers,
     fetch: Numbers,
     position: int,
-    movers: int,
+    mover: int,
 ) -> int:
     """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
 
@@ -93,7 +93,7 @@ def fetched(
         if fetch[NEAR_BYTES] > 0 and apart != 0:
             end += spots[SCALES] - spots[FETCHED]
             apart = 0
-        put(begin, to, plan, position, ahead, end, apart, movers)
+        put(begin, to, plan, position, ahead, end, apart, mover)
         begin = stage + spots[FETCHED]
     return begin
 
@@ -106,15 +106,15 @@ def repeat_scales(
     zero: int,
     plans: Numbers,
     position: int,
-    movers: int,
+    mover: int,
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
         place, half = address_of(plans), plans[0]
-        put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, movers)
+        put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, mover)
         scale = stage + spots[SCALES]
         if half > 0:
-            put(zero, stage + spots[ZEROS], place + 8 * half, position, 0, 0, 0, movers)
+            put(zero, stage + spots[ZEROS], place + 8 * half, position, 0, 0, 0, mover)
             zero = stage + spots[ZEROS]
     return scale, zero
 
@@ -142,7 +142,7 @@ def cast_boxes(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    movers: int,
+    mover: int,
     count: int,
     block: int,
     scales: int,
@@ -156,9 +156,9 @@ def cast_boxes(
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
         for unit in range(span[LOW], span[HIGH]):
             _, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, mover)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, mover
             )
             for r in range(len(runs)):
                 into = target + ((t + runs[r, RUN_TARGET]) >> 3)
@@ -178,7 +178,7 @@ def cast_packed(
     fetch: Numbers,
     scale_plans: Numbers,
     entry: int,
-    movers: int,
+    mover: int,
     count: int,
     block: int,
     scales: int,
@@ -206,12 +206,12 @@ def cast_packed(
         end = (source >> 3) + reach
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, movers)
+            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, mover)
             if fetches == ONE_BY_ONE:
                 begin, some = stage + spots[FETCHED], count * len(runs)
                 fill(begin, source + s, inner, position, 0, some, end, source_bits, unpacks)
             scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, movers
+                stage, spots, scales + scale, zeros + zero, scale_plans, place, mover
             )
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]

@@ -26,10 +26,10 @@ WHOLE_WORDS = PLAN + HEAD + 3 * MAX_RANK
 # Bytes from the start of a Route, as `array_structs.run_route` reads it. The kinds of both arrays;
 # the dtype of a new result, or 0 if none is made; the bytes that the source reaches around its
 # first element, those of the result; a kernel's address, or 0 for a small plan; the kernel's
-# table, or the plan, and the table of movers; the places of both and what else a kernel needs, or
+# table, or the plan, and the plane mover; the places of both and what else a kernel needs, or
 # the positions of loops; what is added to shifted addresses; units of work, words of `span`.
 (
-    X_KIND, OUT_KIND, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVERS,
+    X_KIND, OUT_KIND, RESULT_DTYPE, REACH_LOW, REACH_HIGH, NBYTES, ENTRY, PLAN_AT, MOVER,
     PLACES_AT, SHIFT, SOURCE_BEGIN, TARGET_BEGIN, UNITS_OF_WORK, DEPTH,
 ) = range(0, 120, 8)  # fmt: skip
 ROUTE_WORDS = 15

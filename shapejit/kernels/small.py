@@ -13,22 +13,24 @@ from .copies import small_row
 from .jit import inlined, kernel
 from .memory import VECTOR, copy, load_word, move, prefetch, size_of, store_word
 from .small_plans import (
+    BLOCKS,
     COLUMN_GAP,
     COLUMN_STEP,
     COLUMNS,
     COUNT,
     HEAD,
     LOOPS,
-    MOVER,
+    MOVES,
     ROW_STEP,
     ROWS,
+    RUNS,
     SHIFT,
     TARGET_SHIFT,
     WIDTH,
 )
 from .vectors import interleave, pick, transpose_even
 
-W1, W4, W16 = (WIDTHS[n] for n in (1, 4, 16))
+W1, W2, W4, W8, W16 = (WIDTHS[n] for n in (1, 2, 4, 8, 16))
 ONE, WHOLE = WIDTHS[1], WIDTHS[VECTOR // PIECE]  # pieces of a row in a block
 THREE = COUNTS[3]
 
@@ -177,6 +179,33 @@ def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, 
     return ahead
 
 
+@inlined
+def single(
+    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
+) -> int:
+    """Copy a plane of elements of this width."""
+    if word(plan, MOVES) == BLOCKS:
+        return int(blocks(source, target, plan, ahead, end, apart, place, width))
+    return int(elements(source, target, plan, ahead, end, apart, place, width))
+
+
+@kernel
+def plane(source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int) -> int:
+    """Copy a plane as its small plan says; the lines asked for end where the result says."""
+    width = word(plan, WIDTH)
+    if word(plan, MOVES) == RUNS:
+        return int(runs(source, target, plan, ahead, end, apart, place))
+    if width == 1:
+        return int(single(source, target, plan, ahead, end, apart, place, W1))
+    if width == 2:
+        return int(single(source, target, plan, ahead, end, apart, place, W2))
+    if width == 4:
+        return int(single(source, target, plan, ahead, end, apart, place, W4))
+    if width == 8:
+        return int(single(source, target, plan, ahead, end, apart, place, W8))
+    return int(single(source, target, plan, ahead, end, apart, place, W16))
+
+
 @kernel
 def put(
     source: int,
@@ -186,17 +215,17 @@ def put(
     ahead: int,
     end: int,
     apart: int,
-    movers: int,
+    mover: int,
 ) -> int:
     """Copy one tensor, and ask for the lines [ahead, end) of the next meanwhile.
 
     Returns where those begin that it did not come to. The next one lies `apart` bytes
     behind this one, with the same strides; 0 if nothing is known.
 
-    `plan` and `movers` are addresses, and so is `position`: scratch for the loops, and
-    for three words more.
+    `plan` and `mover` (the `PLANE_MOVER`) are addresses, and so is `position`: scratch for the
+    loops, and for three words more.
     """
-    loops, mover = word(plan, LOOPS), word(movers, word(plan, MOVER))
+    loops = word(plan, LOOPS)
     source += word(plan, SHIFT)
     target += word(plan, TARGET_SHIFT)
     for k in range(loops):

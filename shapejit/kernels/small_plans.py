@@ -11,25 +11,20 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 
-from ..runtime.kernel_names import Function, width_tag
-from .constants import PIECE, WIDTHS
+from ..runtime.kernel_names import Function
+from .constants import PIECE
 
 # A small plan, word by word. Strides and shifts are bytes; the target is row-major. `NEAR`
-# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand; `MOVER` is
-# the index in `MOVERS` of the kernel that moves a plane.
+# leads to the `NEAR_BYTES` of the source that are worth asking for beforehand; a plane moves
+# as `MOVES` says.
 WIDTH, ROWS, ROW_STEP, COLUMNS, COLUMN_STEP, COLUMN_GAP = 0, 1, 2, 3, 4, 5
-SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVER = 6, 7, 8, 9, 10, 11, 12
+SHIFT, TARGET_SHIFT, NEAR, NEAR_BYTES, COUNT, LOOPS, MOVES = 6, 7, 8, 9, 10, 11, 12
 HEAD = 13  # then one triple (size, source stride, target stride) per loop, outermost first
 
 ASKED = 4096
 
-# The kernels that move a plane; of those that have a width, one for each.
-RUNS, ELEMENTS, BLOCKS = 0, 1, 6
-MOVERS = [
-    Function("small.runs", 7),
-    *(Function("small.elements", 7, (width_tag(width),)) for width in WIDTHS),
-    *(Function("small.blocks", 7, (width_tag(width),)) for width in WIDTHS),
-]
+RUNS, ELEMENTS, BLOCKS = 0, 1, 2  # of any number of bytes, of one of WIDTHS, and in registers
+PLANE_MOVER = Function("small.plane", 7)
 
 
 def write_plan(
@@ -91,8 +86,5 @@ def write_plan(
     if single:
         shorter = min(table[at + ROWS], table[at + COLUMNS]) * width
         blocky = table[at + COLUMN_STEP] == width and shorter >= PIECE
-        table[at + MOVER] = BLOCKS if blocky else ELEMENTS
-        while width > 1:
-            table[at + MOVER] += 1
-            width >>= 1
+        table[at + MOVES] = BLOCKS if blocky else ELEMENTS
     return int(HEAD + 3 * table[at + LOOPS])

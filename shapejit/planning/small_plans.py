@@ -1,21 +1,18 @@
-"""Small plans of Layouts, and the kernels that move their planes: see `kernels.small_plans`."""
+"""Small plans of Layouts: see `kernels.small_plans`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels.small_plans import (
-    BLOCKS,
     COLUMN_STEP,
     COLUMNS,
     ELEMENTS,
     HEAD,
-    MOVER,
-    MOVERS,
+    MOVES,
     NEAR,
     ROW_STEP,
     ROWS,
@@ -23,8 +20,6 @@ from ..kernels.small_plans import (
     WIDTH,
     write_plan,
 )
-from ..runtime.kernel_names import Function
-from ..runtime.kernels import address
 from ..shapes.arithmetic import merge
 from ..shapes.layout import Layout
 from .plans import Plan
@@ -32,22 +27,6 @@ from .plans import Plan
 Words = NDArray[np.int64]
 
 PLANE = 64  # elements of a plane; for fewer a small plan takes longer to walk than to copy
-
-_movers = np.zeros(len(MOVERS), np.int64)  # the addresses of those that are ready
-MOVERS_AT = int(_movers.ctypes.data)
-"""The address of the table of movers, which kernels of small plans take."""
-
-
-def missing_movers(plans: Words, starts: Any) -> tuple[Function, ...]:
-    """The kernels that are to move planes of small plans, at these indices of `plans`, and are not
-    ready; those that are may be called from now on."""
-    if _movers.all():
-        return ()
-    wanted = plans[starts + MOVER]
-    indices = np.flatnonzero(np.bincount(wanted)).tolist() if wanted.ndim else [int(wanted)]
-    for index in indices:
-        _movers[index] = _movers[index] or address(MOVERS[index])
-    return tuple(MOVERS[index] for index in indices if not _movers[index])
 
 
 def small_plan(layout: Layout) -> Words:
@@ -88,7 +67,7 @@ def slower_whole(plan: Plan) -> bool:
 
 def _one_by_one(table: Words) -> bool:
     """Whether a small plan moves no more than an element at a time: see `kernels.small`."""
-    if not ELEMENTS <= table[MOVER] < BLOCKS:
+    if table[MOVES] != ELEMENTS:
         return False
     width, rows, columns = (int(table[at]) for at in (WIDTH, ROWS, COLUMNS))
     if width > 4:

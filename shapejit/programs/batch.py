@@ -259,7 +259,7 @@ class _Batch:
         large = copied & (self.spans[:, 1] >= OWN)
         small = np.flatnonzero(copied & ~large)
         if len(small):
-            self.unready = execution.unready_copies(self.plans, self.starts[small])
+            self.unready = execution.unready_copies()
             if self.unready:
                 made = self._plainly()
                 if made is not None:

@@ -17,7 +17,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..engine import array_structs, fast_joins, patience
 from ..errors import FormatError
-from ..kernels.small_plans import MOVERS
+from ..kernels.small_plans import PLANE_MOVER
 from ..operations.casts import cast, dequantize, quantize
 from ..operations.codes import pack
 from ..operations.equality import array_equal
@@ -190,7 +190,7 @@ def names() -> tuple[Name, ...]:
         for value in vars(module).values()
         if isinstance(value, Call)
     )
-    return tuple(dict.fromkeys((*calls, *MOVERS, *found)))
+    return tuple(dict.fromkeys((*calls, PLANE_MOVER, *found)))
 
 
 def _warm(name: str) -> float:
