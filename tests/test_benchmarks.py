@@ -819,9 +819,10 @@ CURVE = [[0.1, 0.1, 0.1], [0.2, 0.1, 0.1], [1.0, 0.004, 0.09], [10.0, 0.004, 0.0
 
 def timelines_of(**changes):
     """A record of one row: NumPy takes 100 ms, kernels 4."""
-    warm = {**TIMES, "longest": 0.12, "curve": CURVE, **changes}
-    empty = {**TIMES, "longest": 0.12, "curve": CURVE}
-    row = {"kernels": 0.004, "warm": warm, "empty": empty}
+    row = {"kernels": 0.004}
+    for cache, others in (("warm", changes), ("empty", {})):
+        found = {**TIMES, "longest": 0.12, "curve": CURVE, **others}
+        row[cache] = found | {"settled": timelines.settled(found["curve"], 0.004)}
     return {"commit": "0123456789", "cpu": "<C>", "threads": 2, "rows": {"a": row}}
 
 
@@ -849,6 +850,7 @@ def test_timelines_are_measured_in_new_processes(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(timelines, "TIERS", tmp_path)
     monkeypatch.setattr(tiers, "TIERS", tmp_path)
     monkeypatch.setattr(readme, "main", lambda argv: 0)
+    monkeypatch.setattr(tiers, "ROUNDS", 1)
     words = ["--busy", "--record", "--seconds", "0.3", "--rows", "32x32"]
     assert tiers.main(words) in (0, 1)
     (row,) = timelines.last()["rows"].values()

@@ -41,7 +41,7 @@ def values(row, cache):
         "2nd call": (found["second"], None),
         "longest": (found["longest"], most + PEAK),
         "all but 5": (found["sixth"], most + OTHERS),
-        "as kernels after": (settled(found["curve"], row["kernels"]), limits.settled),
+        "as kernels after": (found["settled"], limits.settled),
         "at last": (found["last"], None),
         "kernels": (row["kernels"], None),
     }
