@@ -21,7 +21,7 @@ from ..planning.small_plans import MOVERS_AT, missing_movers, small_plan_of, sma
 from ..planning.tables import offsets_in_turns
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.kernel_names import Code, Name
+from ..runtime.kernel_names import Code, Function, Name
 from ..runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -329,14 +329,12 @@ def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
         repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
         small += [scale, zero]
     movers = chain.from_iterable(missing_movers(table, 0) for table in small)
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, MOVERS_AT
-    scales = operands[0], plan.scale_step, operands[1], plan.zero_step
-    run = plan.run_length, plan.block, *scales
-    name, arguments = "casts.cast_boxes", (*common, *run)
-    if plan.packed:
-        name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
+    functions: tuple[Code | Function | None, ...] = entry, *plan.coders
+    numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions], MOVERS_AT, operands)
+    others: tuple[Name, ...] = (*(f for f in functions if f), *movers)
+    arguments = plan.table, plan.runs, plan.within, fetch, repeated, numbers
     stage = int(plan.spots[-1])
-    return launch_of(name, arguments, stage, staged=True, bits=True, others=tuple(movers))
+    return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
 def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
