@@ -20,7 +20,7 @@ from ..planning.small_plans import small_plan_of, small_plan_of_dims
 from ..planning.tables import offsets_in_turns
 from ..runtime import kernels
 from ..runtime.cpu_caches import LINE, PAGE
-from ..runtime.kernel_names import Code, Name
+from ..runtime.kernel_names import Code, Function, Name
 from ..runtime.launches import (
     PER_THREAD,
     SHARE,
@@ -310,15 +310,13 @@ def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
         zero = small_plan_of_dims([(d.size, d.zero) for d in plan.inner], plan.float_bytes)
         begin = 1 + len(scale) if plan.has_zero else 0
         repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
-    mover = PLANE_MOVER if len(fetch) or len(repeated) else 0
-    common = plan.table, plan.runs, plan.spots[:-1], fetch, repeated, entry, mover
-    scales = operands[0], plan.scale_step, operands[1], plan.zero_step
-    run = plan.run_length, plan.block, *scales
-    name, arguments = "casts.cast_boxes", (*common, *run)
-    if plan.packed:
-        name, arguments = "casts.cast_packed", (*arguments, *plan.packing)
+    mover = PLANE_MOVER if len(fetch) or len(repeated) else None
+    functions: tuple[Code | Function | None, ...] = entry, *plan.coders, mover
+    numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions], operands)
+    others: tuple[Name, ...] = tuple(f for f in functions if f)
+    arguments = plan.table, plan.runs, plan.within, fetch, repeated, numbers
     stage = int(plan.spots[-1])
-    return launch_of(name, arguments, stage, staged=True, bits=True)
+    return launch_of("casts.cast_boxes", arguments, stage, staged=True, bits=True, others=others)
 
 
 def conversion_code(conversion: Conversion, streams: int = 0) -> Code:

@@ -5,9 +5,9 @@ boxes, one row (size, then the steps in source, target, scales and zero points, 
 far the last step goes back in each). `runs` holds, one row per run of a box, where it
 begins: on the stage or in the source, in the target, in the scales, in the zero points
 (words of `constants`), and how far up in their bytes its codes are. Source and target
-count bits, everything else bytes. `spots` are the places on the stage: of the fetched
-elements, of scales and zero points that were repeated there, of converted elements, and
-of packed ones.
+count bits, everything else bytes. `cast` has all other numbers, first of all the places
+on the stage: of the fetched elements, of scales and zero points that were repeated
+there, of converted elements, and of packed ones.
 """
 
 from __future__ import annotations
@@ -23,6 +23,20 @@ from .constants import (
     BOX_SOURCE,
     BOX_TARGET,
     BOX_ZERO,
+    CAST_BITS,
+    CAST_BLOCK,
+    CAST_CONVERT,
+    CAST_COUNT,
+    CAST_FETCHES,
+    CAST_MOVER,
+    CAST_PACK,
+    CAST_REACH,
+    CAST_RUN_BITS,
+    CAST_SCALE,
+    CAST_SCALE_STEP,
+    CAST_UNPACK,
+    CAST_ZERO,
+    CAST_ZERO_STEP,
     CONVERTED,
     FETCHED,
     ONE_BY_ONE,
@@ -37,7 +51,7 @@ from .constants import (
     ZEROS,
 )
 from .conversions import convert
-from .jit import Numbers, Table, inlined, kernel
+from .jit import Numbers, Table, kernel
 from .memory import address_of
 from .shares import take
 from .small import put
@@ -71,10 +85,9 @@ def fetched(
     high: int,
     stage: int,
     loops: Table,
-    spots: Numbers,
     fetch: Numbers,
+    cast: Numbers,
     position: int,
-    mover: int,
 ) -> int:
     """Where the bytes of box `unit` begin: in the source, or put in order on the stage.
 
@@ -85,49 +98,32 @@ def fetched(
         ahead = begin
         if unit + 1 < high:
             ahead = (source + box_at(loops, unit + 1)[0]) >> 3
-        to = stage + spots[FETCHED]
+        to = stage + cast[FETCHED]
         plan = address_of(fetch)
         apart = ahead - begin
         ahead += fetch[NEAR]
         end = ahead
         if fetch[NEAR_BYTES] > 0 and apart != 0:
-            end += spots[SCALES] - spots[FETCHED]
+            end += cast[SCALES] - cast[FETCHED]
             apart = 0
-        put(begin, to, plan, position, ahead, end, apart, mover)
-        begin = stage + spots[FETCHED]
+        put(begin, to, plan, position, ahead, end, apart, cast[CAST_MOVER])
+        begin = stage + cast[FETCHED]
     return begin
 
 
 @kernel
 def repeat_scales(
-    stage: int,
-    spots: Numbers,
-    scale: int,
-    zero: int,
-    plans: Numbers,
-    position: int,
-    mover: int,
+    stage: int, scale: int, zero: int, plans: Numbers, cast: Numbers, position: int
 ) -> tuple[int, int]:
     """Write the scales and zero points of a box side by side, where `plans` says how."""
     if len(plans) > 0:
-        place, half = address_of(plans), plans[0]
-        put(scale, stage + spots[SCALES], place + 8, position, 0, 0, 0, mover)
-        scale = stage + spots[SCALES]
+        place, half, mover = address_of(plans), plans[0], cast[CAST_MOVER]
+        put(scale, stage + cast[SCALES], place + 8, position, 0, 0, 0, mover)
+        scale = stage + cast[SCALES]
         if half > 0:
-            put(zero, stage + spots[ZEROS], place + 8 * half, position, 0, 0, 0, mover)
-            zero = stage + spots[ZEROS]
+            put(zero, stage + cast[ZEROS], place + 8 * half, position, 0, 0, 0, mover)
+            zero = stage + cast[ZEROS]
     return scale, zero
-
-
-@inlined
-def convert_run(
-    entry: int, src: int, dst: int, count: int, runs: Table, r: int, steps: tuple[int, ...]
-) -> None:
-    """Convert a run; `steps`: elements per scale, and where scales and zero points lie."""
-    block, scale, scale_step, zero, zero_step = steps
-    scale, zero = scale + runs[r, RUN_SCALE], zero + runs[r, RUN_ZERO]
-    shift = runs[r, RUN_SHIFT]
-    convert(entry, src, dst, count, block, scale, scale_step, zero, zero_step, shift)
 
 
 @kernel
@@ -138,90 +134,44 @@ def cast_boxes(
     stage: int,
     loops: Table,
     runs: Table,
-    spots: Numbers,
-    fetch: Numbers,
-    scale_plans: Numbers,
-    entry: int,
-    mover: int,
-    count: int,
-    block: int,
-    scales: int,
-    scale_step: int,
-    zeros: int,
-    zero_step: int,
-) -> None:
-    """Convert elements of whole bytes, in runs of `count`; `entry` streams what is to be."""
-    place = address_of(span) + 8 * SPAN
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]] >> 3
-        for unit in range(span[LOW], span[HIGH]):
-            _, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, mover)
-            scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, mover
-            )
-            for r in range(len(runs)):
-                into = target + ((t + runs[r, RUN_TARGET]) >> 3)
-                steps = block, scale, scale_step, zero, zero_step
-                convert_run(entry, begin + runs[r, RUN_SOURCE], into, count, runs, r, steps)
-
-
-@kernel
-def cast_packed(
-    places: Table,
-    work: Numbers,
-    span: Numbers,
-    stage: int,
-    loops: Table,
-    runs: Table,
-    spots: Numbers,
-    fetch: Numbers,
-    scale_plans: Numbers,
-    entry: int,
-    mover: int,
-    count: int,
-    block: int,
-    scales: int,
-    scale_step: int,
-    zeros: int,
-    zero_step: int,
     inner: Table,
-    reach: int,
-    source_bits: int,
-    fetches: int,
-    unpacks: int,
-    packs: int,
-    nbits: int,
+    fetch: Numbers,
+    scale_plans: Numbers,
+    cast: Numbers,
 ) -> None:
-    """`cast_boxes` where source or target have several elements per byte.
+    """Convert elements run by run; those of several in a byte are unpacked before, packed after.
 
-    `fetches` tells how codes are fetched: `RUN_BY_RUN`, `ONE_BY_ONE` along the `inner`
-    loops, or 0: as bytes. `unpacks` is called for that, and `packs` for what is packed,
-    unless it is 0: then a run has `nbits` in the target.
+    Packed elements are fetched `RUN_BY_RUN`, or `ONE_BY_ONE` along the `inner` loops; all
+    others as bytes. What nothing packs is converted into the target, and streamed by the
+    function that converts it.
     """
-    position = span[SPAN:]
-    place = address_of(span) + 8 * SPAN
+    position, place = span[SPAN:], address_of(span) + 8 * SPAN
+    count, block, fetches = cast[CAST_COUNT], cast[CAST_BLOCK], cast[CAST_FETCHES]
+    packs, unpacks, width = cast[CAST_PACK], cast[CAST_UNPACK], cast[CAST_BITS]
+    spot, made, packed = stage + cast[FETCHED], stage + cast[CONVERTED], stage + cast[PACKED]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        end = (source >> 3) + reach
+        end = (source >> 3) + cast[CAST_REACH]
         for unit in range(span[LOW], span[HIGH]):
             s, t, scale, zero = box_at(loops, unit)
-            begin = fetched(source, unit, span[HIGH], stage, loops, spots, fetch, place, mover)
+            begin = fetched(source, unit, span[HIGH], stage, loops, fetch, cast, place)
             if fetches == ONE_BY_ONE:
-                begin, some = stage + spots[FETCHED], count * len(runs)
-                fill(begin, source + s, inner, position, 0, some, end, source_bits, unpacks)
-            scale, zero = repeat_scales(
-                stage, spots, scales + scale, zeros + zero, scale_plans, place, mover
-            )
+                begin, some = spot, count * len(runs)
+                fill(begin, source + s, inner, position, 0, some, end, width, unpacks)
+            scale, zero = scale + cast[CAST_SCALE], zero + cast[CAST_ZERO]
+            scale, zero = repeat_scales(stage, scale, zero, scale_plans, cast, place)
             for r in range(len(runs)):
                 codes = begin + runs[r, RUN_SOURCE]
                 if fetches == RUN_BY_RUN:
-                    codes = stage + spots[FETCHED]
+                    codes = spot
                     call(unpacks, (codes, source + s + runs[r, RUN_SOURCE], count, end))
                 into = target + t + runs[r, RUN_TARGET]
-                made = stage + spots[CONVERTED] if packs != 0 else into >> 3
-                steps = block, scale, scale_step, zero, zero_step
-                convert_run(entry, codes, made, count, runs, r, steps)
+                results = into >> 3 if packs == 0 else made
+                convert(
+                    cast[CAST_CONVERT], codes, results, count, block,
+                    scale + runs[r, RUN_SCALE], cast[CAST_SCALE_STEP],
+                    zero + runs[r, RUN_ZERO], cast[CAST_ZERO_STEP], runs[r, RUN_SHIFT],
+                )  # fmt: skip
                 if packs != 0:
-                    call(packs, (stage + spots[PACKED], made, count))
-                    move_bits(into, 8 * (stage + spots[PACKED]), nbits, work[STREAMED] != 0)
+                    call(packs, (packed, made, count))
+                    move_bits(into, 8 * packed, cast[CAST_RUN_BITS], work[STREAMED] != 0)

@@ -219,12 +219,7 @@ def by_codes(
     span: Numbers,
     stage: int,
     loops: Table,
-    reach: int,
-    outer: int,
-    count: int,
-    block: int,
-    unit: int,
-    width: int,
+    sizes: Numbers,
     unpacks: int,
     packs: int,
     turns: Any,
@@ -233,10 +228,12 @@ def by_codes(
 ) -> None:
     """Copy elements in blocks: a byte each on the stage, then packed unless `unit` is 8.
 
-    The first `outer` loops walk blocks of rows of `count` elements, the others the
-    elements of a row. One of `turns` and `apart` may be longer than 1, or `direction`
-    two bytes: whole vectors then follow the elements. `unpacks` and `packs` are called.
+    `sizes`: bytes that the source reaches, loops that walk blocks of rows (the others walk the
+    elements of a row), elements of a row and of a block, bits of one in source and target. One
+    of `turns` and `apart` may be longer than 1, or `direction` two bytes: whole vectors then
+    follow the elements. `unpacks` and `packs` are called.
     """
+    reach, outer, count, block, width, unit = sizes
     streamed, packed = work[STREAMED] != 0, stage + CODES_APART
     around, inner = loops[:outer], loops[outer:]
     around_at, at = span[SPAN : SPAN + outer], span[SPAN + outer :]

@@ -10,6 +10,23 @@ from __future__ import annotations
 from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
 from .constants import (
+    BOX_APART,
+    BOX_CODES,
+    BOX_COLUMNS,
+    BOX_CONVERT,
+    BOX_FAR,
+    BOX_FLOATS,
+    BOX_NBYTES,
+    BOX_PITCH,
+    BOX_READ,
+    BOX_REPEATS,
+    BOX_ROWS,
+    BOX_RUN,
+    BOX_SHUFFLE,
+    BOX_TALL,
+    BOX_UNIT,
+    BOX_UNIT_APART,
+    BOX_WIDE,
     FOUND,
     SCALE_STAGED,
     STEP_APART,
@@ -104,13 +121,13 @@ def decode_runs(
 
 @kernel
 def fill_box(
-    source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, calls: Numbers
+    source: int, stage: int, loops: Table, at: Numbers, offsets: Numbers, box: Numbers
 ) -> None:
     """Permute the codes of a box onto the stage."""
-    entry, count, apart, far = calls
-    table, calls_left = address_of(offsets), loops[:, 0].prod()
+    table, calls = address_of(offsets), loops[:, 0].prod()
+    entry, count, apart, far = box[BOX_SHUFFLE], box[BOX_REPEATS], box[BOX_APART], box[BOX_FAR]
     s, t = seek(loops, at, 0)
-    for _ in range(calls_left):
+    for _ in range(calls):
         shuffle(entry, source + s, stage + t, table, count, apart, far, 0, 0)
         s, t = step(loops, at, s, t)
 
@@ -138,38 +155,28 @@ def decode_boxes(
     boxes: Table,
     loops: Table,
     offsets: Numbers,
-    calls: Numbers,
-    spots: Numbers,
-    rows: int,
-    run: int,
-    columns: int,
-    pitch: int,
-    unpack: int,
-    unit: int,
-    apart: int,
-    convert_entry: int,
-    tall: int,
-    wide: int,
     operands: Table,
-    nbytes: int,
+    box: Numbers,
 ) -> None:
-    """Decode boxes of `rows` by `run` elements, in rows of `columns`, of `nbytes` bytes.
+    """Decode boxes: each has `BOX_ROWS` rows of `BOX_RUN` elements, of rows of `BOX_COLUMNS`.
 
-    `calls` says how the function of a network fills the stage: what it is, how often each
-    call repeats it, and the steps between. Rows are `pitch` bytes apart there. `operands` has
-    the scales and the zero points: where the first one is, for `tall` by `wide` elements, and
-    the bytes to the next ones. Those of single columns are gathered on the stage.
+    The function of a network fills the stage, whose rows are `BOX_PITCH` bytes apart.
+    `operands` has the scales and the zero points: where the first one is, for `BOX_TALL` by
+    `BOX_WIDE` elements, and the bytes to the next ones. Those of single columns are gathered
+    on the stage.
     """
     at, own = span[SPAN:][: len(boxes)], span[SPAN:][len(boxes) :]
     begins, downs, acrosses, inner = own[:2], own[2:4], own[4:6], own[FOUND:]
-    codes, floats, far = stage + spots[0], stage + spots[1], 4 * run + LINE
+    rows, run, columns = box[BOX_ROWS], box[BOX_RUN], box[BOX_COLUMNS]
+    tall, wide, some = box[BOX_TALL], box[BOX_WIDE], min(box[BOX_WIDE], run)
+    codes, floats, far = stage + box[BOX_CODES], stage + box[BOX_FLOATS], 4 * run + LINE
     for k in range(2):
         downs[k], acrosses[k] = operands[k, 1], operands[k, 2]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(boxes, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            fill_box(source + s, stage, loops, inner, offsets, calls)
+            fill_box(source + s, stage, loops, inner, offsets, box)
             row, column = t // columns, t % columns
             first, count = row // tall, (row + rows - 1) // tall - row // tall + 1
             for k in range(2):
@@ -180,12 +187,13 @@ def decode_boxes(
                     gather(into, far, begins[k], count, run, operands[k, 1], operands[k, 2])
                     begins[k], downs[k], acrosses[k] = into, far, 4
             for r in range(rows):
-                read_units(unpack, stage + r * pitch, codes, run // unit, apart)
+                packed, units = stage + r * box[BOX_PITCH], run // box[BOX_UNIT]
+                read_units(box[BOX_READ], packed, codes, units, box[BOX_UNIT_APART])
                 block = (row + r) // tall - first
-                scale, zero = begins[0] + block * downs[0], begins[1] + block * downs[1]
-                into = target + (t + r * columns) * nbytes
-                some = min(wide, run)
+                into = target + (t + r * columns) * box[BOX_NBYTES]
                 convert(
-                    convert_entry, codes, into, run, some, scale, acrosses[0], zero, acrosses[1], 0
-                )
+                    box[BOX_CONVERT], codes, into, run, some,
+                    begins[0] + block * downs[0], acrosses[0],
+                    begins[1] + block * downs[1], acrosses[1], 0,
+                )  # fmt: skip
             s, t = step(boxes, at, s, t)

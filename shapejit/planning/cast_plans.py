@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..kernels.constants import ONE_BY_ONE, RUN_BY_RUN, STREAMED_PARTS, coders
 from ..runtime.cpu_caches import LINE
+from ..runtime.kernel_names import Function
 from ..runtime.lazy import cached_property
 from ..shapes.layout import Layout
 from .plans import Plan
@@ -102,19 +104,27 @@ class CastPlan:
         return STREAMED_PARTS if self.fetch == "direct" and self.tiles is None else 1
 
     @property
-    def packed(self) -> bool:
-        """Whether elements narrower than a byte are unpacked, or packed."""
-        return self.unit < 8 or self.fetch in ("codes", "bits")
+    def fetches(self) -> int:
+        """How packed elements become codes, 0 unless they are unpacked."""
+        return {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
 
     @property
-    def packing(self) -> tuple[Any, ...]:
-        """What the kernel of packed elements takes beside that of bytes."""
-        inner = np.array([dim[:3] for dim in self.inner], np.int64)
-        fetches = {"codes": RUN_BY_RUN, "bits": ONE_BY_ONE}.get(self.fetch, 0)
-        unpacks = coders(self.source_bits)[0] if fetches else 0
-        packs = coders(self.unit)[1] if self.unit < 8 else 0
-        nbits = self.run_length * self.unit
-        return inner, self.reach, self.source_bits, fetches, unpacks, packs, nbits
+    def coders(self) -> tuple[Function | None, Function | None]:
+        """What unpacks elements of the source, and packs results, if anything does."""
+        unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
+        return unpacks if self.fetches else None, packs if self.unit < 8 else None
+
+    def numbers(self, functions: Sequence[int], operands: Sequence[int]) -> NDArray[np.int64]:
+        """All that the kernel takes beside tables.
+
+        That is where the functions are that convert, unpack, pack, and move planes of small
+        plans, and where scales and zero points are.
+        """
+        scale, zero = operands
+        scales = scale, self.scale_step, zero, self.zero_step
+        bits = self.source_bits, self.run_length * self.unit
+        run = self.run_length, self.block, *scales, self.reach, *bits, self.fetches
+        return np.array([*self.spots[:-1], *functions, *run], np.int64)
 
     @property
     def weight(self) -> int:
@@ -186,6 +196,11 @@ class CastPlan:
     def table(self) -> NDArray[np.int64]:
         """The loops over boxes, as `kernels.casts` walks them."""
         return np.array(self.boxes, np.int64).reshape(-1, 9)
+
+    @property
+    def within(self) -> NDArray[np.int64]:
+        """The loops within a box, as `kernels.codes` walks them."""
+        return np.array([dim[:3] for dim in self.inner], np.int64)
 
     def __str__(self) -> str:
         how = {

@@ -7,6 +7,8 @@ from enum import Enum
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..kernels.constants import (
     CODES_BLOCK,
     CODES_BYTES,
@@ -56,7 +58,9 @@ def _loops(plan: Plan, vector: int) -> tuple[Arguments, int]:
 
 
 def _code_tables(plan: Plan, vector: int) -> tuple[Arguments, int]:
-    return (plan.table,), CODES_BYTES
+    outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
+    sizes = plan.reach, outer, per_row, _codes_block(plan), plan.width, plan.unit
+    return (plan.table, np.array(sizes, np.int64)), CODES_BYTES
 
 
 def _tile(plan: Plan, vector: int) -> tuple[Arguments, int]:
@@ -87,10 +91,7 @@ def _bit_pieces(plan: Plan, vector: int) -> str:
 
 
 def _codes(plan: Plan, turns: int = 1, step: int = 1) -> Arguments:
-    outer, per_row = len(plan.loops) + 1, prod(loop.size for loop in plan.rows)
-    tags = count_tag(turns), count_tag(abs(step)), _direction(step)
-    block, calls = _codes_block(plan), coders(plan.width)
-    return (plan.reach, outer, per_row, block, plan.unit, plan.width, *calls, *tags)
+    return (*coders(plan.width), count_tag(turns), count_tag(abs(step)), _direction(step))
 
 
 def _codes_block(plan: Plan) -> int:

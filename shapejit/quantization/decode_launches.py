@@ -72,19 +72,19 @@ def box_names(plan: BoxPlan) -> tuple[Name, ...]:
 
 def _box_launch(plan: BoxPlan, operands: Sequence[Spread]) -> tuple[Launch, bool, int, int]:
     """The kernel that decodes boxes, whether it streams, its units of work, the result's bytes."""
-    made, reader = plan.shuffle, Code("unit_code", plan.units.unit)
-    network = Code("network_code", made.network)
-    size, (*spots, stage) = plan.conversion.target.nbytes, plan.spots
-    units = int(plan.table[:, 0].prod())
-    nbytes = units * plan.rows * plan.run * size
-    streamed = nbytes >= thresholds.STREAM_FROM
+    made, units, nbytes = plan.shuffle, int(plan.table[:, 0].prod()), plan.conversion.target.nbytes
+    total = units * plan.rows * plan.run * nbytes
+    streamed = total >= thresholds.STREAM_FROM
+    network, reader = Code("network_code", made.network), Code("unit_code", plan.units.unit)
     convert, none = conversion_code(plan.conversion, streamed), Spread(0, 0, 0)
-    arguments = (
-        plan.table, plan.inner, np.array(made.sources + made.targets, np.int64),
-        np.array([address(network), *made.loops[-1]], np.int64), np.array(spots, np.int64),
-        plan.rows, plan.run, plan.columns, plan.pitch, reader, plan.units.unit.size,
-        plan.units.step, convert, *plan.block,
-        np.array([*operands, none, none][:2], np.int64), size,
+    *spots, stage = plan.spots
+    box = (
+        address(network), *made.loops[-1], *spots, plan.rows, plan.run, plan.columns, plan.pitch,
+        address(reader), plan.units.unit.size, plan.units.step, address(convert), *plan.block,
+        nbytes,
     )  # fmt: skip
-    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True, others=(network,))
-    return launch, streamed, units, nbytes
+    offsets, scales = made.sources + made.targets, [*operands, none, none][:2]
+    tables = (np.array(table, np.int64) for table in (offsets, scales, box))
+    arguments, others = (plan.table, plan.inner, *tables), (network, reader, convert)
+    launch = launch_of("decodes.decode_boxes", arguments, stage, staged=True, others=others)
+    return launch, streamed, units, total
