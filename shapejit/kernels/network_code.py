@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
 from .bit_vectors import spaced
-from .llvm import Builder, Value
-from .networks import Mixed, Network, exchanges
+from .networks import Network
+from .planes import Plane
 from .run_loops import Counted
+from .unit_code import joined
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
 # steps to what is asked for in both
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 8)
 
 
-def write(function: Any, network: Network | Mixed) -> None:
+def write(function: Any, network: Network) -> None:
     """Write the function that permutes blocks, which `shuffles.shuffle` calls."""
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     source, target, table, count, source_step, target_step, source_ahead, target_ahead = (
@@ -37,17 +38,25 @@ def write(function: Any, network: Network | Mixed) -> None:
         for i in range(reads):
             at = place(begin, i)
             llvm.ask(builder, builder.add(at, source_ahead))
-            pieces += _parts(builder, at, network.read)
-        made = _Mixing(builder, network) if isinstance(network, Mixed) else _Bits(builder, network)
-        written = made.permuted(pieces)
+            for far, part in _powers(network.read):
+                kind = ir.VectorType(llvm.I8, part)
+                pieces.append(llvm.load(builder, llvm.at(builder, at, far), kind))
+        make = _exchanged if network.exchanged else _mixed
+        made, each = make(builder, network, pieces), _whole(network.written)
         for i in range(writes):
             at = place(into, reads + i)
             llvm.ask(builder, builder.add(at, target_ahead), True)
             for far, part in _powers(network.written):
-                llvm.store(
-                    builder, written(i * network.written + far, part), llvm.at(builder, at, far)
-                )
+                index, first = divmod(i * network.written + far, each)
+                order = list(range(first, first + part))
+                value = llvm.shuffle(builder, made[index], made[index], order)
+                llvm.store(builder, value, llvm.at(builder, at, far))
     builder.ret_void()
+
+
+def _whole(nbytes: int) -> int:
+    """As many bytes of a vector as whole pieces fill, all if there is no room for one."""
+    return LINE // nbytes * nbytes or LINE
 
 
 def _powers(nbytes: int) -> list[tuple[int, int]]:
@@ -60,144 +69,91 @@ def _powers(nbytes: int) -> list[tuple[int, int]]:
     return found
 
 
-def _parts(builder: Builder, at: Value, nbytes: int) -> list[Any]:
-    """A piece of the source, in vectors."""
-    return [
-        llvm.load(builder, llvm.at(builder, at, far), ir.VectorType(llvm.I8, part))
-        for far, part in _powers(nbytes)
-    ]
+def _mixed(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
+    """The block in any order, each vector with whole pieces of the target if there is room."""
+    first, second = _side_by_side(builder, pieces)
+
+    def fetch(order: list[int]) -> Any:
+        return llvm.shuffle(builder, first, second, order)
+
+    width, per = network.width, 8 // network.width
+    places, each = network.order() * width, per * _whole(network.written)
+    made = []
+    for at in range(0, len(places), each):
+        vector = np.resize(places[at : at + each], per * LINE).tolist()
+        planes = [Plane(width, k * width, tuple(vector[k::per])) for k in range(per)]
+        made.append(joined(builder, fetch, planes))
+    return made
 
 
-class _Mixing:
-    """The elements of a block in any order."""
+def _side_by_side(builder: Any, pieces: list[Any]) -> list[Any]:
+    """Pieces that two vectors have room for, as these."""
+    kind, end = ir.VectorType(llvm.I8, LINE), 0
+    vectors = [ir.Constant(kind, ir.Undefined)] * 2
+    for piece in pieces:
+        first, count = end, piece.type.count
+        end += count
+        wide = llvm.shuffle(builder, piece, piece, [i % count for i in range(LINE)])
+        for k in range(2):
+            there = range(k * LINE, k * LINE + LINE)
+            order = [LINE + at - first if first <= at < end else at - k * LINE for at in there]
+            if max(order) >= LINE:
+                vectors[k] = llvm.shuffle(builder, vectors[k], wide, order)
+    return vectors
 
-    def __init__(self, builder: Any, network: Mixed) -> None:
-        self.builder, self.network = builder, network
-        self.kind = ir.VectorType(llvm.I8, LINE)
-        self.width, self.per = network.width, 8 // network.width
 
-    def permuted(self, pieces: list[Any]) -> Callable[[int, int], Any]:
-        """What gives so many bytes from a byte of the block on."""
-        network = self.network
-        self.vectors = self._filled(pieces)
-        self.shifted: dict[tuple[int, int], Any] = {}
-        each = LINE // network.written * network.written or LINE
-        made = [
-            self._vector(at, min(each, network.block - at)) for at in range(0, network.block, each)
-        ]
-
-        def bytes_from(at: int, count: int) -> Any:
-            index, first = divmod(at, each)
-            order = list(range(first, first + count))
-            return llvm.shuffle(self.builder, made[index], made[index], order)
-
-        return bytes_from
-
-    def _filled(self, pieces: list[Any]) -> list[Any]:
-        """The pieces side by side, in whole vectors."""
-        vectors, used = [ir.Constant(self.kind, ir.Undefined)], 0
-        for piece in pieces:
-            count = piece.type.count
-            wide = llvm.shuffle(self.builder, piece, piece, [i % count for i in range(LINE)])
-            done = 0
-            while done < count:
-                if used == LINE:
-                    vectors.append(ir.Constant(self.kind, ir.Undefined))
-                    used = 0
-                some = min(count - done, LINE - used)
-                order = list(range(LINE))
-                order[used : used + some] = range(LINE + done, LINE + done + some)
-                vectors[-1] = llvm.shuffle(self.builder, vectors[-1], wide, order)
-                done, used = done + some, used + some
-        return vectors
-
-    def _vector(self, at: int, count: int) -> Any:
-        """`count` bytes of the block from byte `at` on, in a vector."""
-        made = None
-        for slot in range(self.per):
-            wanted = self.network.elements[
-                self.per * at + slot : self.per * (at + count) : self.per
-            ]
-            found = self._chosen([(*divmod(element, self.per), slot) for element in wanted])
-            if self.per > 1:
-                mask = llvm.constant(((1 << self.width) - 1) << slot * self.width, self.kind)
-                found = self.builder.and_(found, mask)
-            made = found if made is None else self.builder.or_(made, found)
-        return made
-
-    def _chosen(self, wanted: list[tuple[int, int, int]]) -> Any:
-        """A vector of bytes of the block, each with one of its elements at another place."""
-        places = [((byte // LINE, slot - old), byte % LINE) for byte, old, slot in wanted]
-        first, *more = dict.fromkeys(source for source, _ in places)
-        made, rest, moved = self._moved(*first), [*range(len(places), LINE)], False
-        for source in more or [first]:
-            order = [
-                LINE + byte if own == source else byte if own == first and not moved else i
-                for i, (own, byte) in enumerate(places)
-            ]
-            made = llvm.shuffle(self.builder, made, self._moved(*source), order + rest)
-            moved = True  # what the first vector has is where it should be
-        return made
-
-    def _moved(self, vector: int, slots: int) -> Any:
-        """A vector of the source whose elements have moved up by some places within bytes."""
-        if (vector, slots) not in self.shifted:
-            builder, made = self.builder, self.vectors[vector]
-            if slots:
-                # Lanes of 16 bits: there is no shift of bytes. What crosses is masked out later.
-                wide = ir.VectorType(ir.IntType(16), LINE // 2)
-                made, far = (
-                    builder.bitcast(made, wide),
-                    llvm.constant(abs(slots) * self.width, wide),
-                )
-                made = builder.shl(made, far) if slots > 0 else builder.lshr(made, far)
-                made = builder.bitcast(made, self.kind)
-            self.shifted[vector, slots] = made
-        return self.shifted[vector, slots]
+def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
+    """The block with bits exchanged, in vectors."""
+    return _Bits(builder, network).permuted(pieces)
 
 
 class _Bits:
-    """The vectors of a block, on their way through a network."""
+    """The vectors of a block of bits, on their way through a network.
+
+    A bit of an element's place tells the elements of a byte apart, the bytes of a vector, or
+    the vectors. `now` has for each bit of a place, the lowest first, that of the target that it is.
+    """
 
     def __init__(self, builder: Any, network: Network) -> None:
         self.builder, self.network = builder, network
+        self.nbytes = min(LINE, network.block)
+        self.low = (8 // network.width).bit_length() - 1
+        self.high = self.low + self.nbytes.bit_length() - 1
+        bits, begin = list[range](), 0
+        for size in network.sizes:
+            bits.append(range(begin, begin + size.bit_length() - 1))
+            begin = bits[-1].stop
+        self.now = [bit for digit in network.source for bit in bits[digit]]
+        self.back = {bit for digit in network.back for bit in bits[digit]}
 
-    def permuted(self, pieces: list[Any]) -> Callable[[int, int], Any]:
-        """What gives so many bytes from a byte of the block on."""
-        each, nbytes = self.network.nbytes // self.network.read, self.network.nbytes
+    def permuted(self, pieces: list[Any]) -> list[Any]:
+        """The vectors as the target has them."""
+        each = self.nbytes // pieces[0].type.count
         starts = range(0, len(pieces), each)
         self.vectors = [llvm.joined(self.builder, pieces[i : i + each]) for i in starts]
-        made = self._made()
-
-        def bytes_from(at: int, count: int) -> Any:
-            vector, part = divmod(at, nbytes)
-            order = list(range(part, part + count))
-            return llvm.shuffle(self.builder, made[vector], made[vector], order)
-
-        return bytes_from
-
-    def _made(self) -> list[Any]:
-        """The vectors as the target has them."""
-        network = self.network
-        steps, now = exchanges(network)
-        for first, second in steps:
-            self._exchange(first, second)
-        low, high = network.per_byte, network.per_vector
-        order = self._found(network.target[low:high], now[low:high], network.nbytes)
-        ranks = self._found(network.target[high:], now[high:], network.vectors)
+        now, low, high = self.now, self.low, self.high
+        for place in range(low):
+            if now[place] != place:
+                self._exchange(place, now.index(place))
+        for place in range(low, high):
+            if not low <= now[place] < high:
+                self._exchange(
+                    place, next(p for p in range(high, len(now)) if low <= now[p] < high)
+                )
+        order, ranks = self._found(low, high), self._found(high, len(now))
         made = [self._reordered(self.vectors[rank], order) for rank in ranks]
         for place in range(low):
-            if network.target[place] in network.back:
+            if place in self.back:
                 made = [self._turned(vector, place) for vector in made]
-        return [self._biased(vector) for vector in made] if network.bias else made
+        return [self._biased(vector) for vector in made] if self.network.bias else made
 
-    def _found(self, wanted: Any, now: list[int], count: int) -> list[int]:
-        """Where each of `count` places finds what it wants."""
-        found = [0] * count
-        for place in range(count):
-            for k, bit in enumerate(wanted):
-                flag = place >> k & 1 ^ (bit in self.network.back)
-                found[place] |= flag << now.index(bit)
+    def _found(self, low: int, high: int) -> list[int]:
+        """Where each byte of a vector, or each vector, is found, whose bits are [low, high)."""
+        found = [0] * (1 << (high - low))
+        for place in range(len(found)):
+            for bit in range(low, high):
+                flag = place >> (bit - low) & 1 ^ (bit in self.back)
+                found[place] |= flag << (self.now[low:high].index(bit))
         return found
 
     def _reordered(self, vector: Any, order: list[int]) -> Any:
@@ -207,7 +163,8 @@ class _Bits:
 
     def _exchange(self, first: int, second: int) -> None:
         """Exchange two bits of all places, of which the first is the lower one."""
-        low, high = self.network.per_byte, self.network.per_vector
+        low, high, now = self.low, self.high, self.now
+        now[first], now[second] = now[second], now[first]
         if second < low:
             self.vectors = [self._within_bytes(v, first, second) for v in self.vectors]
         elif second < high:
@@ -221,7 +178,7 @@ class _Bits:
 
     def _bytes(self, a: Any, b: Any, place: int) -> tuple[Any, Any]:
         """Exchange a bit of the bytes' places with the bit that tells two vectors apart."""
-        count, apart = self.network.nbytes, 1 << (place - self.network.per_byte)
+        count, apart = self.nbytes, 1 << (place - self.low)
         first = [i if not i & apart else count + i - apart for i in range(count)]
         second = [i + apart if not i & apart else count + i for i in range(count)]
         return llvm.shuffle(self.builder, a, b, first), llvm.shuffle(self.builder, a, b, second)
@@ -237,7 +194,7 @@ class _Bits:
 
     def _with_byte(self, vector: Any, place: int, apart: int) -> Any:
         """Exchange a bit of the elements' places with one of the bytes' places."""
-        count = self.network.nbytes
+        count = self.nbytes
         other = llvm.shuffle(self.builder, vector, vector, [i ^ apart for i in range(count)])
         first, _ = self._elements(vector, other, place)
         _, second = self._elements(other, vector, place)
@@ -271,7 +228,7 @@ class _Bits:
         return builder.xor(builder.add(rest, self._bytes_of(each & ~top)), high)
 
     def _bytes_of(self, value: int) -> Any:
-        return llvm.constant(value, ir.VectorType(llvm.I8, self.network.nbytes))
+        return llvm.constant(value, ir.VectorType(llvm.I8, self.nbytes))
 
     def _up(self, vector: Any, far: int) -> Any:
         """Bytes shifted by `far` bits up."""

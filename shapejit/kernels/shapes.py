@@ -96,23 +96,21 @@ def resolve_all(
     spans: Table,
     plans: Numbers,
     places: Numbers,
-    first: int,
-    end: int,
-    sizes: Numbers,
-    strides: Numbers,
+    room: Table,
 ) -> int:
-    """Resolve the shapes of tensors [first, end) (Array API), a small plan for each that is copied.
+    """Resolve the shapes of all tensors (Array API), write a small plan for each that is copied.
 
     `items` is a tuple's address, `groups` and `itemsizes` (0: leave apart) tell the
     elements' bytes. Tensor i is asked to become `tokens[starts[i] : starts[i + 1]]`,
     or all of them the same if `starts` holds no more than that; its dims follow in
     `targets`. With `copies` what could be a view is copied, too. Of each, `spans`
     becomes (address of the first element, bytes, first byte reached, byte past the
-    last). Returns the first tensor that is refused, or `end`. There is room for
-    MAX_RANK `sizes` and `strides`.
+    last). Returns the first tensor that is refused, or how many there are. There is `room` for
+    MAX_RANK sizes and strides.
     """
-    alike = len(starts) == 2
-    for i in range(first, end):
+    alike, end = len(starts) == 2, len(verdicts)
+    sizes, strides = room[0], room[1]
+    for i in range(end):
         low, high, to = starts[0], starts[1], i * starts[1]
         if not alike:
             low, high, to = starts[i], starts[i + 1], starts[i]

@@ -14,6 +14,10 @@ from .network_code import SIGNATURE
 from .odometer import seek, step
 from .shares import take
 
+# The table of a box, and its columns.
+CALLS, BLOCKS, GROUPS, ROWS, PIECES = range(5)
+COUNT, FROM, TO = range(3)
+
 
 @emits()
 def shuffle(
@@ -41,33 +45,32 @@ def shuffle_blocks(
     stage: int,
     loops: Table,
     offsets: Numbers,
+    steps: Table,
     entry: int,
-    count: int,
     most: int,
-    source_step: int,
-    target_step: int,
-    source_ahead: int,
-    target_ahead: int,
 ) -> None:
-    """Permute blocks of elements: of `count` side by side in the last loop, `most` at a time."""
-    at = span[SPAN:]
+    """Permute blocks of elements: those of the last loop, side by side, `most` at a time.
+
+    `steps` are that loop, and how far what is asked for lies ahead.
+    """
+    at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
+    count, ahead = steps[0, COUNT], steps[1]
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
             some = min(most, count - at[last] * most)
-            table = address_of(offsets)
             shuffle(
                 entry,
                 source + s,
                 target + t,
                 table,
                 some,
-                source_step,
-                target_step,
-                source_ahead,
-                target_ahead,
+                steps[0, FROM],
+                steps[0, TO],
+                ahead[FROM],
+                ahead[TO],
             )
             s, t = step(loops, at, s, t)
 
@@ -80,51 +83,44 @@ def shuffle_boxes(
     stage: int,
     loops: Table,
     offsets: Numbers,
+    box: Table,
     entry: int,
-    along: int,
-    along_source: int,
-    along_stage: int,
-    count: int,
-    source_step: int,
-    stage_step: int,
-    reads: int,
-    rows: int,
-    pitch: int,
-    apart: int,
-    target_step: int,
-    pieces: int,
-    piece: int,
-    piece_target: int,
     width: Any,
 ) -> None:
     """Permute boxes of blocks by way of the stage, which they leave row by row.
 
-    A box is `along` calls for `count` blocks each. The stage has `apart` groups of `rows` rows,
-    `pitch` bytes from one to the next, each of so many pieces; a group is `target_step` bytes
-    behind the last one in the target, a piece `piece_target`.
+    The rows of `box` are loops (count, steps from and to): calls, the blocks of each, from the
+    source to the stage; groups of rows, rows, and the pieces of each, from the stage to the
+    target, where the offsets of rows begin at the index that is told instead of a step.
     """
     at, table = span[SPAN:], address_of(offsets)
+    calls, call_source, call_stage = box[CALLS, COUNT], box[CALLS, FROM], box[CALLS, TO]
+    blocks, block_source, block_stage = box[BLOCKS, COUNT], box[BLOCKS, FROM], box[BLOCKS, TO]
+    groups, group_stage, group_target = box[GROUPS, COUNT], box[GROUPS, FROM], box[GROUPS, TO]
+    rows, pitch, first = box[ROWS, COUNT], box[ROWS, FROM], box[ROWS, TO]
+    pieces, piece, piece_target = box[PIECES, COUNT], box[PIECES, FROM], box[PIECES, TO]
     together = piece_target == piece
     streamed = work[STREAMED] != 0 and together
     while take(work, span):
         source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
         s, t = seek(loops, at, span[LOW])
         for _ in range(span[LOW], span[HIGH]):
-            for i in range(along):
-                begin, into = source + s + i * along_source, stage + i * along_stage
-                shuffle(entry, begin, into, table, count, source_step, stage_step, along_source, 0)
-            for k in range(apart):
+            for i in range(calls):
+                begin, into = source + s + i * call_source, stage + i * call_stage
+                shuffle(
+                    entry, begin, into, table, blocks, block_source, block_stage, call_source, 0
+                )
+            for k in range(groups):
                 for row in range(rows):
-                    begin = stage + (k * rows + row) * pitch
-                    into = target + t + k * target_step + offsets[reads + rows + row]
+                    begin = stage + k * group_stage + row * pitch
+                    into = target + t + k * group_target + offsets[first + row]
                     if streamed:
                         stream(into, begin, pieces * piece)
                     elif together:
                         copy(into, begin, pieces * piece)
                     else:
                         # The lines of the next row; behind the last one is some other line.
-                        ahead = into + offsets[reads + rows + (row + 1) % rows]
-                        ahead -= offsets[reads + rows + row]
+                        ahead = into - offsets[first + row] + offsets[first + (row + 1) % rows]
                         for line in range(0, pieces * piece_target, LINE):
                             prefetch(ahead + line)
                         for i in range(pieces):

@@ -205,9 +205,7 @@ def tiles(
                     next_src,
                     offsets,
                     next_rows,
-                    low,
-                    low + count,
-                    line,
+                    (low, low + count, line),
                     width,
                     pieces,
                 )

@@ -65,19 +65,18 @@ def transpose_lines(
     ahead: int,
     offsets: Numbers,
     first_ahead: int,
-    low: int,
-    high: int,
-    lead: int,
+    lines: tuple[int, int, int],
     width: Any,
     pieces: Any,
 ) -> None:
-    """Transpose rows [low, high) straight to the target, whose whole lines are streamed.
+    """Transpose rows straight to the target, whose whole lines are streamed.
 
-    `first` and `src` are those of row `low`, `dst` of row 0. The first line of a column
-    begins at row `lead`. Rows before a line, and behind the last one, are stored with
-    others that are streamed.
+    `lines` are the first row, the end, and the row where the first line of a column begins.
+    `first` and `src` are those of the first row, `dst` of row 0. Rows before a line, and behind
+    the last one, are stored with others that are streamed.
     """
     size, many = size_of(width), LINE // size_of(width)
+    low, high, lead = lines
     begin = low + (lead - low) % many
     whole = max(0, high - begin) // many * many
     first -= low

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import partial, reduce
 from math import gcd
 from typing import Any
 
@@ -12,6 +14,8 @@ from . import llvm
 from .llvm import Builder, Value, emits
 from .planes import Plane, Unit
 from .run_loops import Counted
+
+Fetch = Callable[[list[int]], Any]  # the bytes at some offsets, as a vector
 
 SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 4)  # source, target, units, step
 
@@ -25,24 +29,24 @@ def write(function: Any, unit: Unit) -> None:
         begin = builder.add(source, builder.mul(k, step))
         into = builder.add(target, builder.mul(k, llvm.number(unit.size)))
         for first in range(0, unit.size, lanes):
-            parts = [
-                _plane(builder, begin, plane._replace(places=plane.places[first : first + lanes]))
-                for plane in unit.planes
-            ]
-            value = parts[0]
-            for part in parts[1:]:
-                value = builder.or_(value, part)
+            planes = [p._replace(places=p.places[first : first + lanes]) for p in unit.planes]
+            value = joined(builder, partial(_bytes, builder, begin), planes)
             llvm.store(builder, value, llvm.at(builder, into, first))
     builder.ret_void()
 
 
-def _plane(builder: Any, begin: Any, plane: Plane) -> Any:
+def joined(builder: Any, fetch: Fetch, planes: Iterable[Plane]) -> Any:
+    """The bits of some planes, a byte for each element, as one vector."""
+    return reduce(builder.or_, (_plane(builder, fetch, plane) for plane in planes))
+
+
+def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
     """The bits of a plane, a byte for each element, where the codes have them."""
     bits, low, places = plane
     lanes, shifts = len(places), [place & 7 for place in places]
     if max(shifts) + bits > 8:
-        return _crossing(builder, begin, plane)
-    value = _bytes(builder, begin, [place >> 3 for place in places])
+        return _crossing(builder, fetch, plane)
+    value = fetch([place >> 3 for place in places])
     kind = value.type
     if bits == 8:
         return value
@@ -73,14 +77,14 @@ def _shifted(builder: Any, value: Any, right: int) -> Any:
     return builder.bitcast((builder.lshr if right > 0 else builder.shl)(words, by), kind)
 
 
-def _crossing(builder: Any, begin: Any, plane: Plane) -> Any:
+def _crossing(builder: Any, fetch: Fetch, plane: Plane) -> Any:
     """`_plane` where elements begin in one byte and end in the next."""
     bits, low, places = plane
     firsts = [place >> 3 for place in places]
     lasts = [(place + bits - 1) >> 3 for place in places]
     both = [at for pair in zip(firsts, lasts, strict=True) for at in pair]
     wide = ir.VectorType(ir.IntType(16), len(places))
-    words = builder.bitcast(_bytes(builder, begin, both), wide)
+    words = builder.bitcast(fetch(both), wide)
     words = builder.lshr(words, ir.Constant(wide, [place & 7 for place in places]))
     words = builder.and_(words, llvm.constant((1 << bits) - 1, wide))
     words = builder.shl(words, llvm.constant(low, wide))

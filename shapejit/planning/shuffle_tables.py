@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..runtime.kernel_names import Code, widest
+from .loops import Loop
 from .plans import Plan
 from .shuffles import MOST_BLOCKS, Shuffle
 
@@ -36,23 +37,22 @@ def shuffle_table(plan: Plan, vector: int) -> tuple[tuple[Any, ...], int]:
 
 
 def shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The network's function, the blocks of the last loop, those of a call, all steps."""
-    entry = Code("network_code", _shuffle_of(plan).network)
-    ahead = plan.loops[-2][1:] if len(plan.loops) > 1 else (0, 0)
-    size, source, target = plan.loops[-1]
-    return entry, size, MOST_BLOCKS, source, target, *ahead
+    """The last loop and that around it, the network's function, the blocks of a call."""
+    around = plan.loops[-2] if len(plan.loops) > 1 else Loop(1, 0, 0)
+    steps = np.array([plan.loops[-1], around], np.int64)
+    return steps, Code("network_code", _shuffle_of(plan).network), MOST_BLOCKS
 
 
 def box_shuffled(plan: Plan, vector: int) -> tuple[Any, ...]:
-    """The network's function, the loops that fill a box, and those that drain it row by row."""
+    """The loops that fill a box, and those that drain it row by row; the network's function."""
     made = _shuffle_of(plan)
     entry, written = Code("network_code", made.network), made.network.written
     step, along = plan.loops[-2:]
-    rows = len(made.sources), len(made.targets), made.pitch
+    rows = len(made.targets), made.pitch, len(made.sources) + len(made.targets)
     if made.whole:
-        group, drained = step.size * written, (1, 0, 1, made.row, made.row)
+        group, drained = step.size * written, ((1, 0, 0), rows, (1, made.row, made.row))
     else:
-        group = len(made.targets) * made.pitch
-        drained = along.size, along.target, step.size, written, step.target
-    filled = step.size, step.source, written, along.size, along.source, group
-    return entry, *filled, *rows, *drained, widest(written)
+        group = rows[0] * made.pitch
+        drained = (along.size, group, along.target), rows, (step.size, written, step.target)
+    filled = (along.size, along.source, group), (step.size, step.source, written)
+    return np.array([*filled, *drained], np.int64), entry, widest(written)

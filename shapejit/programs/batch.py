@@ -245,9 +245,7 @@ class _Batch:
                 self.spans,
                 self.plans,
                 self.starts,
-                0,
-                len(self.items),
-                *np.empty((2, MAX_RANK), np.int64),
+                np.empty((2, MAX_RANK), np.int64),
             )
         )
 
