@@ -98,6 +98,7 @@ def test_kernels_encode_what_they_are_for(name, monkeypatch):
         ("gguf:q8_0", (2, 5, 32)),
         ("mxfp4:gguf", (1, 1024)),
         ("matmulnbits", (96, 3)),
+        ("matmulnbits", (16, 64)),
     ],
 )
 @pytest.mark.parametrize("dtype", SOURCES)

@@ -16,7 +16,9 @@ from llvmlite import ir
 
 from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LINED_UP, WIDEST, Encoding
-from .llvm import I32, I64
+from .largest_code import Largest
+from .llvm import I64
+from .nearest_code import FUSED, MULTIPLIES, Nearest
 from .numbers import Conversion
 from .run_loops import Counted
 from .scale_code import Scaling
@@ -42,22 +44,27 @@ def write(function: Any, what: Encoding) -> None:
 
 
 class _Box:
-    """The steps over a box. The stage has a float32 for each block, twice, and stored scales."""
+    """The steps over a box.
+
+    The stage has words for each block: the number of largest magnitude, as the source has it, what
+    elements are scaled by, the inverse of that in two parts, and the stored scale.
+    """
 
     def __init__(self, builder: Any, what: Encoding, arguments: Any) -> None:
         self.builder, self.what = builder, what
         (self.source, self.target, self.scales, self.rows, self.columns, self.pitch,
-         self.target_pitch, self.factor, self.most) = arguments  # fmt: skip
+         self.target_pitch, self.factor, stage) = arguments  # fmt: skip
         self.block = llvm.number(what.block) if what.block else self.columns
         self.code = ir.IntType(8 * what.source.nbytes)
+        lanes = (LONG, LONG // 2, LONG // 4, 1)
+        self.largest = Largest(builder, self.code, what.rule.name == WIDEST, lanes)
         self.rare = builder.alloca(I64)
         builder.store(llvm.number(0), self.rare)
-        lanes = {LONG, 1, _lanes(what.block or LONG)}
-        self.found = {n: builder.alloca(ir.VectorType(self.code, n)) for n in sorted(lanes)}
         self.blocks = self._up(self.columns, self.block)
         room = builder.mul(self._up(self.blocks, llvm.number(LINED_UP)), llvm.number(4 * LINED_UP))
-        self.by = builder.add(self.most, room)
-        self.stored = builder.add(self.by, room)
+        self.most, self.by, self.first, self.rest, self.stored = (
+            llvm.at(builder, stage, k, room) for k in range(5)
+        )
 
     def _up(self, count: Any, size: Any) -> Any:
         """The quotient, rounded up."""
@@ -97,72 +104,47 @@ class _Box:
         at = llvm.at(self.builder, row, self.what.source.nbytes, index)
         return llvm.load(self.builder, at, ir.VectorType(self.code, lanes))
 
+    def _row(self, base: Any, pitch: Any, row: Any) -> Any:
+        return self.builder.add(base, self.builder.mul(row, pitch))
+
     # The number of largest magnitude
 
     def reduce(self) -> None:
-        """Write that of each block to the stage, as the source has it, its sign if it counts."""
-        builder, one, blocks = self.builder, llvm.number(1), llvm.number(LINED_UP)
-        with Counted(builder, self.blocks, blocks) as k:
-            none = llvm.constant(0, ir.VectorType(I32, LINED_UP))
-            llvm.store(builder, none, llvm.at(builder, self.most, 4, k))
-        with Counted(builder, self.rows, one) as r, Counted(builder, self.blocks, one) as k:
-            row, begin = llvm.at(builder, self.source, 0), builder.mul(k, self.block)
-            row = builder.add(row, builder.mul(r, self.pitch))
-            place = llvm.at(builder, self.most, 4, k)
+        """Write that of each block to the stage, the rest of the last vector of which is zero."""
+        builder, some = self.builder, llvm.number(LINED_UP)
+        whole = builder.and_(self.blocks, llvm.number(-LINED_UP))
+        with builder.if_then(builder.icmp_unsigned("!=", whole, self.blocks)):
+            none = llvm.constant(0, ir.VectorType(llvm.I32, LINED_UP))
+            llvm.store(builder, none, llvm.at(builder, self.most, 4, whole))
+        if not (self.what.places and self.largest.takes(self.what.block)):
+            whole = llvm.number(0)
+        else:
+            with Counted(builder, whole, some) as k:
+                begin = llvm.at(builder, self.source, self.what.source.nbytes * self.what.block, k)
+                found = self.largest.of_blocks(begin, self.what.block, LINED_UP)
+                llvm.store(builder, found, llvm.at(builder, self.most, 4, k))
+        with Counted(builder, builder.sub(self.blocks, whole), llvm.number(1)) as k:
+            at = builder.add(whole, k)
+            begin, place = builder.mul(at, self.block), llvm.at(builder, self.most, 4, at)
             for branch, count in self._lengths(begin):
                 with branch:
-                    found = self._largest(row, begin, count)
-                    before = llvm.load(builder, place, I32)
-                    llvm.store(builder, self._above(found, before), place)
+                    llvm.store(builder, self._largest(begin, count), place)
 
-    def _above(self, a: Any, b: Any) -> Any:
-        return self.builder.select(self.builder.icmp_unsigned(">", a, b), a, b)
-
-    def _largest(self, row: Any, begin: Any, count: Count) -> Any:
-        """The largest of a block's magnitudes, in 32 bits."""
-        builder, rule = self.builder, self.what.rule.name
+    def _largest(self, begin: Any, count: Count) -> Any:
+        """That of the rows of one block."""
+        builder, found = self.builder, self.largest
+        if isinstance(count, int) and self.what.rule.name == WIDEST:
+            return found.first_of(self._loaded(count, self.source, begin))
         lanes = [_lanes(count)] if isinstance(count, int) else [LONG, 1]
-        if rule == WIDEST:
-            return self._widest(self._loaded(count, row, begin))
-        for n in lanes:
-            builder.store(llvm.constant(0, ir.VectorType(self.code, n)), self.found[n])
+        found.clear(lanes)
+        with Counted(builder, self.rows, llvm.number(1)) as r:
+            row = self._row(self.source, self.pitch, r)
 
-        def step(n: int, index: Any) -> None:
-            found = self._magnitudes(self._loaded(n, row, builder.add(begin, index)))
-            builder.store(self._above(found, builder.load(self.found[n])), self.found[n])
+            def step(n: int, index: Any) -> None:
+                found.take(self._loaded(n, row, builder.add(begin, index)))
 
-        self._over(count, step)
-        made, *others = (self._reduced(builder.load(self.found[n])) for n in lanes)
-        for other in others:
-            made = self._above(made, other)
-        return self._wide(made)
-
-    def _magnitudes(self, codes: Any) -> Any:
-        return self.builder.and_(codes, llvm.constant((1 << self.code.width - 1) - 1, codes.type))
-
-    def _reduced(self, vector: Any) -> Any:
-        """The largest of a vector of unsigned integers."""
-        kind = vector.type
-        name = f"llvm.vector.reduce.umax.v{kind.count}i{kind.element.width}"
-        return self.builder.call(self._declared(name, kind.element, [kind]), [vector])
-
-    def _declared(self, name: str, returns: ir.Type, takes: list[ir.Type]) -> Any:
-        return Scaling(self.builder, 1).declared(name, returns, takes)
-
-    def _wide(self, code: Any) -> Any:
-        return self.builder.zext(code, I32) if self.code.width < 32 else code
-
-    def _widest(self, codes: Any) -> Any:
-        """The first of those codes that have the largest magnitude."""
-        builder, kind = self.builder, codes.type
-        magnitudes, flags = self._magnitudes(codes), ir.IntType(kind.count)
-        most = self._reduced(magnitudes)
-        same = builder.icmp_unsigned("==", magnitudes, llvm.splat(builder, most, kind.count))
-        minus = builder.icmp_signed("<", codes, llvm.constant(0, kind))
-        first = builder.cttz(builder.bitcast(same, flags), ir.Constant(ir.IntType(1), 1))
-        sign = builder.trunc(builder.lshr(builder.bitcast(minus, flags), first), ir.IntType(1))
-        top = ir.Constant(self.code, 1 << self.code.width - 1)
-        return self._wide(builder.select(sign, builder.or_(most, top), most))
+            self._over(count, step)
+        return found.taken(lanes)
 
     # Scales
 
@@ -174,19 +156,26 @@ class _Box:
             found = llvm.load(builder, llvm.at(builder, self.most, 4, k), vector.ints(32))
             codes = vector.narrowed(found, self.code.width)
             most = vector.decoded(codes, Conversion(what.source, FLOAT32, 32))
-            stored, by, rare = vector.scales(what, most, self._factor(LINED_UP))
-            rare = builder.or_(rare, vector.is_infinite(most))
-            flags = builder.zext(builder.bitcast(rare, ir.IntType(LINED_UP)), I64)
-            some = builder.icmp_unsigned("!=", flags, llvm.number(0))
+            one = llvm.load(builder, self.factor, ir.FloatType())
+            stored, by, rare = vector.scales(what, most, llvm.splat(builder, one, LINED_UP))
+            flags = builder.bitcast(rare, ir.IntType(LINED_UP))
+            some = builder.icmp_unsigned("!=", flags, ir.Constant(flags.type, 0))
             before = builder.load(self.rare)
             builder.store(builder.select(some, llvm.number(1), before), self.rare)
             llvm.store(builder, stored, llvm.at(builder, self.stored, nbytes, k))
             llvm.store(builder, by, llvm.at(builder, self.by, 4, k))
+            if self._inverts:
+                pairs = zip(
+                    (self.first, self.rest), Nearest(builder, LINED_UP).inverses(by), strict=True
+                )
+                for place, part in pairs:
+                    llvm.store(builder, part, llvm.at(builder, place, 4, k))
         self._spread(nbytes)
 
-    def _factor(self, lanes: int) -> Any:
-        one = llvm.load(self.builder, self.factor, ir.FloatType())
-        return llvm.splat(self.builder, one, lanes)
+    @property
+    def _inverts(self) -> bool:
+        """Whether elements are divided by way of inverses."""
+        return FUSED and self.what.rule.name not in MULTIPLIES
 
     def _spread(self, nbytes: int) -> None:
         """Copy stored scales from the stage to where they belong."""
@@ -210,58 +199,82 @@ class _Box:
         builder, what, one = self.builder, self.what, llvm.number(1)
         if what.places:
             lanes = llvm.number(what.lanes)
+            several = max(1, what.lanes // what.block)
             with Counted(builder, self.columns, lanes) as index:
-                codes = self._coded(what.lanes, self.source, index, self._by(what.lanes, index))
-                self._pack(
-                    codes, llvm.at(builder, self.target, what.step, builder.udiv(index, lanes))
-                )
+                by = self._scaling(builder.udiv(index, self.block), several)
+                codes = self._loaded(what.lanes, self.source, index)
+                unit = builder.udiv(index, lanes)
+                self._pack(codes, what.places, by, llvm.at(builder, self.target, what.step, unit))
             return
         with Counted(builder, self.rows, one) as r, Counted(builder, self.blocks, one) as k:
-            row = builder.add(self.source, builder.mul(r, self.pitch))
-            into = builder.add(self.target, builder.mul(r, self.target_pitch))
-            begin = builder.mul(k, self.block)
-            place = self.factor if what.rule.name == FIXED else llvm.at(builder, self.by, 4, k)
-            by = llvm.load(builder, place, ir.FloatType())
+            row = self._row(self.source, self.pitch, r)
+            into = self._row(self.target, self.target_pitch, r)
+            begin, by = builder.mul(k, self.block), self._scaling(k, 1)
 
             def step(lanes: int, index: Any) -> None:
                 at = builder.add(begin, index)
-                codes = self._coded(lanes, row, at, llvm.splat(builder, by, lanes))
-                llvm.store(builder, codes, builder.add(into, at))
+                places = tuple(range(0, 8 * lanes, 8))
+                self._pack(self._loaded(lanes, row, at), places, by, builder.add(into, at))
 
             for branch, count in self._lengths(begin):
                 with branch:
                     self._over(count, step)
 
-    def _by(self, lanes: int, index: Any) -> Any:
-        """What stands on the stage for each of some elements, which are whole blocks or in one."""
-        builder, block = self.builder, self.what.block
-        several = max(1, lanes // block)
-        place = llvm.at(builder, self.by, 4, builder.udiv(index, self.block))
-        found = llvm.load(builder, place, ir.VectorType(ir.FloatType(), several))
-        return llvm.shuffle(builder, found, found, [k * several // lanes for k in range(lanes)])
+    def _scaling(self, block: Any, count: int) -> tuple[Any, ...]:
+        """What the stage has for the elements of some blocks: scales, and perhaps inverses."""
+        kind, places = ir.VectorType(ir.FloatType(), count), [self.by]
+        if self.what.rule.name == FIXED:
+            by = llvm.load(self.builder, self.factor, kind)
+            inverses = Nearest(self.builder, count).inverses(by) if self._inverts else ()
+            return by, *inverses
+        if self._inverts:
+            places += [self.first, self.rest]
+        at = (llvm.at(self.builder, place, 4, block) for place in places)
+        return tuple(llvm.load(self.builder, each, kind) for each in at)
 
-    def _coded(self, lanes: int, row: Any, index: Any, by: Any) -> Any:
-        """The codes of some elements, a byte each."""
-        vector, what = Scaling(self.builder, lanes), self.what
-        codes = self._loaded(lanes, row, index)
-        value = vector.decoded(codes, Conversion(what.source, FLOAT32, 32))
-        return vector.coded(what, value, by)
+    def _pack(self, codes: Any, places: tuple[int, ...], by: tuple[Any, ...], into: Any) -> None:
+        """Encode a vector of elements, and store their codes where `places` say.
 
-    def _pack(self, codes: Any, into: Any) -> None:
-        """Store codes of whole fractions of a byte where `places` say."""
-        builder, found = self.builder, dict[int, dict[int, int]]()
-        for element, place in enumerate(self.what.places):
-            found.setdefault(place & 7, {})[place >> 3] = element
-        nbytes = sorted(next(iter(found.values())))
-        made = None
-        for shift, elements in sorted(found.items()):
-            part = llvm.shuffle(builder, codes, codes, [elements[at] for at in nbytes])
-            part = builder.shl(part, llvm.constant(shift, part.type))
-            made = part if made is None else builder.or_(made, part)
-        begins = [k for k, at in enumerate(nbytes) if not k or at != nbytes[k - 1] + 1]
-        for k, end in zip(begins, [*begins[1:], len(nbytes)], strict=True):
-            run = llvm.shuffle(builder, made, made, list(range(k, end)))
-            llvm.store(builder, run, llvm.at(builder, into, nbytes[k]))
+        Codes that share a cell of one or two bytes are put together before they are narrowed.
+        """
+        builder, bits, cell = self.builder, self.what.target.bits, 8
+        if bits == 8 and all(a + 8 == b for a, b in zip(places[::2], places[1::2], strict=False)):
+            cell = 16 if len(places) % 2 == 0 else 8
+        planes = dict[int, dict[int, int]]()
+        for element, place in enumerate(places):
+            planes.setdefault(place % cell, {})[place // cell] = element
+        cells, made = sorted(planes[min(planes)]), None
+        for shift, elements in sorted(planes.items()):
+            plane = self._plane(codes, [elements[at] for at in cells], by)
+            mask = llvm.constant((1 << bits) - 1 << shift, plane.type)
+            plane = builder.shl(plane, llvm.constant(shift, plane.type))
+            plane = builder.and_(plane, mask)
+            made = plane if made is None else builder.or_(made, plane)
+        made = builder.trunc(made, ir.VectorType(ir.IntType(cell), len(cells)))
+        begins = [k for k, at in enumerate(cells) if not k or at != cells[k - 1] + 1]
+        for k, end in zip(begins, [*begins[1:], len(cells)], strict=True):
+            run = made
+            if end - k < len(cells):
+                run = llvm.shuffle(builder, made, made, list(range(k, end)))
+            llvm.store(builder, run, llvm.at(builder, into, cells[k] * cell // 8))
+
+    def _plane(self, codes: Any, elements: list[int], by: tuple[Any, ...]) -> Any:
+        """The codes of some elements of a vector, in 32 bits each."""
+        builder, what = self.builder, self.what
+        lanes, vector = codes.type.count, Nearest(builder, len(elements))
+        per = lanes // by[0].type.count
+        order = [element // per for element in elements]
+        scales = [llvm.shuffle(builder, each, each, order) for each in by]
+        every = [*range(elements[0], lanes, 2)] == elements and elements[0] < 2
+        if every and lanes > 1 and what.source.exponent == 8 and what.source.nbytes == 2:
+            words = builder.bitcast(codes, vector.ints(32))  # a pair of bfloat16 in each
+            upper = builder.and_(words, vector.whole(0xFFFF << 16, 32))
+            words = upper if elements[0] else builder.shl(words, vector.whole(16, 32))
+            value = builder.bitcast(words, vector.floats(32))
+        else:
+            some = llvm.shuffle(builder, codes, codes, elements) if len(elements) < lanes else codes
+            value = vector.decoded(some, Conversion(what.source, FLOAT32, 32))
+        return vector.coded(what, value, scales[0], scales[1:])
 
 
 def _lanes(count: int) -> int:

@@ -13,6 +13,9 @@ FLOAT32 = Number("float", 32, 8, 23, 127, "ieee")
 LEAST = 16  # elements of a block, and of a vector of codes
 LINED_UP = 16  # blocks whose scales are computed together
 
+# Scales by which a fused division is exact: neither its remainders nor inverses underflow.
+SAFE = 2.0**-90, 2.0**90
+
 # Rules that only find the largest magnitude, that have one scale for all, given as the factor,
 # and for which the sign of the number of largest magnitude counts.
 LARGEST, FIXED, WIDEST = "largest", "fixed", "widest"

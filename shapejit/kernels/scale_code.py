@@ -1,4 +1,4 @@
-"""The rules of `quantization.rules` on vectors: what scales are, and codes of scaled numbers.
+"""The scales of blocks by the rules of `quantization.rules`, several blocks in a vector.
 
 Each does the steps of the rule whose name it has, in float32 and in the same order.
 """
@@ -8,52 +8,34 @@ from __future__ import annotations
 from math import frexp
 from typing import Any
 
-from .encodings import FLOAT32, Encoding
+from .encodings import FLOAT32, LARGEST, SAFE, Encoding
+from .nearest_code import MULTIPLIES
 from .number_vectors import Vector
 from .numbers import Conversion
 
-_MIDDLES = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # between the numbers of float4_e2m1fn
 _ONE = 1.0
 
 
 class Scaling(Vector):
-    """Steps of rules on vectors of blocks, and of elements."""
+    """Steps of rules on vectors of blocks."""
 
     def scales(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
         """Stored scales, what elements are scaled by, and which blocks NumPy has to encode.
 
         `most` are the blocks' numbers of largest magnitude, `factor` is that of all.
         """
-        made: tuple[Any, Any, Any] = getattr(self, f"_{what.rule.name}")(what, most, factor)
-        return made
+        stored, by, rare = getattr(self, f"_{what.rule.name}")(what, most, factor)
+        rare = self.builder.or_(rare, self.is_infinite(most))
+        if what.rule.name not in (*MULTIPLIES, LARGEST):
+            rare = self.builder.or_(rare, self.is_unsafe(by))
+        return stored, by, rare
 
-    def coded(self, what: Encoding, x: Any, by: Any) -> Any:
-        """The codes of numbers, a byte each."""
-        builder, name, target = self.builder, what.rule.name, what.target
-        bits = target.bits
-        if name in ("widest", "magnitude", "most_or_zero", "power", "lower_power"):
-            value = builder.fmul(x, by)
-        else:
-            value = builder.fdiv(x, by)
-        if name in ("two_levels", "two_inverses"):
-            value = self._where(self._is(by, 0), self.real(0, 32), value)
-        elif name == "range":
-            half = self.real((what.rule.top + 1) / 2, 32)
-            value = builder.fadd(self.called("rint", value), half)
-        elif name == "widest":
-            value = builder.fadd(value, self.real(what.rule.top + 0.5, 32))
-        elif name == "magnitude":
-            value = builder.fadd(self._away(value), self.real(128, 32))
-        if name == "lower_power":
-            codes = self._lower(value)
-        else:
-            codes = self.encoded(value, Conversion(FLOAT32, target, 32, "quantize"), None)
-        if name == "most_or_zero" and bits == 4:
-            codes = self._where(self._same(codes, 8, 8), self.whole(0, 8), codes)
-        if what.bias:
-            codes = builder.add(codes, self.whole(what.bias, 8))
-            codes = builder.and_(codes, self.whole((1 << bits) - 1, 8))
-        return codes
+    def is_unsafe(self, by: Any) -> Any:
+        """Which scales are not fit to divide by; codes of all that is divided by 0 are 0."""
+        builder, (least, most) = self.builder, (self.real(each, 32) for each in SAFE)
+        inside = builder.fcmp_ordered(">=", by, least)
+        inside = builder.and_(inside, builder.fcmp_ordered("<=", by, most))
+        return builder.not_(builder.or_(inside, self._is(by, 0)))
 
     def is_infinite(self, x: Any) -> Any:
         """Which numbers are infinite, or NaN."""
@@ -160,22 +142,3 @@ class Scaling(Vector):
 
     def _read(self, what: Encoding, stored: Any) -> Any:
         return self.decoded(stored, Conversion(what.scale, FLOAT32, 32))
-
-    def _away(self, x: Any) -> Any:
-        """The nearest integers, halves away from zero."""
-        builder, size = self.builder, self.called("fabs", x)
-        whole = self.called("floor", size)
-        rest = builder.fcmp_ordered(">=", builder.fsub(size, whole), self.real(0.5, 32))
-        whole = builder.fadd(whole, builder.uitofp(rest, self.floats(32)))
-        minus = builder.fcmp_ordered("<", x, self.real(0, 32))
-        return self._where(minus, builder.fsub(self.real(0, 32), whole), whole)
-
-    def _lower(self, x: Any) -> Any:
-        """Codes of float4_e2m1fn, halves towards zero; no zero is negative."""
-        builder, size, codes = self.builder, self.called("fabs", x), self.whole(0, 8)
-        for middle in _MIDDLES:
-            above = builder.fcmp_ordered(">", size, self.real(middle, 32))
-            codes = builder.add(codes, builder.zext(above, self.ints(8)))
-        minus = builder.fcmp_ordered("<", x, self.real(0, 32))
-        minus = builder.and_(minus, builder.icmp_unsigned("!=", codes, self.whole(0, 8)))
-        return self._where(minus, builder.or_(codes, self.whole(8, 8)), codes)

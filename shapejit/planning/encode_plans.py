@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class EncodePlan:
     def stage(self) -> int:
         """The bytes of the stage."""
         blocks = -(-self.wide // self.encoding.block) if self.encoding.block else 1
-        return 12 * (blocks + LINED_UP) + 2 * LINE
+        return 20 * (blocks + LINED_UP) + LINE
 
     @property
     def steps(self) -> tuple[int, int, int]:
@@ -86,6 +87,7 @@ class EncodePlan:
         return blocks // len(made.scale_places) * made.scale_step
 
 
+@lru_cache(maxsize=64)  # of some kilobytes each
 def encode_plan(
     made: Encoding, shape: Shape, block: Shape, codes: Layout, scales: Layout
 ) -> EncodePlan | None:

@@ -19,7 +19,8 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import dtype
 from ..engine.addresses import place_of
 from ..engine.converting import number_of
-from ..kernels.encodings import FIXED, FLOAT32, LARGEST, WIDEST, Encoding, Rule
+from ..engine.patience import Kind
+from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, WIDEST, Encoding, Rule
 from ..kernels.numbers import Number
 from ..planning import thresholds
 from ..planning.encode_plans import EncodePlan, encode_plan, plain_plan, scale_units
@@ -82,6 +83,11 @@ class Encoder:
     scales: int
     apart: NDArray[Any] | None
 
+    @property
+    def kind(self) -> Kind:
+        """Its kind for `patience`."""
+        return "encode", self.plan, self._tops
+
     @cached_property
     def names(self) -> tuple[Name, ...]:
         """The kernels that it takes."""
@@ -129,7 +135,8 @@ class Encoder:
             made = self.rule(rules.Blocks(most[:, None], (1, 1)), wanted)
         put(group, group.form.scales[0], made.scale)
         by = np.ascontiguousarray(made.scale.astype(np.float32).reshape(-1))
-        return by if by.all() else None
+        safe = (by >= SAFE[0]) & (by <= SAFE[1])
+        return by if safe.all() else None
 
 
 def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encoder | None:

@@ -49,7 +49,7 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
         None if amax is None else np.float32(amax),
     )
     work = _by_kernel(group, weight, shape, wanted)
-    kinds = () if work is None else unready(("encode", work.names), lambda: work.names)
+    kinds = () if work is None else unready(work.kind, lambda: work.names)
     if work is not None and not kinds and work.run():
         return Parts(work.group.tensors, work.group.settings)
     with by_numpy(*kinds):

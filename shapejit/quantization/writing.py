@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -165,8 +166,9 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
             made[part.key] = extra[part.key]
         elif part.key in used:
             held = [n for n in values if n.part == part.key]
-            empty = content.codes is None and part.key == form.codes.part
-            made[part.key] = _array(group, part, held, values, empty)
+            to_come = content.codes is None and part.key == form.codes.part
+            filled = [form.codes, *held] if to_come else []
+            made[part.key] = _array(group, part, held, values, filled)
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
     codes = content.codes
@@ -187,9 +189,16 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
 
 
 def _array(
-    group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array], empty: bool
+    group: Group,
+    part: Part,
+    held: list[Numbers],
+    values: Mapping[Numbers, Array],
+    filled: Sequence[Numbers],
 ) -> Array:
-    """The array of a part: zeros, or `empty`, in a dtype that holds the values exactly."""
+    """The array of a part: zeros, in a dtype that holds the values exactly.
+
+    It is not cleared where numbers that are still to come take all bits.
+    """
     kinds = part.kinds
     name = kinds[0]
     if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
@@ -201,8 +210,15 @@ def _array(
     if any(sizes.value(size, group.known) is None for size in part.dims.split()):
         raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
     shape, kind = group.sizes(part.dims), dtype(name).codes
-    made: Array = outputs.new_array(kind, shape)[0] if empty else np.zeros(shape, kind)
-    return made
+    if _bits(group, filled) == 8 * prod(shape) * kind.itemsize:
+        made: Array = outputs.new_array(kind, shape)[0]
+        return made
+    return np.zeros(shape, kind)
+
+
+def _bits(group: Group, several: Sequence[Numbers]) -> int:
+    """The bits that numbers take."""
+    return sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in several)
 
 
 def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
