@@ -1,5 +1,11 @@
 """Weights encoded by kernels: the same bytes as by NumPy, whatever the weights are."""
 
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from compiled import COMPILED
@@ -11,6 +17,7 @@ from shapejit.quantization import encoding
 
 pytestmark = pytest.mark.skipif(not COMPILED, reason="with the JIT off NumPy encodes")
 
+X86 = platform.machine() in ("x86_64", "AMD64")
 SOURCES = {"bfloat16": 0x7F80, "float16": 0x7C00, "float32": 0x7F800000}  # bits of infinity
 ENCODED = [name for name in sj.schemes if sj.schemes[name].encodes]
 # Schemes that kernels do not encode: tables, zero points, codes in columns.
@@ -157,6 +164,26 @@ def test_weights_anywhere_in_memory(name):
     wide = weights((512, 192), "bfloat16")
     check(name, wide.T[::2])
     check(name, wide[::-1, 32:160])
+
+
+@pytest.mark.parametrize(
+    "features", ["", pytest.param("+avx2", marks=pytest.mark.skipif(not X86, reason="of x86"))]
+)
+def test_processors_without_fused_or_wide_instructions(features):
+    """Compiled with fewer features than this processor has, in a process of its own."""
+    code = """
+from test_encoding import *
+for name in ("fp8:block", "int8:compressed-tensors", "mxfp4:gguf", "nvfp4:modelopt", "gguf:q4_0"):
+    for case in ("normal", "zeros"):
+        check(name, weights((256, 512), "bfloat16", case))
+check("gguf:q8_0", weights((8, 512), "float16", "ties"))
+check("fp8:block", weights((131, 131), "float32"))
+"""
+    start = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})"
+    own = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
+    command = [sys.executable, "-c", start + code]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_weights_without_elements():

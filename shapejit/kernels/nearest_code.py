@@ -28,6 +28,7 @@ class Nearest(Vector):
         if name in ("two_levels", "two_inverses"):
             none = self.builder.fcmp_ordered("==", by, self.real(0, 32))
             x = self.builder.select(none, self.real(0, 32), x)
+            by = by if FUSED else self.builder.select(none, self.real(1, 32), by)
         value = self.builder.fmul(x, by) if name in MULTIPLIES else self._quotient(x, by, inverse)
         if what.target.kind == "float":
             codes = self._float(value, x, what)
