@@ -266,15 +266,22 @@ class _Box:
         order = [element // per for element in elements]
         scales = [llvm.shuffle(builder, each, each, order) for each in by]
         every = [*range(elements[0], lanes, 2)] == elements and elements[0] < 2
-        if every and lanes > 1 and what.source.exponent == 8 and what.source.nbytes == 2:
-            words = builder.bitcast(codes, vector.ints(32))  # a pair of bfloat16 in each
-            upper = builder.and_(words, vector.whole(0xFFFF << 16, 32))
-            words = upper if elements[0] else builder.shl(words, vector.whole(16, 32))
-            value = builder.bitcast(words, vector.floats(32))
-        else:
+        pairs = every and lanes > 1 and what.source.exponent == 8 and what.source.nbytes == 2
+
+        def read(codes: Any) -> Any:
+            if pairs:
+                words = builder.bitcast(codes, vector.ints(32))  # of bfloat16 two in each
+                upper = builder.and_(words, vector.whole(0xFFFF << 16, 32))
+                words = upper if elements[0] else builder.shl(words, vector.whole(16, 32))
+                return builder.bitcast(words, vector.floats(32))
             some = llvm.shuffle(builder, codes, codes, elements) if len(elements) < lanes else codes
-            value = vector.decoded(some, Conversion(what.source, FLOAT32, 32))
-        return vector.coded(what, value, scales[0], scales[1:])
+            return vector.decoded(some, Conversion(what.source, FLOAT32, 32))
+
+        value = read(codes)
+        signs = builder.bitcast(value, vector.ints(32))
+        if what.target.kind == "float":
+            value = read(self.largest.magnitudes(codes))
+        return vector.coded(what, value, signs, scales[0], scales[1:])
 
 
 def _lanes(count: int) -> int:

@@ -25,12 +25,13 @@ class Largest:
         self.bits, self.fit = code.width, max(LEAST, 8 * VECTOR // code.width)
         self.kept = {n: builder.alloca(ir.VectorType(code, n)) for n in lanes}
 
-    def _magnitudes(self, codes: Any) -> Any:
+    def magnitudes(self, codes: Any) -> Any:
+        """Codes without their signs."""
         return self.builder.and_(codes, llvm.constant((1 << self.bits - 1) - 1, codes.type))
 
     def _above(self, a: Any, b: Any) -> Any:
         """The larger ones of two; of equal ones those of the first."""
-        sizes = (self._magnitudes(a), self._magnitudes(b)) if self.signed else (a, b)
+        sizes = (self.magnitudes(a), self.magnitudes(b)) if self.signed else (a, b)
         return self.builder.select(self.builder.icmp_unsigned(">=", *sizes), a, b)
 
     def _wide(self, codes: Any) -> Any:
@@ -72,7 +73,7 @@ class Largest:
         for k in range(vectors):
             place = llvm.at(self.builder, begin, (at + k * lanes) * self.bits // 8)
             codes = llvm.load(self.builder, place, ir.VectorType(self.code, lanes))
-            codes = codes if self.signed else self._magnitudes(codes)
+            codes = codes if self.signed else self.magnitudes(codes)
             made = codes if made is None else self._above(made, codes)
         return made
 
@@ -91,7 +92,7 @@ class Largest:
     def take(self, codes: Any) -> None:
         """Take some of its codes."""
         kept = self.kept[codes.type.count]
-        self.builder.store(self._above(self.builder.load(kept), self._magnitudes(codes)), kept)
+        self.builder.store(self._above(self.builder.load(kept), self.magnitudes(codes)), kept)
 
     def taken(self, lanes: Sequence[int]) -> Any:
         """What was found."""
@@ -103,7 +104,7 @@ class Largest:
     def first_of(self, codes: Any) -> Any:
         """The first of a vector of codes that has the largest magnitude."""
         builder, kind = self.builder, codes.type
-        magnitudes, flags = self._magnitudes(codes), ir.IntType(kind.count)
+        magnitudes, flags = self.magnitudes(codes), ir.IntType(kind.count)
         most = self._reduced(magnitudes)
         same = builder.icmp_unsigned("==", magnitudes, llvm.splat(builder, most, kind.count))
         minus = builder.icmp_signed("<", codes, llvm.constant(0, kind))

@@ -22,19 +22,21 @@ _BELOW_ONE = 1 - 2.0**-24
 class Nearest(Vector):
     """Steps on vectors of elements; codes stand in 32 bits, of which the upper ones are open."""
 
-    def coded(self, what: Encoding, x: Any, by: Any, inverse: Any) -> Any:
-        """The codes of numbers of blocks with scales `by`, whose inverses are at hand, too."""
-        name = what.rule.name
-        if name in ("two_levels", "two_inverses"):
-            none = self.builder.fcmp_ordered("==", by, self.real(0, 32))
-            x = self.builder.select(none, self.real(0, 32), x)
-            by = by if FUSED else self.builder.select(none, self.real(1, 32), by)
-        value = self.builder.fmul(x, by) if name in MULTIPLIES else self._quotient(x, by, inverse)
+    def coded(self, what: Encoding, x: Any, signs: Any, by: Any, inverse: Any) -> Any:
+        """The codes of numbers of blocks with scales `by`, whose inverses are at hand, too.
+
+        Of floats `x` are the magnitudes, and the first bits of `signs` tell their signs.
+        """
+        builder, name = self.builder, what.rule.name
+        value = builder.fmul(x, by) if name in MULTIPLIES else self._quotient(x, by, inverse)
         if what.target.kind == "float":
-            codes = self._float(value, x, what)
+            codes = self._float(value, signs, what)
         else:
             codes = self._int(value, what)
-        return self.builder.add(codes, self.whole(what.bias, 32)) if what.bias else codes
+        if name in ("two_levels", "two_inverses"):
+            none = builder.fcmp_ordered("==", by, self.real(0, 32))
+            codes = builder.select(none, self.whole(0, 32), codes)
+        return builder.add(codes, self.whole(what.bias, 32)) if what.bias else codes
 
     def _quotient(self, x: Any, by: Any, inverse: Any) -> Any:
         """x / by, rounded once: the inverse in two parts gives a neighbour of it, then Markstein's
@@ -64,52 +66,45 @@ class Nearest(Vector):
 
     # Floats
 
-    def _float(self, value: Any, signs: Any, what: Encoding) -> Any:
+    def _float(self, size: Any, signs: Any, what: Encoding) -> Any:
         """The code of the nearest number, halves to even, or towards zero by `lower_power`.
 
-        Its sign is that of `signs`. To a magnitude a power of two is added whose last bit is that
-        of the code: the sum is rounded there. Its last bits count steps from the power of two on
-        that its first ones tell.
+        To a magnitude a power of two is added whose last bit is that of the code: the sum is
+        rounded there. Its last bits count steps from the power of two on that its first ones tell,
+        and from what makes the code of both when they are added.
         """
         builder, number, lower = self.builder, what.target, what.rule.name == "lower_power"
+        up, least, top = 23 - number.mantissa, 128 - number.bias, 1 << (number.bits - 1)
         if lower and not FUSED:
-            return self._lower(value)
-        bits, signs = (builder.bitcast(each, self.ints(32)) for each in (value, signs))
-        size = builder.and_(bits, self.whole((1 << 31) - 1, 32))
-        size = self._least(size, self.whole(_float_bits(number), 32))
-        up, least = 23 - number.mantissa, 128 - number.bias
-        power = builder.and_(size, self.whole(0xFF << 23, 32))
-        power = self._most(power, self.whole(least << 23, 32))
-        power = builder.add(power, self.whole(up << 23, 32))
-        pair = [builder.bitcast(each, self.floats(32)) for each in (size, power)]
-        made = (
-            self._fused(pair[0], self.real(_BELOW_ONE, 32), pair[1])
-            if lower
-            else builder.fadd(*pair)
-        )
-        made = builder.bitcast(made, self.ints(32))
-        codes = builder.add(builder.lshr(made, self.whole(up, 32)), made)
-        codes = builder.sub(codes, self.whole((least + up) << number.mantissa, 32))
-        top = 1 << (number.bits - 1)
-        codes = builder.and_(codes, self.whole(top - 1, 32))
-        sign = builder.and_(
-            builder.lshr(signs, self.whole(32 - number.bits, 32)), self.whole(top, 32)
-        )
-        signed = builder.or_(codes, sign)
+            codes = self._lower(size)
+        else:
+            bits = builder.bitcast(size, self.ints(32))
+            if not _fits(what):
+                bits = self._least(bits, self.whole(_float_bits(number), 32))
+            power = builder.and_(bits, self.whole(0xFF << 23, 32))
+            power = self._most(power, self.whole(least << 23, 32))
+            begin = -(least + up << number.mantissa) % top
+            power = builder.add(power, self.whole((up << 23) + begin, 32))
+            pair = [builder.bitcast(each, self.floats(32)) for each in (bits, power)]
+            made = self._fused(pair[0], self.real(_BELOW_ONE, 32), pair[1]) if lower else None
+            made = builder.bitcast(made or builder.fadd(*pair), self.ints(32))
+            codes = builder.add(builder.lshr(made, self.whole(up, 32)), made)
+        codes = builder.and_(codes, self.whole(~top, 32))
+        sign = builder.lshr(signs, self.whole(32 - number.bits, 32))
+        signed = builder.or_(codes, builder.and_(sign, self.whole(top, 32)))
         if lower or (what.rule.name == "most_or_zero" and number.bits == 4):
-            none = builder.icmp_unsigned("==", codes, self.whole(0, 32))
+            some = builder.and_(codes, self.whole(top - 1, 32))
+            none = builder.icmp_unsigned("==", some, self.whole(0, 32))
             return builder.select(none, codes, signed)
         return signed
 
-    def _lower(self, value: Any) -> Any:
-        """`_float` of float4_e2m1fn, halves towards zero, without fused steps."""
-        builder, size, codes = self.builder, self.called("fabs", value), self.whole(0, 32)
+    def _lower(self, size: Any) -> Any:
+        """The codes of magnitudes in float4_e2m1fn, halves towards zero, without fused steps."""
+        builder, codes = self.builder, self.whole(0, 32)
         for middle in (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0):
             above = builder.fcmp_ordered(">", size, self.real(middle, 32))
             codes = builder.add(codes, builder.zext(above, self.ints(32)))
-        minus = builder.fcmp_ordered("<", value, self.real(0, 32))
-        minus = builder.and_(minus, builder.icmp_unsigned("!=", codes, self.whole(0, 32)))
-        return builder.select(minus, builder.or_(codes, self.whole(8, 32)), codes)
+        return codes
 
     # Integers
 
@@ -134,6 +129,17 @@ class Nearest(Vector):
 
     def _most(self, a: Any, b: Any) -> Any:
         return self.builder.select(self.builder.icmp_signed(">", a, b), a, b)
+
+
+def _fits(what: Encoding) -> bool:
+    """Whether no magnitude is beyond the largest number by as much as would be rounded up.
+
+    By 7/8 of a power the next one is taken; float16 may have less than three bits for a scale.
+    """
+    name, rule = what.rule.name, what.rule
+    return (name == "power" and rule.more < 1) or (
+        name in ("most", "fixed") and what.scale.exponent == 8
+    )
 
 
 def _float_bits(number: Number) -> int:
