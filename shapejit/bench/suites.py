@@ -100,6 +100,7 @@ SUITES = {
         schemes.cases, "quantised weights decoded", 8,
         recorded=("fp8:block", "mxfp4:gpt-oss", "awq", "gguf:q4_0"),
     ),
+    schemes.ENCODING: Suite(schemes.encodings, "weights encoded from bfloat16", 9),
     repacks.GROUP: Suite(
         repacks.cases, "4-bit weights from one format to another", 8,
         recorded=("awq:gemm-to-gptq:qweight", "openvino@2023-to-lsb"),
