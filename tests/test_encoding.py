@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,27 @@ check("fp8:block", weights((131, 131), "float32"))
     command = [sys.executable, "-c", start + code]
     done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def digests():
+    """Of all parts of all schemes."""
+    made = {name: sj.schemes[name].encode(weights((256, 512), "bfloat16")) for name in ENCODED}
+    return [
+        (name, key, sha256(made[name][key].tobytes()).hexdigest())
+        for name in ENCODED
+        for key in sorted(made[name])
+    ]
+
+
+def test_the_same_bytes_with_the_jit_off():
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    code += "from test_encoding import digests; print(digests())"
+    own = {"NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with patience.force_kernels():
+        assert done.stdout.strip() == str(digests())
 
 
 def test_weights_without_elements():

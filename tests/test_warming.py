@@ -10,6 +10,7 @@ from compiled import COMPILED
 
 import shapejit as sj
 from shapejit.__main__ import main
+from shapejit.programs.warming import names
 
 compiled = pytest.mark.skipif(not COMPILED, reason="nothing is compiled with the JIT off")
 
@@ -51,6 +52,11 @@ def states(): return {kernel.state for kernel in sj.kernel_status().values()}
 while states() != {"ready"}: program.map(xs)
 """
     assert subprocess.run([sys.executable, "-c", code], env=own, timeout=900).returncode == 0
+
+
+def test_weights_of_bfloat16_are_encoded_by_what_is_warmed():
+    warmed = {name.what.source.bits for name in names() if name[0] == "encode_code"}
+    assert warmed == ({16, 32} if COMPILED else set())
 
 
 @compiled
