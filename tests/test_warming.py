@@ -54,6 +54,18 @@ while states() != {"ready"}: program.map(xs)
 
 
 @compiled
+def test_weights_of_bfloat16_are_encoded_by_what_is_warmed():
+    """In a process of its own, which has met no work before."""
+    code = """
+from shapejit.programs.warming import names
+found = {name.what.source.bits for name in names() if name[0] == "encode_code"}
+print(sorted(found))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=900)
+    assert done.stdout.strip() == "[16, 32]", done.stderr
+
+
+@compiled
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="who may write a folder is POSIX's to say")
 def test_a_missing_folder_is_told_once(tmp_path):
     """Where it cannot be made, or anybody may write there."""

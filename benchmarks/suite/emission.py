@@ -292,6 +292,7 @@ WRITTEN = {
     "conversions": "shapejit_convert",
     "network_code": "shapejit_shuffle",
     "unit_code": "shapejit_unit",
+    "encode_code": "shapejit_encode",
 }
 
 

@@ -1,10 +1,11 @@
-"""Stored weights decoded by NumPy, a byte per code, as the formats of their projects say it."""
+"""Weights decoded and encoded by NumPy, a byte per code, as their projects say it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from .repacks import LOOKS
 Numbers = NDArray[np.float32]
 Parts = Mapping[str, NDArray[Any]]
 Decode = Callable[[Parts, int, int], Numbers]
+Encode = Callable[[Numbers], Parts]
 
 _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
 _FLOAT4 = np.concatenate([_FLOAT4, -_FLOAT4])
@@ -184,4 +186,121 @@ DECODED: dict[str, Decode] = {
     "gguf:q4_k": _gguf(256, lambda x: _k(x, 16)),
     "gguf:q5_k": _gguf(256, lambda x: _k(x, 48)),
     "gguf:q6_k": _gguf(256, _q6_k),
+}
+
+
+# Encoded
+
+
+def _largest(x: Numbers, *axes: int) -> Numbers:
+    """The largest magnitude of blocks."""
+    return np.asarray(np.abs(x).max(axes, keepdims=True))
+
+
+def _or(x: Numbers, other: float) -> Numbers:
+    """Numbers, another one instead of 0."""
+    return np.where(x == 0, np.float32(other), x)
+
+
+def _pairs(codes: NDArray[Any], rows: int) -> NDArray[np.uint8]:
+    """Codes of 4 bits, two of a row in each byte."""
+    flat: NDArray[np.uint8] = codes.reshape(rows, -1)
+    return np.asarray(flat[:, ::2] | flat[:, 1::2] << 4)
+
+
+def _fp8_scaled(part: str, tall: int, wide: int) -> Encode:
+    """float8 with a scale for so many rows and columns, of which 0 is all."""
+
+    def encode(x: Numbers) -> Parts:
+        rows, columns = x.shape
+        blocks = x.reshape(-1, tall or rows, columns // (wide or columns), wide or columns)
+        scale = _or(_largest(blocks, 1, 3) / np.float32(448), 1)
+        codes = (blocks / scale).astype(ml_dtypes.float8_e4m3fn)
+        return {"weight": codes.reshape(x.shape), part: scale[:, 0, :, 0]}
+
+    return encode
+
+
+def _mx(part: str, kind: Any, top: float) -> Encode:
+    """Blocks of 32 whose scale is a power of two, the next one from 7/8 of it on."""
+
+    def encode(x: Numbers) -> Parts:
+        blocks = x.reshape(len(x), -1, 32)
+        fraction, exponent = np.frexp(_largest(blocks, 2))
+        power = exponent + (fraction >= 0.875) - np.frexp(top)[1]
+        stored = np.clip(power + 127, 0, 254).astype(np.uint8)
+        scaled = blocks / _power(stored)
+        codes = np.clip(scaled, -top, top).astype(kind)
+        weight = codes.reshape(x.shape) if top > 6 else _pairs(codes.view(np.uint8), len(x))
+        return {part: weight, "weight_scale": stored[..., 0]}
+
+    return encode
+
+
+def _nvfp4(x: Numbers) -> Parts:
+    blocks = x.reshape(len(x), -1, 16)
+    factor = np.float32(2688) / np.abs(x).max()
+    scale = (factor * (_largest(blocks, 2) / np.float32(6))).astype(ml_dtypes.float8_e4m3fn)
+    scaled = blocks / (scale.astype(np.float32) / factor)
+    codes = np.clip(scaled, -6, 6).astype(ml_dtypes.float4_e2m1fn)
+    return {"weight_packed": _pairs(codes.view(np.uint8), len(x)), "weight_scale": scale[..., 0],
+            "weight_global_scale": np.array(factor)}  # fmt: skip
+
+
+def _integers(x: Numbers, bits: int, size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Codes from 0 on, and a scale for each block of a row."""
+    blocks, top = x.reshape(len(x), -1, size), (1 << bits) - 1
+    scale = _or(_largest(blocks, 2) / np.float32(top / 2), 2.0**-23).astype(ml_dtypes.bfloat16)
+    codes = np.rint(blocks / scale.astype(np.float32)) + (top + 1) // 2
+    return np.clip(codes, 0, top).astype(np.uint8).reshape(x.shape), scale[..., 0]
+
+
+def _int8(x: Numbers) -> Parts:
+    codes, scale = _integers(x, 8, x.shape[1])
+    return {"weight": (codes ^ 128).view(np.int8), "weight_scale": scale}
+
+
+def _int4(x: Numbers) -> Parts:
+    codes, scale = _integers(x, 4, 128)
+    return {"weight_packed": _pairs(codes, len(x)).view(np.int32), "weight_scale": scale,
+            "weight_shape": np.array(x.shape)}  # fmt: skip
+
+
+def _inverse(scale: Numbers) -> Numbers:
+    return np.where(scale == 0, 0, 1 / _or(scale, 1))
+
+
+def _beside(scale: Numbers, codes: NDArray[Any]) -> Parts:
+    """GGUF's blocks: a float16, and codes behind it."""
+    halfs = np.ascontiguousarray(scale.astype(np.float16)).view(np.uint8)
+    return {"weight": np.concatenate([halfs, codes.view(np.uint8)], -1).reshape(len(scale), -1)}
+
+
+def _q4_0(x: Numbers) -> Parts:
+    blocks = x.reshape(len(x), -1, 32)
+    at = np.abs(blocks).argmax(-1, keepdims=True)
+    scale = np.take_along_axis(blocks, at, -1) / np.float32(-8)
+    codes = np.clip(np.trunc(blocks * _inverse(scale) + np.float32(8.5)), 0, 15).astype(np.uint8)
+    return _beside(scale, codes[..., :16] | codes[..., 16:] << 4)
+
+
+def _q8_0(x: Numbers) -> Parts:
+    blocks = x.reshape(len(x), -1, 32)
+    scale = _largest(blocks, 2) / np.float32(127)
+    scaled = blocks * _inverse(scale)
+    whole = np.trunc(scaled)
+    whole += np.copysign(np.abs(scaled - whole) >= 0.5, scaled)
+    return _beside(scale, whole.astype(np.int8))
+
+
+ENCODED: dict[str, Encode] = {
+    "fp8:block": _fp8_scaled("weight_scale_inv", 128, 128),
+    "fp8:channel": _fp8_scaled("weight_scale", 1, 0),
+    "mxfp4:compressed-tensors": _mx("weight_packed", ml_dtypes.float4_e2m1fn, 6),
+    "mxfp8:compressed-tensors": _mx("weight", ml_dtypes.float8_e4m3fn, 448),
+    "nvfp4:compressed-tensors": _nvfp4,
+    "int8:compressed-tensors": _int8,
+    "int4:compressed-tensors": _int4,
+    "gguf:q4_0": _q4_0,
+    "gguf:q8_0": _q8_0,
 }

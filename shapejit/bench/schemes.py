@@ -1,16 +1,16 @@
-"""Schemes: quantised weights decoded to bfloat16, beside NumPy on a byte per code."""
+"""Schemes: weights decoded to bfloat16 and encoded from it, beside NumPy on a byte per code."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
 from .cases import OURS, Case, Ways, pattern
-from .plain_schemes import DECODED
+from .plain_schemes import DECODED, ENCODED
 
-GROUP = "schemes"
+GROUP, ENCODING = "schemes", "encode"
 _SHAPE = (4096, 4096)
 _ROWS = 32  # what rows of all schemes are multiples of; columns are of 512
 
@@ -98,3 +98,54 @@ class Scheme(Case):
 def cases() -> tuple[Scheme, ...]:
     """All of the group: one case per scheme."""
     return tuple(Scheme(GROUP, name) for name in TABLE)
+
+
+BITS = {
+    "fp8:block": 8,
+    "fp8:channel": 8,
+    "mxfp4:compressed-tensors": 4.25,
+    "mxfp8:compressed-tensors": 8.25,
+    "nvfp4:compressed-tensors": 4.5,
+    "int8:compressed-tensors": 8,
+    "int4:compressed-tensors": 4.125,
+    "gguf:q4_0": 4.5,
+    "gguf:q8_0": 8.5,
+}
+"""Bits of an encoded weight, with its scales."""
+
+
+@dataclass(frozen=True)
+class Encoding(Case):
+    """A weight of `shape` (out, in) in bfloat16, encoded to the scheme `name`."""
+
+    shape: tuple[int, int] = _SHAPE
+
+    @property
+    def moved(self) -> int:
+        """Half the bytes that are read and written."""
+        return int(prod(self.shape) * (BITS[self.name] + 16)) // 16
+
+    def ways(self, sj: Any, np: Any) -> Ways:
+        """Ours and NumPy's."""
+        scheme, (rows, columns) = sj.schemes[self.name], self.shape
+        x = np.sin(np.arange(_ROWS * columns, dtype=np.float32)).reshape(_ROWS, columns)
+        x = np.tile(x, (rows // _ROWS, 1)).astype("bfloat16")
+
+        def numpys() -> Any:
+            return ENCODED[self.name](x.astype(np.float32))
+
+        return {OURS: partial(scheme.encode, x), "numpy": numpys}
+
+    def result(self, sj: Any, made: Any) -> Any:
+        """The parts in the order of their names."""
+        return made and [made[name] for name in sorted(made)]
+
+    def scaled(self, factor: float) -> Case:
+        """About `factor` times the rows."""
+        rows = max(128, round(self.shape[0] * factor / 128) * 128)
+        return replace(self, shape=(rows, self.shape[1] if rows > 128 else 512))
+
+
+def encodings() -> tuple[Encoding, ...]:
+    """All that are encoded: one case per scheme."""
+    return tuple(Encoding(ENCODING, name) for name in BITS)

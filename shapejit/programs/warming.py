@@ -132,10 +132,10 @@ def _batches() -> Iterator[object]:
 
 
 def _schemes() -> Iterator[object]:
-    x = np.ones((512, 512), np.float32)
+    ones = [np.ones((512, 512), dtype(name).numpy) for name in ("bfloat16", "float32")]
     for scheme in schemes.values():
         try:
-            parts = scheme.encode(x)
+            parts, _ = [scheme.encode(x) for x in ones]
         except (FormatError, TypeError):  # it only decodes, or has settings without defaults
             continue
         for kind in ("bfloat16", "float32"):

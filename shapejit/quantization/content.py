@@ -26,12 +26,13 @@ class Content:
     `codes` are of `bits` bits, a byte each, and mean `values`: "integer", a float's name, or
     the values of a table. Integers count from 0 on. `scale` is in the dtype of the file;
     all of them are multiplied by `factor`, or divided by it (`step`). `zeros` are one for
-    each scale, or one number; -0.0 for floats of which no zero is negative.
+    each scale, or one number; -0.0 for floats of which no zero is negative. Without `codes` they
+    and the scales are still to come: `scale` is one number of their dtype.
     """
 
     shape: tuple[int, ...]
     result: tuple[int, ...] | None
-    codes: Array
+    codes: Array | None
     bits: int
     values: Any
     blocks: tuple[int, ...]

@@ -9,19 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import asarray
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
+from ..engine.patience import by_numpy, unready
 from ..errors import DTypeError, shape_text
 from ..operations.casts import cast
 from ..operations.scaling import flag
+from ..runtime.kernels import compiled
 from . import sizes
-from .content import blocks_of, code_bits
+from .content import Content, blocks_of, code_bits
+from .encode_runs import RULES, Encoder, encoder
 from .forms import Form
 from .groups import Group, fault
 from .parts import Parts
-from .rules import Wanted, encoded
+from .rules import FACTORS, Wanted, encoded
 from .settings import sizes_of
-from .writing import written
+from .writing import laid_out, written
+
+SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
 
 
 def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, Any]) -> Parts:
@@ -31,10 +36,11 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
     scale, amax = given.pop("scale_dtype", None), given.pop("amax", None)
     known = sizes_of(scheme, given)
     form = _form(scheme, forms, codes, known)
-    rows = _rows(scheme, form, x)
-    whole = {**form.usual, **form.chosen, **known, **_axes(form, rows)}
-    group = Group(scheme, form, {}, whole, rows.shape[: rows.ndim - len(_axes(form, rows))])
-    blocks = blocks_of(form, whole, rows.shape[len(group.batch) :])
+    weight = asarray(x)
+    shape = _shape(scheme, form, weight)
+    axes = dict(zip(form.axes, shape[-len(form.axes) :], strict=True))
+    whole, batch = {**form.usual, **form.chosen, **known, **axes}, shape[: len(shape) - len(axes)]
+    group = Group(scheme, form, {}, whole, batch)
     wanted = Wanted(
         code_bits(group, form.codes),
         group.values,
@@ -42,11 +48,46 @@ def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, 
         _scale_kind(scheme, form, scale),
         None if amax is None else np.float32(amax),
     )
+    work = _by_kernel(group, weight, shape, wanted)
+    kinds = () if work is None else unready(work.kind, lambda: work.names)
+    if work is not None and not kinds and work.run():
+        return Parts(work.group.tensors, work.group.settings)
+    with by_numpy(*kinds):
+        return _by_numpy(group, weight, wanted)
+
+
+def _by_kernel(
+    group: Group, weight: Tensor, shape: tuple[int, ...], wanted: Wanted
+) -> Encoder | None:
+    """What encodes a weight into parts that are laid out for it; None if no kernel does."""
+    form = group.form
+    zeros = form.zeros is not None and not form.part(form.zeros.part).optional
+    if form.rule not in RULES or not wanted.symmetric or zeros or not compiled():
+        return None
+    t = weight.permute_dims(_turned(weight.ndim)) if form.result == "K N" else weight
+    if t.shape != shape or not t.size or t.dtype.name not in SOURCES:
+        return None
+    scale = np.zeros((), dtype(wanted.scale).codes)
+    factor = np.ones(group.batch, np.float32) if form.rule in FACTORS else None
+    step = form.scales[1].step if len(form.scales) > 1 else "*"
+    blocks = blocks_of(form, group.known, shape[len(group.batch) :])
+    values, middle = wanted.values, 1 << (wanted.bits - 1)
+    content = Content(
+        shape, None, None, wanted.bits, values, blocks, scale, factor, step, middle, None
+    )
+    made = laid_out(group.scheme, form, content, group.known)
+    return encoder(made, t, form.rule, wanted)
+
+
+def _by_numpy(group: Group, weight: Tensor, wanted: Wanted) -> Parts:
+    form = group.form
     assert form.rule is not None
+    rows = _rows(group.scheme, form, weight)
+    blocks = blocks_of(form, group.known, rows.shape[len(group.batch) :])
     content = encoded(rows, blocks, form.rule, wanted)
     if form.result == "n":
-        content = replace(content, result=asarray(x).shape)
-    return written(scheme, (form,), content, whole)
+        content = replace(content, result=weight.shape)
+    return written(group.scheme, (form,), content, group.known)
 
 
 def _form(scheme: str, forms: tuple[Form, ...], codes: object, known: Mapping[str, int]) -> Form:
@@ -70,25 +111,35 @@ def _own_dtypes(form: Form) -> list[str]:
     return form.part(form.codes.part).kinds
 
 
-def _rows(scheme: str, form: Form, x: Any) -> NDArray[np.float32]:
-    """A weight as float32, (out, in) last or flat, padded as the form wants it."""
-    weight = asarray(x)
+def _shape(scheme: str, form: Form, weight: Tensor) -> tuple[int, ...]:
+    """The shape of a weight with (out, in) last or flat, padded as the form wants it."""
     if weight.dtype.kind != "float":
         raise DTypeError(f"{scheme}: a weight has a float dtype, not {weight.dtype}")
+    if form.result == "n":
+        return (weight.size,)
+    if weight.ndim < 2:
+        raise fault(scheme, f"stores weights of 2 dims or more, not {shape_text(weight.shape)}")
+    *batch, rows, columns = weight.shape
+    if form.result == "K N":
+        rows, columns = columns, rows
+    return (*batch, *(-(-n // form.multiple) * form.multiple for n in (rows, columns)))
+
+
+def _turned(ndim: int) -> tuple[int, ...]:
+    """The dims with the last two exchanged."""
+    return (*range(ndim - 2), ndim - 1, ndim - 2)
+
+
+def _rows(scheme: str, form: Form, weight: Tensor) -> NDArray[np.float32]:
+    """A weight as float32, (out, in) last or flat, padded as the form wants it."""
     made = np.asarray(cast(weight, "float32").numpy())
     if form.result == "n":
         return made.reshape(-1)
-    if made.ndim < 2:
-        raise fault(scheme, f"stores weights of 2 dims or more, not {shape_text(weight.shape)}")
     if not np.isfinite(made).all():
         raise fault(scheme, "stores no infinities and NaNs")
     made = made.swapaxes(-1, -2) if form.result == "K N" else made
     pads = [(0, 0)] * (made.ndim - 2) + [(0, -n % form.multiple) for n in made.shape[-2:]]
     return np.pad(made, pads) if form.multiple > 1 else np.ascontiguousarray(made)
-
-
-def _axes(form: Form, rows: NDArray[np.float32]) -> dict[str, int]:
-    return dict(zip(form.axes, rows.shape[-len(form.axes) :], strict=True))
 
 
 def _scale_kind(scheme: str, form: Form, given: object) -> str:

@@ -212,8 +212,7 @@ def by_lower_power(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def by_two_levels(blocks: Blocks, wanted: Wanted) -> Coded:
     """NVFP4: one factor, largest magnitude / (6 * 448), and a float8 scale per block."""
-    factor = blocks.top / np.float32(2688)
-    factor = np.where(factor == 0, ONE, factor)
+    factor = _two_levels(blocks.top)
     scale = as_kind(blocks.most / (np.float32(6) * factor), "float8_e4m3fn")
     return _scaled_twice(blocks, wanted, scale, factor, scale.astype(np.float32) * factor)
 
@@ -236,8 +235,7 @@ def by_two_levels_or_one(blocks: Blocks, wanted: Wanted) -> Coded:
 
 def by_two_inverses(blocks: Blocks, wanted: Wanted) -> Coded:
     """compressed-tensors' NVFP4: the factor is 6 * 448 / largest magnitude, and divides."""
-    top = blocks.top
-    factor = np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
+    factor = _two_inverses(blocks.top)
     scale = as_kind(factor * (blocks.most / np.float32(6)), "float8_e4m3fn")
     eighth = np.float32(0.125)
     scale = as_kind(np.where(scale.astype(np.float32) == 0, eighth, scale), "float8_e4m3fn")
@@ -316,13 +314,28 @@ def by_edge(blocks: Blocks, wanted: Wanted) -> Coded:
     return Coded(codes, as_kind(scale, kind), 0, as_kind(offset, kind))
 
 
-_WITH_FACTOR = (by_two_levels, by_two_levels_or_one, by_two_inverses)
+def _two_levels(top: Array) -> Array:
+    factor = top / np.float32(2688)
+    return np.where(factor == 0, ONE, factor)
+
+
+def _two_inverses(top: Array) -> Array:
+    return np.where(top == 0, ONE, np.float32(2688) / np.where(top == 0, ONE, top))
+
+
+FACTORS: dict[Rule, Callable[[Array], Array]] = {
+    by_two_levels: _two_levels,
+    by_two_levels_or_one: _two_levels,
+    by_two_inverses: _two_inverses,
+}
+"""The factor of all scales by the rules that have one, given the largest magnitude of all."""
+
 _BAND = 1 << 18  # elements whose blocks, scales and codes stay in a cache
 
 
 def encoded(x: Values, blocks: tuple[int, ...], rule: Rule, wanted: Wanted) -> Content:
     """The content that a rule makes of a weight, (out, in) last or flat, some rows at a time."""
-    if wanted.amax is None and rule in _WITH_FACTOR and x.ndim == len(blocks) and x.size:
+    if wanted.amax is None and rule in FACTORS and x.ndim == len(blocks) and x.size:
         wanted = wanted._replace(amax=max(x.max(), -x.min()))
     row = x.size // max(1, len(x))
     step = max(1, _BAND // max(1, row * blocks[0])) * blocks[0]

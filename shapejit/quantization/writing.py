@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
+from ..engine import outputs
 from ..errors import FormatError
 from ..packings.repacking import store_codes
 from . import sizes
@@ -29,7 +31,8 @@ def written(
     reasons = list[str]()
     for form in forms:
         try:
-            return _written(scheme, form, content, known)
+            group = laid_out(scheme, form, content, known)
+            return Parts(group.tensors, group.settings)
         except FormatError as wrong:
             reasons.append(str(wrong).removeprefix(f"{scheme}: "))
     raise fault(scheme, "; or ".join(dict.fromkeys(reasons)))
@@ -46,7 +49,8 @@ def is_written(form: Form) -> bool:
     return not (read or levels) and bool(form.codes.part)
 
 
-def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Parts:
+def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]) -> Group:
+    """The parts of a content in a form; without codes they have room for these and for scales."""
     if not is_written(form):
         raise fault(scheme, "is only decoded")
     rank = len(form.axes)
@@ -67,7 +71,7 @@ def _written(scheme: str, form: Form, content: Content, known: Mapping[str, int]
         values[form.zeros] = (found ^ np.uint8(128)).view(np.int8) if signed else found
     if content.offset is not None:
         values[form.offset[0]] = content.offset
-    return Parts(_parts(group, content, values), group.settings)
+    return replace(group, tensors=_parts(group, content, values))
 
 
 def _sized(form: Form, content: Content, known: Mapping[str, int]) -> dict[str, int]:
@@ -110,7 +114,7 @@ def _factor(group: Group, content: Content, factors: list[Numbers]) -> dict[Numb
             raise fault(group.scheme, "has no global scale")
         return {}
     (wanted,) = factors
-    given = np.ones((), np.float32) if content.factor is None else content.factor
+    given = np.ones(content.batch, np.float32) if content.factor is None else content.factor
     if content.step == wanted.step:
         return {wanted: given}
     with np.errstate(all="ignore"):
@@ -162,10 +166,16 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
             made[part.key] = extra[part.key]
         elif part.key in used:
             held = [n for n in values if n.part == part.key]
-            made[part.key] = _array(group, part, held, values)
+            to_come = content.codes is None and part.key == form.codes.part
+            filled = [form.codes, *held] if to_come else []
+            made[part.key] = _array(group, part, held, values, filled)
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
     codes = content.codes
+    if codes is None:
+        for numbers in set(values) - {form.scales[0]}:
+            _write(group, numbers, made, values[numbers])
+        return tensors
     if group.integers and group.kind(form.codes).signed:
         codes = codes ^ np.uint8(1 << (content.bits - 1))
     if form.codes.format is None:
@@ -178,8 +188,17 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
     return tensors
 
 
-def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array]) -> Array:
-    """The array of a part: zeros, in a dtype that holds the values exactly."""
+def _array(
+    group: Group,
+    part: Part,
+    held: list[Numbers],
+    values: Mapping[Numbers, Array],
+    filled: Sequence[Numbers],
+) -> Array:
+    """The array of a part: zeros, in a dtype that holds the values exactly.
+
+    It is not cleared where numbers that are still to come take all bits.
+    """
     kinds = part.kinds
     name = kinds[0]
     if held and (_floats(group, held[0], name) or not (held[0].format or held[0].dtype)):
@@ -190,7 +209,16 @@ def _array(group: Group, part: Part, held: list[Numbers], values: Mapping[Number
                                       f"{x.dtype} exactly")  # fmt: skip
     if any(sizes.value(size, group.known) is None for size in part.dims.split()):
         raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
-    return np.zeros(group.sizes(part.dims), dtype(name).numpy)
+    shape, kind = group.sizes(part.dims), dtype(name).codes
+    if _bits(group, filled) == 8 * prod(shape) * kind.itemsize:
+        made: Array = outputs.new_array(kind, shape)[0]
+        return made
+    return np.zeros(shape, kind)
+
+
+def _bits(group: Group, several: Sequence[Numbers]) -> int:
+    """The bits that numbers take."""
+    return sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in several)
 
 
 def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
@@ -204,6 +232,11 @@ def _exact(x: Array, name: str) -> bool:
         made = x.astype(dtype(name).numpy)
     wide = np.float64
     return bool(np.array_equal(made.astype(wide), x.astype(wide), equal_nan=True))
+
+
+def put(group: Group, numbers: Numbers, x: Array) -> None:
+    """Put numbers, (out, in) last, into parts that are laid out."""
+    _write(group, numbers, {numbers.part: group.tensors[numbers.part].numpy()}, x)
 
 
 def _write(group: Group, numbers: Numbers, made: Mapping[str, Array], x: Array) -> None:

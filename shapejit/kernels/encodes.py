@@ -1,0 +1,56 @@
+"""Floats encoded box by box: see `encode_code` for what becomes of each."""
+
+from __future__ import annotations
+
+from ..runtime.jobs import HIGH, LOW, TENSOR
+from .calls import call
+from .constants import (
+    BAND_ROWS,
+    BAND_SCALES,
+    BAND_SOURCE,
+    BAND_TARGET,
+    BOX_COLUMNS,
+    BOX_PITCH,
+    BOX_TARGET_PITCH,
+    BOXES,
+    SEGMENT_SCALES,
+    SEGMENT_SOURCE,
+    SEGMENT_TARGET,
+    WEIGHT_COLUMNS,
+    WEIGHT_ROWS,
+)
+from .jit import Numbers, Table, kernel
+from .memory import store_word
+from .shares import take
+
+
+@kernel
+def encode_boxes(
+    places: Table, work: Numbers, span: Numbers, stage: int, entry: int, sizes: Numbers
+) -> None:
+    """Encode weights; `sizes` are words of `constants`.
+
+    Each has a column of `places`: where it lies, where codes and scales go, a factor, and a word
+    that becomes 1 where NumPy has to encode it.
+    """
+    while take(work, span):
+        weight = span[TENSOR]
+        for unit in range(span[LOW], span[HIGH]):
+            band, segment = unit // sizes[BOXES], unit % sizes[BOXES]
+            row, column = band * sizes[BAND_ROWS], segment * sizes[BOX_COLUMNS]
+            source = places[0, weight] + band * sizes[BAND_SOURCE]
+            target = places[1, weight] + band * sizes[BAND_TARGET]
+            scales = places[2, weight] + band * sizes[BAND_SCALES]
+            arguments = (
+                source + segment * sizes[SEGMENT_SOURCE],
+                target + segment * sizes[SEGMENT_TARGET],
+                scales + segment * sizes[SEGMENT_SCALES],
+                min(sizes[BAND_ROWS], sizes[WEIGHT_ROWS] - row),
+                min(sizes[BOX_COLUMNS], sizes[WEIGHT_COLUMNS] - column),
+                sizes[BOX_PITCH],
+                sizes[BOX_TARGET_PITCH],
+                places[3, weight],
+                stage,
+            )
+            if call(entry, arguments) != 0:
+                store_word(places[4, weight], 1)

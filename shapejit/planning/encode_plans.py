@@ -1,0 +1,154 @@
+"""Plans of floats that are encoded box by box: see `kernels.encodes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.encodings import FIXED, LARGEST, LEAST, LINED_UP, Encoding
+from ..runtime.cpu_caches import LINE
+from ..shapes.dims import merged
+from ..shapes.layout import Layout
+from .units import Units, units_of
+
+WIDE = 1 << 13  # elements of a box of one row, which stays in an L1 cache
+LARGE = 1 << 16  # of a box of several rows, which stays in an L2 cache
+PART = 1 << 15  # of a box that has no scales of its own
+MOST_BLOCK = 512  # of a block in a row that is taken by vectors one after the other
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class EncodePlan:
+    """Weights of `rows` by `columns`, encoded by boxes of `tall` by `wide` elements.
+
+    Codes begin at byte `first` of where they lie, and scales at byte `scale_first`.
+    """
+
+    encoding: Encoding
+    rows: int
+    columns: int
+    tall: int
+    wide: int
+    first: int = 0
+    scale_first: int = 0
+
+    @property
+    def boxes(self) -> int:
+        """The boxes of a band, which is `tall`."""
+        return -(-self.columns // self.wide)
+
+    @property
+    def bands(self) -> int:
+        """The bands of a weight."""
+        return -(-self.rows // self.tall)
+
+    @property
+    def stage(self) -> int:
+        """The bytes of the stage."""
+        blocks = -(-self.wide // self.encoding.block) if self.encoding.block else 1
+        return 20 * (blocks + LINED_UP) + LINE
+
+    @property
+    def steps(self) -> tuple[int, int, int]:
+        """The bytes from one weight to the next: of sources, codes and scales."""
+        count = self.rows * self.columns
+        return (
+            count * self.encoding.source.nbytes,
+            self._codes(count),
+            self.bands * self._scales(self.columns),
+        )
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """What the kernel takes of it: see `kernels.constants`."""
+        each, band = self.encoding.source.nbytes, self.tall * self.columns
+        return np.array([
+            self.rows, self.columns, self.tall, self.wide, self.boxes,
+            band * each, band, self._scales(self.columns),
+            self.wide * each, self._codes(self.wide), self._scales(self.wide),
+            self.columns * each, self.columns,
+        ], np.int64)  # fmt: skip
+
+    def _codes(self, count: int) -> int:
+        """The bytes of so many codes."""
+        made = self.encoding
+        return count // made.lanes * made.step if made.places else count
+
+    def _scales(self, columns: int) -> int:
+        """The bytes from one scale to that of so many columns further on."""
+        made = self.encoding
+        blocks = -(-columns // (made.block or self.wide))
+        return blocks // len(made.scale_places) * made.scale_step
+
+
+@lru_cache(maxsize=64)  # of some kilobytes each
+def encode_plan(
+    made: Encoding, shape: Shape, block: Shape, codes: Layout, scales: Layout
+) -> EncodePlan | None:
+    """The plan for weights of `shape`, one after the other; None if there is none.
+
+    `block` has the rows and columns with one scale. Codes and scales of all weights lie row-major
+    in the order of their elements, if they are to be encoded.
+    """
+    (rows, columns), (tall, wide) = shape, block
+    places, step = scale_units(scales) or ((), 0)
+    if not places:
+        return None
+    made = made._replace(block=wide, scale_places=places, scale_step=step)
+    first, scale_first = codes.offset // 8, scales.offset // 8
+    found = units_of([(codes, 0)]) if tall == 1 and columns % wide == 0 else None
+    if found is not None and _fits(found, made, rows * columns):
+        made = made._replace(
+            lanes=found.unit.size, places=found.unit.planes[0].places, step=found.step
+        )
+        each = max(made.lanes, wide * len(places))
+        most = max(WIDE // each, 1) * each
+        return EncodePlan(made, 1, rows * columns, 1, most, found.first, scale_first)
+    dense = codes.contiguous and codes.bits == 8 and places == (0,) and step == made.scale.nbytes
+    made = made._replace(block=0 if wide == columns else wide)
+    if not dense or made.block % LEAST or made.block > MOST_BLOCK:
+        return None
+    most = max(LARGE // tall // made.block, 1) * made.block if made.block else columns
+    return EncodePlan(made, rows, columns, tall, most, first, scale_first)
+
+
+def plain_plan(made: Encoding, total: int, codes: Layout | None = None) -> EncodePlan | None:
+    """The plan for weights of `total` elements with one scale for all, or without codes."""
+    assert made.rule.name in (FIXED, LARGEST)
+    if codes is not None and not (codes.contiguous and codes.bits == 8):
+        return None
+    first = 0 if codes is None else codes.offset // 8
+    return EncodePlan(made, 1, total, 1, PART, first)
+
+
+def _fits(found: Units, made: Encoding, total: int) -> bool:
+    """Whether vectors have the codes of units, and all of them whole blocks."""
+    (plane,), lanes, block = found.unit.planes, found.unit.size, made.block
+    if lanes < LEAST or block % LEAST or block > MOST_BLOCK or (lanes % block and block % lanes):
+        return False
+    if total % max(lanes, block * len(made.scale_places)):
+        return False
+    return _in_bytes(plane.places, plane.bits)
+
+
+def _in_bytes(places: Sequence[int], bits: int) -> bool:
+    """Whether codes fill bytes, each of which has as many."""
+    if 8 % bits:
+        return False
+    whole = {(place >> 3, shift) for place in places for shift in range(0, 8, bits)}
+    return whole == {(place >> 3, place & 7) for place in places}
+
+
+def scale_units(scales: Layout) -> tuple[tuple[int, ...], int] | None:
+    """Where some scales begin (bits), and the bytes to as many more; None if they lie otherwise."""
+    (_, step), *inner = merged(scales.shape, scales.strides) or [(1, scales.bits)]
+    if step % 8 or len(inner) > 1 or any(stride % 8 for _, stride in inner):
+        return None
+    size, stride = inner[0] if inner else (1, 0)
+    return tuple(k * stride for k in range(size)), step // 8

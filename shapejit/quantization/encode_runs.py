@@ -1,0 +1,207 @@
+"""Weights encoded by a kernel: scales and codes in one pass over them, see `kernels.encodes`.
+
+Each rule of `rules` that it knows is a row here. What it does not do, NumPy does: other rules,
+codes in another order than that of the weight's rows, numbers that are not finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.tensor import Tensor
+from ..dtypes.table import dtype
+from ..engine.addresses import place_of
+from ..engine.converting import number_of
+from ..engine.patience import Kind
+from ..kernels.encodings import FIXED, FLOAT32, LARGEST, SAFE, WIDEST, Encoding, Rule
+from ..kernels.numbers import Number
+from ..planning import thresholds
+from ..planning.encode_plans import EncodePlan, encode_plan, plain_plan, scale_units
+from ..runtime.kernel_names import Code, Name
+from ..runtime.launches import SHARE, Launch, address_of, launch_of, run_launch
+from ..shapes.layout import Layout
+from . import rules
+from .content import blocks_of
+from .groups import Group
+from .rules import Wanted, top_of
+from .writing import put
+
+Floats = NDArray[np.float32]
+
+
+def _floats(name: str, more: float = 0.0) -> Callable[[Wanted], Rule]:
+    """The rule for codes that are floats."""
+    return lambda wanted: Rule(name, float(top_of(wanted.values)), more)
+
+
+def _range(least: float | None) -> Callable[[Wanted], Rule]:
+    def rule(wanted: Wanted) -> Rule:
+        top = np.float32((1 << wanted.bits) - 1)
+        return Rule("range", float(top), float(np.float32(2) / top) if least is None else least)
+
+    return rule
+
+
+RULES: dict[rules.Rule, Callable[[Wanted], Rule]] = {
+    rules.by_most: _floats("most"),
+    rules.by_power: _floats("power", 1),
+    rules.by_closest_power: _floats("power", 0.875),
+    rules.by_lower_power: _floats("lower_power", 1),
+    rules.by_most_or_zero: _floats("most_or_zero"),
+    rules.by_two_levels: _floats("two_levels"),
+    rules.by_two_levels_or_one: _floats("two_levels", 1),
+    rules.by_two_inverses: _floats("two_inverses", 0.125),
+    rules.by_range: _range(None),
+    rules.by_range_or_least: _range(2.0**-23),
+    rules.by_widest: lambda wanted: Rule(WIDEST, float(1 << (wanted.bits - 1))),
+    rules.by_magnitude: lambda wanted: Rule("magnitude", 127),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """What encodes `x`, (out, in) last, into the parts of a group: so many weights of one plan.
+
+    `codes` is the address of the memory of codes, `scales` that of scales; these are put into
+    their part from `apart` if they lie there.
+    """
+
+    group: Group
+    x: Tensor
+    rule: rules.Rule
+    wanted: Wanted
+    plan: EncodePlan
+    weights: int
+    codes: int
+    scales: int
+    apart: NDArray[Any] | None
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind for `patience`."""
+        return "encode", self.plan, self._tops
+
+    @cached_property
+    def names(self) -> tuple[Name, ...]:
+        """The kernels that it takes."""
+        plans = filter(None, (self.plan, self._tops))
+        return tuple(dict.fromkeys(name for plan in plans for name in _launch(plan).names))
+
+    @cached_property
+    def _tops(self) -> EncodePlan | None:
+        """What finds the largest magnitude of each weight, if that has to be known before."""
+        unknown = self.rule in rules.FACTORS and self.wanted.amax is None
+        made = self.plan.encoding
+        if not unknown and made.rule.name != FIXED:
+            return None
+        only = Encoding(made.source, FLOAT32, FLOAT32, Rule(LARGEST), 0, scale_step=FLOAT32.nbytes)
+        return plain_plan(only, self.x.size // self.weights)
+
+    def run(self) -> bool:
+        """Encode them; False where there are numbers that NumPy has to encode."""
+        x = self.x.ascontiguous()
+        source = place_of(x)[0] // 8
+        factor = self._factor(source)
+        if factor is None or not _run(self.plan, (source, self.codes, self.scales), factor):
+            return False
+        if self.apart is not None:
+            put(self.group, self.group.form.scales[0], self.apart)
+        return True
+
+    def _factor(self, source: int) -> Floats | None:
+        """The factor of each weight, which is stored; None where NumPy has to find it."""
+        group, wanted, plan = self.group, self.wanted, self._tops
+        if plan is None and self.rule not in rules.FACTORS:
+            return np.ones(self.weights, np.float32)
+        if plan is None:
+            tops = np.full((self.weights, 1), wanted.amax, np.float32)
+        else:
+            tops = np.empty((self.weights, plan.boxes), np.float32)
+            if not _run(plan, (source, 0, address_of(tops)), np.ones(self.weights, np.float32)):
+                return None
+        most = tops.max(axis=1)
+        with np.errstate(all="ignore"):
+            if self.rule in rules.FACTORS:
+                factor = np.asarray(rules.FACTORS[self.rule](most))
+                put(group, group.form.scales[1], factor.reshape(group.batch))
+                return factor
+            made = self.rule(rules.Blocks(most[:, None], (1, 1)), wanted)
+        put(group, group.form.scales[0], made.scale)
+        by = np.ascontiguousarray(made.scale.astype(np.float32).reshape(-1))
+        safe = (by >= SAFE[0]) & (by <= SAFE[1])
+        return by if safe.all() else None
+
+
+def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encoder | None:
+    """What encodes weights of (out, in) into parts that are laid out; None if no kernel does."""
+    form, (rows, columns), batch = group.form, x.shape[-2:], prod(group.batch)
+    (tall, wide), planes = blocks_of(form, group.known, (rows, columns)), group.planes(form.codes)
+    if planes is None or len(planes) > 1:
+        return None
+    codes, scales = planes[0][0].permuted(f"*{form.axes}").tensor, _scales(group)
+    made = _encoding(group, x, wanted, RULES[rule](wanted))
+    # The one scale of a weight is known before its codes.
+    fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_most
+    weights = batch if fixed or rule in rules.FACTORS or rows % tall else 1
+    total, place, apart = x.size // weights, 0, None
+    if fixed:
+        plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes.layout)
+    else:
+        counts = (*group.batch, -(-rows // tall), -(-columns // wide))
+        if scales is None:
+            apart = np.empty(counts, dtype(wanted.scale).codes)
+            lie = Layout.row_major(counts, 8 * apart.itemsize)
+            place = address_of(apart)
+        else:
+            lie, place = scales.layout, address_of(scales.buffer)
+        plan = encode_plan(made, (total // columns, columns), (tall, wide), codes.layout, lie)
+    if plan is None:
+        return None
+    begin, place = address_of(codes.buffer) + plan.first, place + plan.scale_first
+    return Encoder(group, x, rule, wanted, plan, weights, begin, place, apart)
+
+
+def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:
+    """What is done to each block; its size and how codes lie are the plan's."""
+    codes, bits = group.form.codes, wanted.bits
+    kind, integers = group.kind(codes), wanted.values == "integer"
+    target = Number("uint", bits) if integers else number_of(dtype(wanted.values))
+    bias = group.stored(codes, kind).bias if codes.format else 0
+    bias += (1 << (bits - 1)) * (integers and kind.signed)
+    scale = number_of(dtype(wanted.scale))
+    return Encoding(number_of(x.dtype), target, scale, rule, 0, bias=bias % (1 << bits))
+
+
+def _scales(group: Group) -> Tensor | None:
+    """The stored scales in the order of the weight's rows; None where a kernel cannot write so."""
+    planes = group.planes(group.form.scales[0])
+    if planes is None or len(planes) > 1:
+        return None
+    t = planes[0][0].permuted(f"*{group.form.axes}").tensor
+    return t if scale_units(t.layout) else None
+
+
+def _launch(plan: EncodePlan) -> Launch:
+    """The kernel that encodes by a plan."""
+    arguments = Code("encode_code", plan.encoding), plan.sizes
+    return launch_of("encodes.encode_boxes", arguments, plan.stage, staged=True)
+
+
+def _run(plan: EncodePlan, begins: Sequence[int], factor: Floats) -> bool:
+    """Encode weights from, and to, some addresses; whether all their numbers are finite."""
+    count, units = factor.size, plan.boxes * plan.bands
+    places, rare = np.zeros((5, count), np.int64), np.zeros(count, np.int64)
+    steps = (*plan.steps, factor.itemsize, rare.itemsize)
+    first = (*begins, address_of(factor), address_of(rare))
+    places[:] = np.array(first)[:, None] + np.outer(steps, np.arange(count))
+    nbytes = count * plan.steps[0]
+    shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
+    run_launch(_launch(plan), False, places, units, units * count, shares, 0)
+    return not rare.any()
