@@ -56,8 +56,8 @@ def written_by(
                     tell(shard.nbytes)
         except BaseException as fault:
             stop.set_result(None)
-            left = [future for future in begun if not future.cancel()]
-            wait(left, None if isinstance(fault, Exception) else 0)  # a user does not wait
+            # A user who interrupts it does not wait.
+            wait([f for f in begun if not f.cancel()], None if isinstance(fault, Exception) else 0)
             raise
 
 
