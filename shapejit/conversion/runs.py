@@ -18,9 +18,9 @@ from ..files.urls import is_url
 from ..files.writing import Progress
 from .changes import announced
 from .folders import MAX_SHARD, Folder, Shard
+from .proof import check_written
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
-from .streaming import check_written
 
 __all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_shard"]
 
