@@ -60,14 +60,6 @@ class _Elsewhere(FileSystem):
         """Whether there is a file or a folder of this name."""
         return bool(self._info(name))
 
-    def is_named(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return self.exists(name)
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return shared(name).size
-
     def names(self, folder: str) -> list[str]:
         """What a listing has, if there is one."""
         try:

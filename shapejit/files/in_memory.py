@@ -109,10 +109,6 @@ class _MemoryFileSystem(FileSystem):
         """There is nothing beside them."""
         return False
 
-    def is_named(self, name: str) -> bool:
-        """There is nothing beside them."""
-        return False
-
     def inside(self, folder: str, location: str, tensor: str | None) -> str:
         """FileFormatError: bytes are in no folder."""
         reason = "its data are in another file, which bytes in memory cannot name"

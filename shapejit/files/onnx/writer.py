@@ -168,7 +168,7 @@ def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> 
 def _location(path: str) -> str:
     """A name for a file of external data that is not in the folder yet."""
     place, base = places(path), places(path).base(path)
-    if not place.is_named(place.join(place.parent(path), f"{base}.data")):
+    if not place.exists(place.join(place.parent(path), f"{base}.data")):
         return f"{base}.data"
     return f"{base}.{secrets.token_hex(4)}.data"
 
