@@ -16,9 +16,9 @@ from ..arrays.tensor import Bytes, asarray
 from ..engine import patience
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
+from ..files.open_files import release
 from ..files.pieces import MOST, Scratch
 from ..files.places import places
-from ..files.stored import release
 from ..operations import equality
 from .changes import Change, Planned, Source
 from .weights import LATEST

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from . import urls
+from .open_files import File
 from .places import FileSystem
 from .remote import asked, resolved, shared
-from .stored import File
 from .temporary import Check
 from .uploads import uploading
 from .urls import Url

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import FileFormatError
 from . import paths, temporary
+from .open_files import File, OpenFile
 from .paths import Path, file_name
 from .pieces import PIECE
-from .stored import File, OpenFile
 from .temporary import Check
 from .urls import is_url
 from .writing import write_all

@@ -15,9 +15,10 @@ from onnx.shape_inference import InferenceError
 from ...errors import FileFormatError
 from .. import checkpoint
 from ..checkpoint import is_text
+from ..open_files import File
 from ..paths import Path, file_name
 from ..places import places, replacing
-from ..stored import CONTIGUOUS, File
+from ..stored import CONTIGUOUS
 from ..temporary import Check
 from ..writing import New, Progress, Writer, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
