@@ -244,7 +244,7 @@ def test_no_command_imports_numba(tmp_path):
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     sj.save_file({"w": np.ones((64, 512), np.float32)}, source / "model.safetensors")
-    rules = ["--permute", "w=1,0", "--cast", "w=F16", "--executor", "processes:2"]
+    rules = ["--permute", "w=1,0", "--cast", "w=F16", "--executor", "threads:2"]
     commands = (
         ["warmup", "--only", "programs"],
         ["bench", "--quick", "--size", "1e-6", "--rounds", "1", "--peer", "numpy"],

@@ -14,7 +14,7 @@ import shapejit as sj
 from shapejit.__main__ import main
 from shapejit.files import file_formats
 from shapejit.files.onnx import wire, writer
-from shapejit.files.stored import OpenFile
+from shapejit.files.open_files import OpenFile
 
 W = np.arange(24, dtype=np.float32).reshape(4, 6) / 8
 NF4 = sj.Tensor.frombuffer(bytes(12), "nf4", (4, 6))

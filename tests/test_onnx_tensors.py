@@ -14,7 +14,6 @@ from views import codes_of
 
 import shapejit as sj
 from shapejit.adapters.onnx_tensors import IRTensor, from_tensorproto, to_tensorproto
-from shapejit.files.onnx import tensors
 
 FIXED = [d for d in sj.dtypes.all() if d.onnx and d.bits]
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4), (0,), (3, 0, 2)]
@@ -136,21 +135,6 @@ def test_raw_data_are_wrapped():
         base = base.base
     assert isinstance(base, memoryview | bytes)
     assert not t.buffer.flags.writeable
-
-
-@pytest.mark.parametrize("dtype", ["int16", "complex64", "complex128", "int4", "float8_e5m2"])
-def test_big_endian_machines(dtype, monkeypatch):
-    """They see each component's bytes turned around; the file stays as it is."""
-    little = from_tensorproto(to_tensorproto(tensor(dtype, (2, 4))))
-    monkeypatch.setattr(tensors, "SWAPPED", True)
-    code, raw = little.dtype.onnx, little.tobytes()
-    big = from_tensorproto(TensorProto(data_type=code, dims=[2, 4], raw_data=raw))
-    if little.dtype.bits <= 8:
-        assert big.tobytes() == little.tobytes()
-    else:
-        assert np.array_equal(big.numpy().view("u1"), little.numpy().byteswap().view("u1"))
-    assert to_tensorproto(big).raw_data == little.tobytes()
-    assert IRTensor(big).tobytes() == little.tobytes()
 
 
 # Strings ------------------------------------------------------------------------------

@@ -7,7 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -356,7 +363,7 @@ def test_parts_on_the_command_line(source, wanted, tmp_path, capsys):
 
 
 def test_what_is_no_executor_and_what_has_none(source, tmp_path):
-    for given in ("dask://", "dask://a", "threads:0", "processes:x"):
+    for given in ("dask://", "dask://a", "threads:0", "processes:1"):
         refused("unknown executor", source, tmp_path / "out", executor=given)
     refused("has a method submit", source, tmp_path / "out", executor=3)
     one = source / "model-00001-of-00004.safetensors"
@@ -365,10 +372,22 @@ def test_what_is_no_executor_and_what_has_none(source, tmp_path):
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("executor", ["threads:3", "processes:2", ThreadPoolExecutor(2)])
-def test_executors_make_the_same_folder(executor, source, wanted, tmp_path):
+def one_process():
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+POOLS = {
+    "named": lambda: nullcontext("threads:3"),
+    "threads": lambda: ThreadPoolExecutor(2),
+    "process": one_process,
+}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_executors_make_the_same_folder(pool, source, wanted, tmp_path):
     told = []
-    report = convert(source, tmp_path / "out", executor=executor, progress=told.append)
+    with POOLS[pool]() as executor:
+        report = convert(source, tmp_path / "out", executor=executor, progress=told.append)
     check_alone(tmp_path / "out", wanted)
     assert sum(told) == report.bytes_written
 
@@ -397,15 +416,6 @@ def test_a_file_that_has_another_name_is_not_written(kind, source, wanted, tmp_p
     assert contents(target) == wanted
 
 
-def test_processes_of_a_script_that_starts_them_at_its_import(source, tmp_path):
-    script = tmp_path / "script.py"
-    call = f"files.convert({str(source)!r}, {str(tmp_path / 'out')!r}, executor='processes:1')"
-    script.write_text(f"from shapejit import files\n{call}\n")
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600)
-    assert run.stderr.endswith("under if __name__ == '__main__'\n")
-    assert os.listdir(tmp_path) == ["script.py"]
-
-
 # In the process that writes shards: it waits before the second one.
 WAITS = """
 import re, sys, time
@@ -423,13 +433,11 @@ def test_a_process_that_is_killed_ends_the_run(source, tmp_path, tmp_path_factor
     def kill(_):
         multiprocessing.active_children()[0].kill()
 
-    with pytest.raises(
-        sj.FormatError, match=r"model-0000.-of-00003.safetensors: BrokenProcessPool"
-    ):
-        convert(source, tmp_path / "out", executor="processes:1", progress=kill)
-    assert not os.listdir(tmp_path)
-    with pytest.raises(sj.FormatError):
-        convert(source, tmp_path / "out", executor="processes:1", progress=kill, resume=True)
+    text = r"model-0000.-of-00003.safetensors: BrokenProcessPool"
+    for resume, left in ((False, 0), (True, 1)):
+        with one_process() as pool, pytest.raises(sj.FormatError, match=text):
+            convert(source, tmp_path / "out", executor=pool, progress=kill, resume=resume)
+        assert len(os.listdir(tmp_path)) == left
     (first,) = hidden(tmp_path).glob("*.safetensors")
     written = first.stat().st_mtime_ns
     convert(source, tmp_path / "out", resume=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
 from ..errors import DTypeError
-from ..files.onnx.tensors import from_tensorproto, raw_data, title, to_tensorproto
+from ..files.onnx.tensors import from_tensorproto, title, to_tensorproto
 from ..runtime.ndarrays import is_a
 
 __all__ = ["IRTensor", "from_tensorproto", "to_tensorproto"]
@@ -71,7 +71,7 @@ class IRTensor:
 
     def tobytes(self) -> bytes:
         """The elements as in ONNX's raw_data: row-major, packed, little-endian."""
-        return raw_data(self.raw)
+        return self.raw.tobytes()
 
     def tofile(self, file: Any) -> None:
         """Write `tobytes()` to a binary file."""

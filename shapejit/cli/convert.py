@@ -102,8 +102,8 @@ def _options(parser: ArgumentParser) -> None:
         "that see both folders; a part without a shard has nothing to do")  # fmt: skip
     add("--commit", metavar="N", type=int,
         help="check that the shards of N parts are there, and make the folder appear")  # fmt: skip
-    add("--executor", metavar="NAME", help="have the shards of a folder written by threads[:N], "
-        "processes[:N] or dask://HOST:PORT")  # fmt: skip
+    add("--executor", metavar="NAME", help="have the shards of a folder written by threads[:N] "
+        "or dask://HOST:PORT; processes take a --part each")  # fmt: skip
     add("--strict", action="store_true",
         help="refuse what is warned of: keys of a config that are unknown, weights that "
         "contradict it")  # fmt: skip

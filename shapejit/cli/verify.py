@@ -13,7 +13,7 @@ from ..conversion.comparing import Weights, differences
 from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
-from ..files.stored import release
+from ..files.open_files import release
 from .arguments import number
 from .command import DONE, FAILED, Command
 from .convert import SPEC_OPTIONS

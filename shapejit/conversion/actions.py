@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 
 from ..arrays.tensor import Tensor
-from ..dtypes.table import DType
 from ..errors import FormatError, ReshapeError, quoted, shape_text
 from ..shapes.layout import normal_axes
 from .changes import Change
@@ -61,7 +60,7 @@ def split(r: Rule, tensors: Tensors) -> None:
             (at,) = normal_axes((axis,), len(change.shape), "split")
             ends = _ends(change.shape[at], [size for _, size in names])
             made[name] = [
-                replace(change.then(_cut(at, begin, end)), name=_named(found, template))
+                replace(change.cut(begin, end, at), name=_named(found, template))
                 for (template, _), begin, end in zip(names, [0, *ends], ends, strict=False)
             ]
     tensors.replace(r, made)
@@ -78,22 +77,15 @@ def _ends(size: int, wanted: Sequence[int | None]) -> list[int]:
 
 def join(r: Rule, tensors: Tensors) -> None:
     """Tensors one after the other."""
-    _together(r, tensors, lambda axis, parts: Joined(*_alike(parts, axis), parts, axis))
+    _join(r, tensors, False)
 
 
 def interleave(r: Rule, tensors: Tensors) -> None:
     """Tensors whose indices along a dim take turns."""
-
-    def made(axis: int, parts: list[Change]) -> Joined:
-        _alike(parts, None)
-        apart = [part.then(_expanded(axis + 1)) for part in parts]
-        return Joined(*_alike(apart, axis + 1), apart, axis + 1)
-
-    _together(r, tensors, made)
+    _join(r, tensors, True)
 
 
-def _together(r: Rule, tensors: Tensors, joined: Callable[[int, list[Change]], Joined]) -> None:
-    """Put the whole in the place of the first of its parts, which the others lose."""
+def _join(r: Rule, tensors: Tensors, in_turns: bool) -> None:
     axis, others, whole = r.values
     made: dict[str, list[Change]] = {}
     for name, found in tensors.matching(r):
@@ -102,14 +94,10 @@ def _together(r: Rule, tensors: Tensors, joined: Callable[[int, list[Change]], J
             for other in names:
                 if other not in tensors.changes or other in made or names.count(other) > 1:
                     raise ReshapeError(f"there is no tensor {quoted(other)} for it")
-            parts = [tensors.changes[other] for other in names]
-            (at,) = normal_axes((axis,), len(parts[0].shape), r.option)
-            source, rules = joined(at, parts), 1 + max(part.rules for part in parts)
-            change = Change.of(_named(found, whole), source, tensors.saturate, rules)
-            if len(change.shape) > len(parts[0].shape):
-                change = change.then(_merged(at))
+            (at,) = normal_axes((axis,), len(tensors.changes[name].shape), r.option)
+            change = _together(tensors, names, _named(found, whole), at + in_turns, in_turns)
             made |= {other: [] for other in names}
-            made[name] = [change]
+            made[name] = [change.then(_merged(at)) if in_turns else change]
     tensors.replace(r, made)
 
 
@@ -124,15 +112,31 @@ def stack(r: Rule, tensors: Tensors) -> None:
             missing = set(range(len(numbered))) - numbered.keys()
             if missing:
                 raise ReshapeError(f"of {len(numbered)} tensors number {min(missing)} is missing")
-            parts = [tensors.changes[numbered[k]] for k in range(len(numbered))]
-            apart = [part.then(_expanded(0)) for part in parts]
-            source = Joined(*_alike(apart, 0), apart, 0)
             made |= {name: [] for name in numbered.values()}
-            rules = 1 + max(part.rules for part in parts)
-            made[next(iter(numbered.values()))] = [
-                Change.of(whole, source, tensors.saturate, rules)
-            ]
+            names = [numbered[k] for k in range(len(numbered))]
+            made[next(iter(numbered.values()))] = [_together(tensors, names, whole, 0, True)]
     tensors.replace(r, made)
+
+
+def _together(tensors: Tensors, names: Sequence[str], whole: str, axis: int, new: bool) -> Change:
+    """The whole of some tensors along a dim, which may be a new one.
+
+    ReshapeError for tensors that differ in more than the size of that dim.
+    """
+    parts = [tensors.changes[name] for name in names]
+    rules = 1 + max(part.rules for part in parts)
+    for other in parts[1:]:
+        if other.dtype is not parts[0].dtype:
+            raise ReshapeError(f"{quoted(other.name)} is {other.dtype}, not {parts[0].dtype}")
+        shapes = [list(part.shape) for part in (other, parts[0])]
+        if not new and len(shapes[0]) == len(shapes[1]):
+            shapes[0][axis] = shapes[1][axis]
+        if shapes[0] != shapes[1]:
+            shape, first = map(shape_text, (other.shape, parts[0].shape))
+            raise ReshapeError(f"{quoted(other.name)} has shape {shape}, not {first}")
+    if new:
+        parts = [part.then(_expanded(axis)) for part in parts]
+    return Change.of(whole, Joined.of(parts, axis), tensors.saturate, rules)
 
 
 def unstack(r: Rule, tensors: Tensors) -> None:
@@ -170,33 +174,9 @@ def _picked(index: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t[index]
 
 
-@lru_cache(maxsize=1024)
-def _cut(axis: int, begin: int, end: int) -> Callable[[Tensor], Tensor]:
-    """Some indices of a dim."""
-    return lambda t: t[(*(slice(None),) * axis, slice(begin, end))]
-
-
 def _named(found: re.Match[str], template: str) -> str:
     """A name with the groups of a match."""
     try:
         return found.expand(template)
     except (re.error, IndexError) as fault:
         raise ReshapeError(f"{quoted(template)} is not a name: {fault}") from None
-
-
-def _alike(parts: Sequence[Change], axis: int | None) -> tuple[DType, tuple[int, ...]]:
-    """The dtype and the shape of a whole; ReshapeError for parts that differ beside `axis`."""
-    first = parts[0]
-    for other in parts[1:]:
-        if other.dtype is not first.dtype:
-            raise ReshapeError(f"{quoted(other.name)} is {other.dtype}, not {first.dtype}")
-        for k, sizes in enumerate(zip(first.shape, other.shape, strict=False)):
-            if len(first.shape) != len(other.shape) or (k != axis and len(set(sizes)) > 1):
-                raise ReshapeError(
-                    f"{quoted(other.name)} has shape {shape_text(other.shape)}, not "
-                    f"{shape_text(first.shape)}"
-                )
-    shape = list(first.shape)
-    if axis is not None:
-        shape[axis] = sum(part.shape[axis] for part in parts)
-    return first.dtype, tuple(shape)

@@ -288,9 +288,9 @@ class Change(Planned):
         ops, kind, shape = _traced(apply, self.shape, self.dtype)
         return replace(self, ops=self.ops + ops, dtype=kind, shape=shape, rules=self.rules + 1)
 
-    def cut(self, begin: int, end: int) -> Change:
-        """Some indices of dim 0."""
-        return self.then(_cut(begin, end))
+    def cut(self, begin: int, end: int, axis: int = 0) -> Change:
+        """Some indices of a dim."""
+        return self.then(_cut(begin, end, axis))
 
     @property
     def unit(self) -> int:
@@ -339,8 +339,8 @@ def announced(changes: Iterable[Change], most: int = MOST) -> list[New]:
 
 
 @lru_cache(maxsize=1024)
-def _cut(begin: int, end: int) -> Callable[[Tensor], Tensor]:
-    return lambda t: t[begin:end]
+def _cut(begin: int, end: int, axis: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t[(*(slice(None),) * axis, slice(begin, end))]
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from math import lcm, prod
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FormatError, about, quoted, shape_text, shown
+from ..files.in_memory import MemoryFile
 from ..files.stored import Stored
 from ..operations.casts import cast
 from ..operations.equality import array_equal, blocks, place
@@ -24,27 +25,10 @@ from ..quantization.parts import Found
 from ..quantization.scheme import DECODED
 from ..runtime.ndarrays import is_a
 from .changes import Change, Planned, View, bands_of
-from .streaming import first_difference
+from .proof import first_difference
 from .weights import LATEST, Decoded, Weight
 
 __all__ = ["Difference", "Weights", "differences"]
-
-
-@dataclass(frozen=True, eq=False)
-class _InMemory(Planned):
-    """A Tensor."""
-
-    values: Tensor
-
-    @property
-    def unit(self) -> int:
-        return 1
-
-    def rows(self, begin: int, end: int) -> Tensor:
-        return self.values[begin:end] if self.shape else self.values
-
-    def held(self, most: int) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +54,8 @@ class Weights(Mapping[str, "Tensor | Found"]):
     """The tensors of a checkpoint by name, quantised ones as one group under the weight's name.
 
     `tensors` and `config` are those of `schemes.detect`, `warnings` what it finds odd. What
-    fits no scheme stays as it is. `scales` are those of a quantised cache of keys and values.
+    fits no scheme stays as it is. `groups` are the quantised weights by their names, `scales`
+    those of a quantised cache of keys and values.
 
     >>> import numpy as np, shapejit as sj
     >>> codes = np.zeros((4, 8), np.float32)
@@ -83,7 +68,7 @@ class Weights(Mapping[str, "Tensor | Found"]):
     def __init__(self, tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> None:
         self._tensors = tensors
         self.declared = declared(config or {})
-        self._groups = dict[str, Found]()
+        self.groups = dict[str, Found]()
         found = detected(tensors, self.declared)
         self.warnings = [*found.warnings, *map(str, found.unclear)]
         used = {name for each in found for name in each.parts.names.values()}
@@ -91,56 +76,42 @@ class Weights(Mapping[str, "Tensor | Found"]):
         plain = self._plain = dict.fromkeys(name for name in tensors if name not in used)
         for each in found:
             weight, codes = each.parts.weight, next(iter(each.parts.names.values()))
-            self._groups[codes if weight in plain or weight in self._groups else weight] = each
+            self.groups[codes if weight in plain or weight in self.groups else weight] = each
 
     def __getitem__(self, name: str) -> Tensor | Found:
-        return self._groups[name] if name in self._groups else self.planned(name).tensor()
+        return self.groups[name] if name in self.groups else self.planned(name).tensor()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._groups or name in self._plain
+        return name in self.groups or name in self._plain
 
     def planned(self, name: str) -> Planned:
         """A tensor, to be read some rows at a time."""
         x = self._tensors[name]
-        if is_a(x, Stored):
-            return View.of(x, x.layout)
         if is_a(x, Change):
             return x
-        held = asarray(x.data if hasattr(x, "tensor_type") else x)
-        return _InMemory(held.dtype, held.shape, held)
+        if not is_a(x, Stored):
+            t = asarray(x.data if hasattr(x, "tensor_type") else x)
+            x = Stored(MemoryFile("", t.buffer), name, 0, t.dtype, t.layout)
+        return View.of(x, x.layout)
 
     def decoded(self, name: str, kind: str, turned: bool = False) -> Planned:
         """A weight as plain numbers, to be decoded, or read, some rows at a time."""
-        if name not in self._groups:
+        if name not in self.groups:
             return self.planned(name)
-        weight = Weight.of(self._groups[name], self._tensors)
+        weight = Weight.of(self.groups[name], self._tensors)
         return Decoded.of(weight, dtype(kind), turned)
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._plain
-        yield from self._groups
+        return iter((*self._plain, *self.groups))
 
     def __len__(self) -> int:
-        return len(self._plain) + len(self._groups)
+        return len(self._plain) + len(self.groups)
 
     @property
     def plain(self) -> dict[str, Held]:
         """The tensors of no group; those that a file or a conversion has are not loaded."""
-        made = dict[str, Held]()
-        for name in self._plain:
-            x = self.planned(name)
-            made[name] = Held(name, x.dtype, prod(x.shape))
-        return made
-
-    @property
-    def groups(self) -> Mapping[str, Found]:
-        """The quantised weights, by their names."""
-        return self._groups
-
-    @property
-    def quantised(self) -> bool:
-        """Whether there are groups."""
-        return bool(self._groups)
+        found = {name: self.planned(name) for name in self._plain}
+        return {name: Held(name, x.dtype, x.size) for name, x in found.items()}
 
 
 def differences(
@@ -185,10 +156,10 @@ def differences(
                 yield found
             if done is not None:
                 done(name)
-        elif name not in a.scales or b.quantised:
+        elif name not in a.scales or b.groups:
             yield Difference(name, "only in A")
     for name in b:
-        if name not in a and (name not in b.scales or a.quantised):
+        if name not in a and (name not in b.scales or a.groups):
             yield Difference(name, "only in B")
 
 

@@ -26,13 +26,13 @@ _PLAIN = ("bfloat16", "float16", "float32")
 
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
     """config.json as it must be after the rules; FormatError for what it cannot say."""
-    made, became = dict(config.content), [*tensors.became, *tensors.encoded]
-    if became:
+    made = dict(config.content)
+    if tensors.became or tensors.encoded:
         left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
             raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
-        schemes = {s.whole.scheme for s in became if isinstance(s, PartOf)}
+        schemes = {part.whole.scheme for part in tensors.scheme_parts}
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
@@ -82,11 +82,9 @@ def told_by_config(facts: Mapping[str, Any], tensors: Tensors) -> list[str]:
 def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
     """The settings of a scheme's weights; FormatError if they differ."""
     found: list[dict[str, Any]] = []
-    for source in (*tensors.became, *tensors.encoded):
-        if isinstance(source, PartOf) and source.whole.scheme == scheme:
-            said = dict(source.settings)
-            if said not in found:
-                found.append(said)
+    for part in tensors.scheme_parts:
+        if part.whole.scheme == scheme and part.settings not in found:
+            found.append(dict(part.settings))
     if len(found) > 1:
         raise FormatError(f"config.json cannot tell of several settings of {scheme}: {found[:2]}")
     return found[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..dtypes.table import dtype
 from ..errors import FormatError, quoted
@@ -17,7 +18,7 @@ from .changes import Change
 from .quantizing import quantise
 from .remaining import Use, uses
 from .tensors import Rule, Tensors, each
-from .weights import Converted, Decoded, OfWeight, PartOf, Weight
+from .weights import Decoded, PartOf, Weight, converted, settings_of
 
 __all__ = ["to"]
 
@@ -27,7 +28,7 @@ def to(r: Rule, tensors: Tensors) -> None:
     (target,) = r.values
     _refuse_unclear(r, tensors)
     now = {c.stored.name: c for c in tensors.changes.values() if c.stored is not None}
-    known, used = _Known(tensors, target), uses(tensors)
+    known, used = dict[Any, Any](), uses(tensors)
     made: dict[str, list[Change]] = {}
     matched = False
     for weight in tensors.weights:
@@ -43,11 +44,11 @@ def to(r: Rule, tensors: Tensors) -> None:
         with tensors.named(weight.renamed(codes.name), r):
             parts = _untouched(weight, now)
             made |= {part.name: [] for part in parts}
-            new = known.changes(weight, weight.renamed(codes.name), parts)
-            made[codes.name] = new
-            source = new[0].source
-            assert isinstance(source, OfWeight)
-            tensors.became.append(source)
+            rules, name = 1 + max(part.rules for part in parts), weight.renamed(codes.name)
+            made[codes.name] = _made(weight, name, target, tensors.saturate, rules, known)
+            tensors.became.append(weight)
+            sources = (change.source for change in made[codes.name][:1])
+            tensors.scheme_parts += [source for source in sources if isinstance(source, PartOf)]
     if not matched and target in DECODED and _cast_plain(r, tensors, target):
         return
     if not matched and target not in DECODED and quantise(r, tensors, target):
@@ -115,36 +116,23 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
             )
 
 
-class _Known:
-    """New sources of weights; those of equal shapes and settings are planned alike."""
-
-    def __init__(self, tensors: Tensors, target: str) -> None:
-        self._tensors, self._target = tensors, target
-        self._parts: dict[tuple[object, ...], dict[str, PartOf]] = {}
-
-    def changes(self, weight: Weight, name: str, parts: Sequence[Change]) -> list[Change]:
-        """The tensors that a weight becomes."""
-        rules, saturate = 1 + max(part.rules for part in parts), self._tensors.saturate
-        if self._target in DECODED:
-            source = Decoded.of(weight, dtype(self._target))
-            return [Change.of(name, source, saturate, rules)]
-        row = BY_NAME[self._target]
-        return [
-            Change.of(part_name(row, name, key), part, saturate, rules)
-            for key, part in self._converted(weight).items()
-        ]
-
-    def _converted(self, weight: Weight) -> dict[str, PartOf]:
-        """The parts in the other scheme: one weight of those of equal shapes is converted now."""
-        whole = Converted(weight, self._target)
-        shapes = (
-            weight.scheme,
-            *sorted(weight.group.known.items()),
-            *((k, t.dtype, t.shape) for k, t in weight.group.tensors.items()),
-        )
-        if shapes not in self._parts:
-            self._parts[shapes] = whole.made()
-        return {
-            key: replace(part, weight=weight, whole=whole)
-            for key, part in self._parts[shapes].items()
-        }
+def _made(
+    weight: Weight, name: str, target: str, saturate: bool, rules: int, known: dict[Any, Any]
+) -> list[Change]:
+    """The tensors that a weight becomes; of those of equal shapes and settings one is made now."""
+    if target in DECODED:
+        return [Change.of(name, Decoded.of(weight, dtype(target)), saturate, rules)]
+    whole, row = converted(weight, target), BY_NAME[target]
+    alike = (
+        weight.scheme,
+        *sorted(weight.group.known.items()),
+        *((k, t.dtype, t.shape) for k, t in weight.group.tensors.items()),
+    )
+    if alike not in known:
+        parts = whole.parts()
+        told = settings_of(parts)
+        known[alike] = {key: PartOf(t.dtype, t.shape, whole, key, told) for key, t in parts.items()}
+    return [
+        Change.of(part_name(row, name, key), replace(part, whole=whole), saturate, rules)
+        for key, part in known[alike].items()
+    ]

@@ -17,7 +17,7 @@ from .. import __version__
 from ..errors import FileFormatError, FormatError, quoted
 from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
-from ..files.places import places
+from ..files.places import opened, places
 from ..files.safetensors.writer import Placed, placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named, stem_of
 from ..quantization.configuration import BESIDE
@@ -93,7 +93,7 @@ class Folder:
     @property
     def nbytes(self) -> int:
         """Bytes of the files that are copied."""
-        return sum(places(found).size(found) for found in self.copied.values())
+        return sum(opened(found).size for found in self.copied.values())
 
     def _differs_in(self, plan: str) -> str:
         """What another plan says otherwise."""

@@ -23,6 +23,13 @@ class Joined(Planned):
     parts: Sequence[Change]
     axis: int
 
+    @staticmethod
+    def of(parts: Sequence[Change], axis: int) -> Joined:
+        """The whole of tensors that differ in the size of this dim alone."""
+        first, shape = parts[0], list(parts[0].shape)
+        shape[axis] = sum(part.shape[axis] for part in parts)
+        return Joined(first.dtype, tuple(shape), parts, axis)
+
     @property
     def made_of(self) -> Sequence[Change]:
         """Its parts."""

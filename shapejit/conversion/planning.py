@@ -334,4 +334,4 @@ def _written_by(
     def there(shard: Shard) -> Callable[[], None]:
         return partial(write_planned, job, made.shards.index(shard))
 
-    written_by(executor, here, there, shards, progress)
+    written_by(executor, here, there, shards, progress or (lambda _: None))

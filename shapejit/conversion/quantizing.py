@@ -13,20 +13,17 @@ import numpy as np
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
-from ..errors import FormatError, about, quoted
-from ..files.stored import Stored
+from ..errors import FormatError, quoted
 from ..operations.casts import cast
-from ..quantization.bands import Slice
 from ..quantization.groups import Group
 from ..quantization.naming import part_name
-from ..quantization.parts import Found, Parts
 from ..quantization.scheme import Scheme
 from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from .changes import Change
 from .policies import floats, left_out
 from .tensors import Rule, Tensors
-from .weights import Converted, OfWeight, PartOf, Weight
+from .weights import PartOf, Whole, settings_of
 
 __all__ = ["EncodingError", "encoding_errors", "quantise", "unquantised"]
 
@@ -49,46 +46,6 @@ class _Shared:
     def amax(self) -> float:
         """Read from all of them."""
         return max(float(np.abs(_single(change.tensor())).max()) for change in self.weights)
-
-
-@dataclass(frozen=True, eq=False)
-class _Plain(Weight):
-    """A weight of floats; `group` is what it becomes."""
-
-    base: Change
-
-    @property
-    def codes(self) -> str:
-        """Its name."""
-        return self.base.name
-
-    @property
-    def names(self) -> list[str]:
-        """The tensor of the source that it is, if it is one."""
-        return [part.name for part in self.stored.values()]
-
-    @property
-    def name(self) -> str:
-        """Its name among those that are left as they are."""
-        return self.base.name
-
-    def nbytes(self, slices: Mapping[str, Slice]) -> int:
-        """Its bytes, and those of as many float32."""
-        return self.base.nbytes + 4 * prod(self.base.shape)
-
-
-@dataclass(frozen=True, eq=False)
-class _Encoded(Converted):
-    """A weight of floats in a scheme."""
-
-    base: Change
-    shared: _Shared | None
-
-    def computed(self) -> Mapping[str, Tensor]:
-        """Its parts."""
-        with about(f"weight {quoted(self.base.name)}"):
-            settings = {} if self.shared is None else {"amax": self.shared.amax}
-            return schemes[self.scheme].encode(self.base.tensor(), **settings)
 
 
 class _Planned(NamedTuple):
@@ -146,9 +103,10 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         with tensors.named(name, r):
             plan = plans[change.shape]
             made[name] = list(_parts(change, scheme, plan, shared.get(name), tensors.saturate))
+            tensors.encoded.append((target, change))
             source = made[name][0].source
-            assert isinstance(source, OfWeight)
-            tensors.encoded.append(source)
+            assert isinstance(source, PartOf)
+            tensors.scheme_parts.append(source)
     tensors.replace(r, made)
     return True
 
@@ -193,20 +151,22 @@ def _planned(scheme: Scheme, shape: tuple[int, ...]) -> _Planned:
     for key, t in sample.items():
         dims = group.form.part(key).dims
         parts[key] = t.dtype, t.shape if dims == "?" else group.sizes(dims)
-    told = {"zero_points": "weight_zero_point" in parts, **getattr(sample, "settings", {})}
-    told.pop("K", None)
-    return _Planned(parts, told, group)
+    return _Planned(parts, settings_of(sample), group)
 
 
 def _parts(
     base: Change, scheme: Scheme, plan: _Planned, shared: _Shared | None, saturate: bool
 ) -> Iterator[Change]:
     """The tensors that a weight becomes."""
-    source = {"weight": base.source} if isinstance(base.source, Stored) else {}
-    weight = _Plain(Found("", "", Parts({}, {}, group=plan.group)), source, base)
-    whole = _Encoded(weight, scheme.name, base, shared)
+
+    def make() -> Mapping[str, Tensor]:
+        settings = {} if shared is None else {"amax": shared.amax}
+        return scheme.encode(base.tensor(), **settings)
+
+    held = 3 * (base.nbytes + 4 * prod(base.shape))  # it, and as many float32
+    whole = Whole(scheme.name, base.name, "", base.reads, held, make)
     for key, (kind, shape) in plan.parts.items():
-        part = PartOf(kind, shape, weight, whole, key, plan.settings)
+        part = PartOf(kind, shape, whole, key, plan.settings)
         name = part_name(scheme.row, base.name, key)
         made = Change.of(name, part, saturate, base.rules + 1)
         yield made.then(_in_array) if not shape and scheme.name in _ARRAYS else made
@@ -251,11 +211,8 @@ def unquantised(tensors: Tensors) -> list[str]:
 def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
     """The error of each kind of weight that is encoded; kinds differ in more than numbers."""
     seen = set[str]()
-    for source in tensors.encoded:
-        assert isinstance(source, PartOf)
-        whole = source.whole
-        assert isinstance(whole, _Encoded)
-        base, kind = whole.base, _NUMBER.sub("#", whole.base.name)
+    for target, base in tensors.encoded:
+        kind = _NUMBER.sub("#", base.name)
         if kind in seen:
             continue
         seen.add(kind)
@@ -263,7 +220,7 @@ def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
         if len(base.shape) > 2:
             rows = 1
         sample = base if base.shape[0] <= rows else base.cut(0, rows)
-        scheme, x = schemes[whole.scheme], sample.tensor()
+        scheme, x = schemes[target], sample.tensor()
         y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
         given = _single(x)
         apart = np.abs(y[tuple(map(slice, given.shape))] - given)

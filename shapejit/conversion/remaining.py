@@ -14,7 +14,7 @@ from ..quantization.configuration import declared
 from ..quantization.forms import Numbers
 from .changes import Change
 from .tensors import Tensors
-from .weights import OfWeight, Weight
+from .weights import Weight
 
 __all__ = ["Use", "check", "check_parts", "untouched", "uses"]
 
@@ -68,7 +68,8 @@ def check(tensors: Tensors) -> None:
         for use in found
         if name not in own and not _is_meant(use, told)
     }
-    missing = unaccounted(map(_quantised, tensors.became), held, told=bool(kept))
+    decoded = [Quantised(w.scheme, w.codes, frozenset(w.names)) for w in tensors.became]
+    missing = unaccounted(decoded, held, told=bool(kept))
     if not kept:
         for unclear in tensors.detected.unclear:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
@@ -87,12 +88,6 @@ def _is_meant(use: Use, told: bool) -> bool:
     if "cast" in use.ops or "repack" in use.ops:
         return True
     return not told and use.change.dtype.kind == "integer" and bool(use.ops)
-
-
-def _quantised(source: OfWeight) -> Quantised:
-    """The weight that a source was made of."""
-    weight = source.weight
-    return Quantised(weight.scheme, weight.codes, frozenset(weight.names))
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any]) -> None:

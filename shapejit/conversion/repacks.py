@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -94,18 +93,13 @@ class Repacked(Planned):
             rows, columns = self._columns
             first, last = begin // rows * columns, end // rows * columns
             codes = self.elements[1] * (end - begin) // self.shape[0]
-            return self.base.then(_span(first, last)), (self.elements[0], codes)
+            return self.base.cut(first, last, 1), (self.elements[0], codes)
         count, stored = self.shape[0], self.base.shape[0]
         rows = self.elements[0] * (end - begin) // count
         return (
             self.base.cut(begin * stored // count, end * stored // count),
             (rows, *self.elements[1:]),
         )
-
-
-@lru_cache(maxsize=1024)
-def _span(begin: int, end: int) -> Callable[[Tensor], Tensor]:
-    return lambda t: t[:, begin:end]
 
 
 @lru_cache(maxsize=1024)

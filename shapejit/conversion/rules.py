@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ..dtypes.table import dtype
 from ..errors import DTypeError, FileFormatError, FormatError, ReshapeError, did_you_mean, quoted
+from ..files.open_files import OpenFile
 from ..files.paths import Path, file_name
-from ..files.stored import OpenFile
 from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .actions import exclude, interleave, join, keep, rename, select, split, stack, unstack

@@ -12,15 +12,15 @@ from typing import Protocol
 
 from ..errors import FileFormatError, FormatError
 from ..files import safetensors
-from ..files.places import places, put, replacing, send
+from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
 from .changes import announced
 from .folders import MAX_SHARD, Folder, Shard
+from .proof import check_written
 from .remote_folder import RemoteFolder
 from .replacing import LocalFolder
-from .streaming import check_written
 
 __all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_shard"]
 
@@ -189,8 +189,7 @@ def _copy(found: str, folder: str, name: str) -> None:
     if not is_url(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
     if is_url(path) or is_url(found):
-        with replacing(path, places(found).size(found)) as descriptor:
-            send(found, descriptor)
+        send(found, path)
     else:
         shutil.copy2(found, path)
 

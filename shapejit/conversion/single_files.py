@@ -17,8 +17,8 @@ from ..files.writing import Progress
 from .blocks import file_types
 from .changes import announced
 from .configs import facts_after, rewritten, told, told_by_config
+from .proof import check_written
 from .remaining import uses
-from .streaming import check_written
 from .tensors import Tensors
 
 __all__ = ["check", "untold", "write"]

@@ -18,7 +18,7 @@ from ..quantization.detection import Detected, detected
 from ..quantization.parts import WeightNode
 from .changes import Change
 from .specifications import Dialect
-from .weights import OfWeight, Weight
+from .weights import PartOf, Weight
 
 __all__ = ["Rule", "Tensors", "each"]
 
@@ -43,8 +43,10 @@ class Tensors:
     """What a destination will hold: `changes` by their names, in order.
 
     `config` is what the source says of weights, `reshape` what a reshape means, `saturate` is
-    that of all casts. `became` has a source of each weight that was decoded or converted,
-    `encoded` of each that was not quantised before, `untold` why others were left out; `kept` are
+    that of all casts. `became` are the weights that were decoded or converted, `encoded` those
+    that were not quantised before, with their schemes, `scheme_parts` a part of each that a
+    scheme stores now, and
+    `untold` why others were left out; `kept` are
     the tensors of the source that are right as they are, `exceptions` regular expressions of
     names that rules for all tensors do not mean.
     """
@@ -58,8 +60,9 @@ class Tensors:
     ) -> None:
         self.checkpoint, self.config, self.saturate = checkpoint, config, saturate
         self.dialect = reshape
-        self.became: list[OfWeight] = []
-        self.encoded: list[OfWeight] = []
+        self.became: list[Weight] = []
+        self.encoded: list[tuple[str, Change]] = []
+        self.scheme_parts: list[PartOf] = []
         self.untold: dict[str, str] = {}
         self.exceptions: list[re.Pattern[str]] = []
         self.kept = set[str]()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from threading import local
 from typing import Any
@@ -23,7 +23,7 @@ from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
 from .changes import Planned
 
-__all__ = ["BAND", "LATEST", "Converted", "Decoded", "OfWeight", "PartOf", "Weight"]
+__all__ = ["BAND", "LATEST", "Decoded", "PartOf", "Weight", "Whole", "converted", "settings_of"]
 
 BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
 
@@ -31,21 +31,19 @@ BAND = 1 << 22  # elements that are decoded at a time, where a scheme allows it
 class _Latest(local):
     """What a thread computed last, for those who need it once more: parts of it, one by one."""
 
-    def __init__(self) -> None:
-        self._maker: object = None
-        self._value: Any = None
+    _owner: object = None
+    _value: Any = None
 
-    def of(self, maker: Any) -> Any:
-        """What `maker.computed()` returns."""
-        if self._maker is not maker:
+    def of(self, owner: object, make: Callable[[], Any]) -> Any:
+        """What `make` returns, which is that of this owner."""
+        if self._owner is not owner:
             self.clear()
-            self._value = maker.computed()
-            self._maker = maker
+            self._value, self._owner = make(), owner
         return self._value
 
     def clear(self) -> None:
         """Forget it."""
-        self._maker = self._value = None
+        self._owner = self._value = None
 
 
 LATEST = _Latest()
@@ -120,21 +118,10 @@ class Weight:
 
 
 @dataclass(frozen=True, eq=False)
-class OfWeight(Planned):
-    """What is made of a quantised weight."""
-
-    weight: Weight
-
-    @property
-    def reads(self) -> list[Stored]:
-        """The parts of the weight."""
-        return [*self.weight.stored.values()]
-
-
-@dataclass(frozen=True, eq=False)
-class Decoded(OfWeight):
+class Decoded(Planned):
     """A quantised weight as plain numbers, perhaps `turned`: its last two dims change places."""
 
+    weight: Weight
     turned: bool = False
 
     @staticmethod
@@ -143,6 +130,11 @@ class Decoded(OfWeight):
         *lead, rows, columns = (*weight.group.shape,) if turned else (0, 0)
         shape = (*lead, columns, rows) if turned else weight.group.shape
         return Decoded(kind, shape, weight, turned)
+
+    @property
+    def reads(self) -> list[Stored]:
+        """The parts of the weight."""
+        return [*self.weight.stored.values()]
 
     @property
     def _axis(self) -> str | None:
@@ -169,11 +161,10 @@ class Decoded(OfWeight):
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; all of them are kept until another weight is decoded."""
-        if end - begin == self.count:
-            made: Tensor = LATEST.of(self)
-            return made
         found = bands(self.weight.group, BAND, begin, end, self._axis)
-        return self._decoded(found, begin, end, Scratch(), Scratch())
+        make = partial(self._decoded, found, begin, end, Scratch(), Scratch())
+        made: Tensor = LATEST.of(self, make) if end - begin == self.count else make()
+        return made
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements, band by band; one alone, which may count elements, has all rows."""
@@ -181,11 +172,6 @@ class Decoded(OfWeight):
         for band in found:
             ends = (0, self.count) if len(found) == 1 else (band.begin, band.end)
             yield from pieces(self._decoded([band], *ends, source, result), result)
-
-    def computed(self) -> Tensor:
-        """The whole weight."""
-        found = bands(self.weight.group, BAND, axis=self._axis)
-        return self._decoded(found, 0, self.count, Scratch(), Scratch())
 
     def _decoded(
         self, found: list[Band], begin: int, end: int, source: Scratch, result: Scratch
@@ -209,55 +195,67 @@ def _limit(most: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Converted:
-    """A quantised weight with the same codes in another scheme."""
+class Whole:
+    """A weight as `scheme` stores it: `make` makes all parts at once, which takes `held` bytes.
 
-    weight: Weight
+    `name` is that of the weight, `origin` its scheme in the source ("": plain floats), and
+    `reads` are its tensors there.
+    """
+
     scheme: str
+    name: str
+    origin: str
+    reads: Sequence[Stored]
+    held: int
+    make: Callable[[], Mapping[str, Tensor]]
 
     def parts(self) -> Mapping[str, Tensor]:
-        """Its parts, which are kept until another weight is converted."""
-        made: Mapping[str, Tensor] = LATEST.of(self)
+        """Its parts, which are kept until those of another weight are made."""
+        with about(f"weight {quoted(self.name)}"):
+            made: Mapping[str, Tensor] = LATEST.of(self, self.make)
         return made
 
-    def computed(self) -> Mapping[str, Tensor]:
-        """Its parts, from those in the file, a band at a time."""
-        weight, memory = self.weight, Scratch()
-        with about(f"weight {quoted(weight.name)}"):
-            return carried(
-                weight.group,
-                lambda slices: weight.read(slices, memory),
-                self.scheme,
-                schemes[self.scheme].row.forms,
-                BAND // 4,
-            )
 
-    def made(self) -> dict[str, PartOf]:
-        """The parts as sources; those of a weight of equal shapes have equal ones."""
-        parts = self.parts()
-        told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
-        told.pop("K", None)
-        return {
-            key: PartOf(t.dtype, t.shape, self.weight, self, key, told) for key, t in parts.items()
-        }
+def converted(weight: Weight, scheme: str) -> Whole:
+    """A quantised weight with the same codes in another scheme, made a band at a time."""
+    forms, memory = schemes[scheme].row.forms, Scratch()
+
+    def make() -> Mapping[str, Tensor]:
+        read = partial(weight.read, scratch=memory)
+        return carried(weight.group, read, scheme, forms, BAND // 4)
+
+    # Its parts, its codes a byte each, the parts of the other scheme.
+    held = 3 * weight.nbytes({})
+    return Whole(scheme, weight.name, weight.scheme, [*weight.stored.values()], held, make)
+
+
+def settings_of(parts: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What a config has to say of such parts."""
+    told = {"zero_points": "weight_zero_point" in parts, **getattr(parts, "settings", {})}
+    return {name: value for name, value in told.items() if name != "K"}
 
 
 @dataclass(frozen=True, eq=False)
-class PartOf(OfWeight):
+class PartOf(Planned):
     """A tensor that another scheme stores; `settings` are those of the weight there."""
 
-    whole: Converted
+    whole: Whole
     key: str
     settings: Mapping[str, Any]
 
     @property
+    def reads(self) -> Sequence[Stored]:
+        """All that the weight is made of."""
+        return self.whole.reads
+
+    @property
     def kind(self) -> tuple[object, ...]:
         """Both schemes, and the part."""
-        return self.weight.scheme, self.whole.scheme, self.key
+        return self.whole.origin, self.whole.scheme, self.key
 
     def held(self, most: int) -> int:
-        """The whole weight: its parts, its codes a byte each, the parts of the other scheme."""
-        return 3 * self.weight.nbytes({})
+        """What the whole weight takes."""
+        return self.whole.held
 
     def rows(self, begin: int, end: int) -> Tensor:
         """The part; FormatError unless it has the dtype and the shape that were planned."""
@@ -265,7 +263,7 @@ class PartOf(OfWeight):
         if found is None or (found.dtype, found.shape) != (self.dtype, self.shape):
             given = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
             raise FormatError(
-                f"weight {quoted(self.weight.name)}: as {self.whole.scheme} its {self.key} "
+                f"weight {quoted(self.whole.name)}: as {self.whole.scheme} its {self.key} "
                 f"is {given}, that of others {self.dtype} {shape_text(self.shape)}"
             )
         return found

@@ -53,11 +53,10 @@ def configuration(checkpoint: Checkpoint) -> Config:
     path, metadata, facts = checkpoint.path, checkpoint.metadata or {}, dict[str, Any]()
     place, sharded = places(path), checkpoint.format == "sharded"
     folder = path if place.is_folder(path) else place.parent(path)
-    is_there = place.is_named if sharded else place.exists
     found = {
         name: _read(place.inside(folder, name, None))
         for name in (CONFIG, *BESIDE)
-        if is_there(place.join(folder, name))
+        if place.exists(place.join(folder, name))
     }
     if COMFY in metadata:
         facts[COMFY] = metadata[COMFY]

@@ -6,9 +6,9 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from . import urls
+from .open_files import File
 from .places import FileSystem
 from .remote import asked, resolved, shared
-from .stored import File
 from .temporary import Check
 from .uploads import uploading
 from .urls import Url
@@ -59,14 +59,6 @@ class _Elsewhere(FileSystem):
     def exists(self, name: str) -> bool:
         """Whether there is a file or a folder of this name."""
         return bool(self._info(name))
-
-    def is_named(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return self.exists(name)
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return shared(name).size
 
     def names(self, folder: str) -> list[str]:
         """What a listing has, if there is one."""

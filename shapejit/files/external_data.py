@@ -10,8 +10,8 @@ import os
 
 from ..arrays.tensor import Bytes
 from ..errors import FileFormatError
+from .open_files import OpenFile
 from .paths import Path, inside
-from .stored import OpenFile
 
 __all__ = ["read"]
 

@@ -16,10 +16,10 @@ from ..arrays.tensor import Tensor, asarray
 from ..errors import FileFormatError, FormatError, about, quoted, shown
 from .checkpoint import Checkpoint
 from .in_memory import SupportsWrite, of_bytes, of_file_object
+from .open_files import File
 from .paths import Path, file_name
 from .places import places
 from .pytorch import begins as pytorch_begins
-from .stored import File
 from .writing import New, Progress
 
 __all__ = [

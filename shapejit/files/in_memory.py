@@ -12,8 +12,8 @@ from ..arrays.buffers import bytes_of
 from ..arrays.tensor import Bytes, is_array
 from ..errors import FileFormatError
 from ..runtime.ndarrays import is_a
+from .open_files import File
 from .places import FileSystem
-from .stored import File
 from .temporary import Check
 
 __all__ = ["InMemory", "MemoryFile", "SupportsWrite", "of_bytes", "of_file_object"]
@@ -106,10 +106,6 @@ class _MemoryFileSystem(FileSystem):
         return False
 
     def exists(self, name: str) -> bool:
-        """There is nothing beside them."""
-        return False
-
-    def is_named(self, name: str) -> bool:
         """There is nothing beside them."""
         return False
 

@@ -23,10 +23,11 @@ from ..dtypes.table import DType
 from ..errors import FileFormatError, quoted, shortened
 from ..shapes.layout import Layout
 from .checkpoint import Checkpoint, size_in_bits
+from .open_files import File
 from .paths import Path, file_name
 from .pieces import whole_elements
 from .places import opened, replacing
-from .stored import File, Stored
+from .stored import Stored
 from .temporary import Check
 from .writing import New, Progress, announced, write_all
 

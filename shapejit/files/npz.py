@@ -21,9 +21,10 @@ from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, quoted
 from . import npy
 from .checkpoint import Checkpoint, is_text
+from .open_files import File
 from .paths import Path, file_name
 from .places import opened, replacing
-from .stored import File, Stored
+from .stored import Stored
 from .temporary import Check
 from .writing import New, Progress
 

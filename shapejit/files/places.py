@@ -14,12 +14,12 @@ from typing import Any
 
 from ..errors import FileFormatError
 from . import paths, temporary
+from .open_files import File, OpenFile
 from .paths import Path, file_name
 from .pieces import PIECE
-from .stored import File, OpenFile
 from .temporary import Check
 from .urls import is_url
-from .writing import Target, write_all
+from .writing import write_all
 
 __all__ = ["FileSystem", "opened", "places", "put", "replacing", "send"]
 
@@ -52,16 +52,8 @@ class FileSystem:
         return os.path.isdir(name)
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file or a folder of this name."""
-        return os.path.exists(name)
-
-    def is_named(self, name: str) -> bool:
-        """Whether it exists, or is a link to what does not."""
+        """Whether there is a file, a folder or a link of this name."""
         return os.path.lexists(name)
-
-    def size(self, name: str) -> int:
-        """The bytes of a file."""
-        return os.path.getsize(name)
 
     def names(self, folder: str) -> list[str]:
         """The files and folders in a folder; none where nobody tells."""
@@ -139,11 +131,12 @@ def put(folder: str, name: str, text: str) -> None:
         write_all(descriptor, memoryview(data))
 
 
-def send(name: str, target: Target) -> None:
-    """Write the bytes of a file to another one."""
+def send(name: str, path: str) -> None:
+    """Copy a file as a whole."""
     file = opened(name)
-    for at in range(0, file.size, PIECE):
-        write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+    with replacing(path, file.size) as target:
+        for at in range(0, file.size, PIECE):
+            write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
 
 
 def replacing(

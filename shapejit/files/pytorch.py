@@ -15,9 +15,10 @@ from ..errors import FileFormatError, about, quoted, shortened
 from ..runtime.ndarrays import is_mapping
 from .checkpoint import Checkpoint
 from .in_memory import MemoryFile
+from .open_files import OpenFile
 from .paths import Path, file_name
 from .places import opened
-from .stored import OpenFile, Stored
+from .stored import Stored
 
 __all__ = ["begins", "read"]
 

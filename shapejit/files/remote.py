@@ -32,7 +32,7 @@ from ..arrays.tensor import Bytes
 from ..errors import FileFormatError, ShapeJitError, redacted, redacted_url, shortened
 from ..runtime.system import register_at_fork
 from .ahead import awaited, read_parts
-from .stored import CHANGED, File
+from .open_files import CHANGED, File
 from .urls import Url
 
 __all__ = [

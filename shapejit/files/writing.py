@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from math import prod
-from queue import SimpleQueue
-from threading import Semaphore, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType
@@ -19,7 +18,15 @@ from ..runtime import system
 from .pieces import Scratch, pieces
 from .stored import Extent
 
-__all__ = ["New", "Progress", "Target", "Writer", "Written", "announced", "write_all"]
+__all__ = [
+    "New",
+    "Progress",
+    "Target",
+    "Writer",
+    "Written",
+    "announced",
+    "write_all",
+]
 
 Progress = Callable[[int], object]
 Target = int | io.RawIOBase  # a descriptor of a file, or what is sent elsewhere, in order
@@ -100,22 +107,12 @@ class Writer:
 
     def __init__(self, target: Target, total: int = _THREADED) -> None:
         self.target, self._at = target, 0
-        self._queue: SimpleQueue[tuple[Callable[[], object], bool] | None] = SimpleQueue()
-        self._free = Semaphore(_AHEAD)
-        self._fault: BaseException | None = None
-        self._thread = Thread(target=self._run, daemon=True) if total >= _THREADED else None
-        if self._thread is not None:
-            self._thread.start()
+        self._thread = ThreadPoolExecutor(1) if total >= _THREADED else None
+        self._waiting = deque[Future[None]]()
 
     def put(self, at: int, piece: Bytes) -> None:
         """Write a piece from byte `at` of the file on, now or soon."""
-        if self._thread is not None:
-            self._free.acquire()
-            self._queue.put((partial(self._write, at, piece), False))
-            self._queue.put((self._free.release, True))
-            self._check()
-        else:
-            self._write(at, piece)
+        self._do(self._write, at, piece)
 
     def tensor(self, path: str, new: New, at: int, progress: Progress | None) -> None:
         """Write a tensor from byte `at` on; `progress` is called with numbers of bytes."""
@@ -131,38 +128,25 @@ class Writer:
 
     def extend(self, size: int) -> None:
         """Let zeros follow until the file has so many bytes."""
-        if self._thread is None:
-            self._extend(size)
-        else:
-            self._queue.put((partial(self._extend, size), False))
-            self._check()
+        self._do(self._extend, size)
 
     def __enter__(self) -> Writer:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:
-            # Nobody wants the file any more: what waits is not written.
-            self._fault = self._fault or InterruptedError()
         if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-        if kind is None:
-            self._check()
+            # After an error nobody wants the file any more: what waits is not written.
+            self._thread.shutdown(cancel_futures=kind is not None)
+        while self._waiting and kind is None:
+            self._waiting.popleft().result()
 
-    def _check(self) -> None:
-        if self._fault is not None:
-            raise self._fault
-
-    def _run(self) -> None:
-        while (given := self._queue.get()) is not None:
-            call, always = given
-            if always or self._fault is None:
-                try:
-                    call()
-                except BaseException as fault:
-                    self._fault = fault
-            del given, call
+    def _do(self, call: Callable[..., None], *arguments: Any) -> None:
+        if self._thread is None:
+            call(*arguments)
+            return
+        while len(self._waiting) >= _AHEAD or (self._waiting and self._waiting[0].done()):
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(call, *arguments))
 
     def _write(self, at: int, piece: Bytes) -> None:
         if at != self._at:

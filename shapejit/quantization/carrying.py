@@ -45,74 +45,52 @@ def _together(
     group: Group, found: Sequence[Band], read: Read, to: str, forms: tuple[Form, ...]
 ) -> Parts:
     """Bands, converted one by one; FormatError unless they are parts of one whole."""
-    made: _Whole | None = None
+    first: Group | None = None
+    lead = group.batch[:1]
     for band in found:
         content = content_of(replace(band.group, tensors=read(band.slices)))
-        parts = written(to, forms, content, {})
-        now = group_of(to, forms, parts, {})
-        if made is None:
-            made = _Whole(group, now, content)
-        made.put(band, now)
-    assert made is not None
-    return made.parts(to, forms)
-
-
-class _Whole:
-    """The parts of a whole weight, of which `first` are those of a band; `group` is the source."""
-
-    def __init__(self, group: Group, first: Group, content: Content) -> None:
-        self.first = first
-        self.rows = group.batch[0] if group.batch else group.known["N"]
-        known = first.known if group.batch else {**first.known, "N": self.rows}
-        lead = (self.rows, *group.batch[1:]) if group.batch else ()
-        writes, shape = first.form.writes, content.shape
-        shape = (*lead, *shape[len(lead) :]) if lead else (self.rows, *shape[1:])
-        for form, sizes in ((group.form, group.known), (first.form, known)):
-            if blocks_of(form, sizes, shape[len(lead) :]) != content.blocks:
-                raise fault(first.scheme, "has blocks of another size in all rows")
-        told = {} if writes is None else writes(replace(content, shape=shape), known)
-        self.told = {key: asarray(x) for key, x in told.items()}
-        self.places = {key: at for key, at in _places(first).items() if key not in told}
-        self.arrays = {
-            key: np.zeros(self._shape(key, at), first.tensors[key].dtype.numpy)
-            for key, at in self.places.items()
-        }
-
-    def put(self, band: Band, now: Group) -> None:
-        """Add the parts of a band."""
-        first = self.first
-        alike = now.form is first.form and now.tensors.keys() == first.tensors.keys()
-        sizes = [{k: n for k, n in each.known.items() if k != "N"} for each in (now, first)]
-        if not alike or sizes[0] != sizes[1]:
-            raise fault(first.scheme, "stores some rows in another way")
+        now = group_of(to, forms, written(to, forms, content, {}), {})
+        if first is None:
+            first, rest = now, content.shape[1:]
+            rows = lead[0] if lead else group.known["N"]
+            known = first.known if lead else {**first.known, "N": rows}
+            told = _told(group, first, replace(content, shape=(rows, *rest)), known)
+            places = {key: at for key, at in _places(first).items() if key not in told}
+            for key, (at, token) in places.items():
+                shape = list(first.tensors[key].shape)
+                shape[at] = count(token, known, "N", rows)
+                told[key] = np.zeros(shape, first.tensors[key].dtype.numpy)
+        if _kind(now) != _kind(first):
+            raise fault(to, "stores some rows in another way")
         for key, t in now.tensors.items():
-            if t.dtype is not first.tensors[key].dtype:
-                raise fault(first.scheme, f"stores {key} of some rows as {t.dtype}")
-            if key in self.places:
-                at, token = self.places[key]
+            if key in places:
+                at, token = places[key]
                 if band.begin % unit_of(token, now.known):
-                    raise fault(first.scheme, f"stores rows in {key} together")
-                ends = [count(token, now.known, "N", n) for n in (band.begin, band.end)]
-                self._slice(key, at, *ends)[...] = t.numpy()
-            elif key not in self.told and t.tobytes() != first.tensors[key].tobytes():
-                raise fault(first.scheme, f"has one {key} for all rows")
+                    raise fault(to, f"stores rows in {key} together")
+                ends = (count(token, now.known, "N", n) for n in (band.begin, band.end))
+                told[key][(*(slice(None),) * at, slice(*ends))] = t.numpy()
+            elif key not in told and t.tobytes() != first.tensors[key].tobytes():
+                raise fault(to, f"has one {key} for all rows")
+    assert first is not None
+    made = {key: asarray(told.get(key, t)) for key, t in first.tensors.items()}
+    return Parts(made, group_of(to, forms, Parts(made, first.settings), {}).settings)
 
-    def parts(self, to: str, forms: tuple[Form, ...]) -> Parts:
-        """The whole."""
-        made = {
-            key: self.told[key] if key in self.told
-            else asarray(self.arrays[key]) if key in self.arrays else t
-            for key, t in self.first.tensors.items()
-        }  # fmt: skip
-        return Parts(made, group_of(to, forms, Parts(made, self.first.settings), {}).settings)
 
-    def _shape(self, key: str, place: tuple[int, str]) -> tuple[int, ...]:
-        (at, token), shape = place, list(self.first.tensors[key].shape)
-        shape[at] = count(token, self.first.known, "N", self.rows)
-        return tuple(shape)
+def _told(
+    group: Group, first: Group, whole: Content, known: Mapping[str, int]
+) -> dict[str, NDArray[Any]]:
+    """What a form says of the whole weight; FormatError if that has other blocks than bands."""
+    shape = whole.shape[len(whole.batch) :]
+    for form, sizes in ((group.form, group.known), (first.form, known)):
+        if blocks_of(form, sizes, shape) != whole.blocks:
+            raise fault(first.scheme, "has blocks of another size in all rows")
+    return {} if first.form.writes is None else first.form.writes(whole, known)
 
-    def _slice(self, key: str, at: int, begin: int, end: int) -> NDArray[Any]:
-        return self.arrays[key][(*(slice(None),) * at, slice(begin, end))]
+
+def _kind(group: Group) -> tuple[object, ...]:
+    """What is the same of all bands."""
+    sizes = {name: n for name, n in group.known.items() if name != "N"}
+    return id(group.form), sizes, {key: t.dtype for key, t in group.tensors.items()}
 
 
 def _places(group: Group) -> dict[str, tuple[int, str]]:

@@ -18,9 +18,10 @@ from ...dtypes.table import DType, dtype
 from ...errors import DTypeError, FileFormatError, quoted, shape_text
 from ...shapes.layout import Layout
 from .. import checkpoint
+from ..open_files import File, Window
 from ..paths import Path, file_name
 from ..places import opened
-from ..stored import File, FileType, Stored, Window
+from ..stored import FileType, Stored
 
 __all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
 

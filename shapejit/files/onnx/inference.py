@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, TensorProto
 from onnx.shape_inference import infer_shapes
 
-from ..stored import File
+from ..open_files import File
 from .graphs import protos
 from .wire import Place
 

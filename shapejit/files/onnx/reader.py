@@ -14,9 +14,10 @@ from ...errors import DTypeError, FileFormatError, FormatError, ReshapeError
 from ...shapes.layout import Layout
 from .. import checkpoint
 from ..in_memory import MemoryFile
+from ..open_files import File
 from ..paths import Path, file_name
 from ..places import opened, places
-from ..stored import File, Stored
+from ..stored import Stored
 from .graphs import GraphTensor, held
 from .tensors import described, external_place, from_tensorproto
 from .weights import weight_nodes

@@ -7,7 +7,6 @@ elements. Sub-byte elements stay packed: ONNX and Tensor have the same bit order
 from __future__ import annotations
 
 import os
-import sys
 from math import prod
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from ...arrays.buffers import Bytes, bytes_of
+from ...arrays.buffers import bytes_of
 from ...arrays.tensor import Tensor, asarray, is_array
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
@@ -33,7 +32,7 @@ from ...shapes.layout import checked_shape
 from .. import external_data
 from ..paths import Path
 
-__all__ = ["described", "external_place", "from_tensorproto", "raw_data", "title", "to_tensorproto"]
+__all__ = ["described", "external_place", "from_tensorproto", "title", "to_tensorproto"]
 
 # The field of each dtype's elements if they are not in raw_data; int32_data for all others.
 _FIELDS = {
@@ -53,7 +52,6 @@ _CARRIERS: dict[str, Any] = {
     "int64_data": np.int64,
     "uint64_data": np.uint64,
 }
-SWAPPED = sys.byteorder == "big"  # ONNX's raw_data is little-endian
 
 
 def from_tensorproto(proto: TensorProto, *, base_dir: Path | None = None) -> Tensor | NDArray[Any]:
@@ -93,9 +91,10 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
         return _texts(proto, shape, count)
     if field == "external_data":
         place = external_place(proto, base_dir, kind.nbytes(count))
-        return _wrapped(external_data.read(*place, kind.nbytes(count), proto.name), kind, shape)
+        memory = external_data.read(*place, kind.nbytes(count), proto.name)
+        return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
-        return _wrapped(bytes_of(proto.raw_data), kind, shape)
+        return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
     return _typed(getattr(proto, field), field, kind, shape, count)
 
 
@@ -128,18 +127,6 @@ def _field(proto: TensorProto, kind: DType, count: int) -> str:
     if used and used[0] != own and (kind is STRING or used[0] in typed):
         raise FormatError(f"elements of {kind} belong in {own}, not in {used[0]}")
     return used[0] if used else own
-
-
-def _wrapped(memory: Bytes, kind: DType, shape: tuple[int, ...]) -> Tensor:
-    """A Tensor over bytes as ONNX stores them."""
-    t = Tensor.frombuffer(memory, kind, shape)
-    return Tensor.frombuffer(_other_order(memory, kind), kind, shape) if SWAPPED else t
-
-
-def _other_order(memory: Bytes, kind: DType) -> Bytes:
-    """The bytes with the byte order of each component reversed."""
-    nbytes = kind.bits // (16 if kind.kind == "complex" else 8)
-    return memory if nbytes <= 1 else memory.view(f"u{nbytes}").byteswap().view(np.uint8)
 
 
 def _typed(values: Any, field: str, kind: DType, shape: tuple[int, ...], count: int) -> Tensor:
@@ -238,14 +225,8 @@ def to_tensorproto(tensor: Tensor | NDArray[Any], name: str | None = None) -> Te
     if kind is STRING:
         proto.string_data.extend(_utf8(value, name) for value in np.asarray(tensor).flat)
         return proto
-    proto.raw_data = raw_data(asarray(tensor))
+    proto.raw_data = asarray(tensor).tobytes()
     return proto
-
-
-def raw_data(t: Tensor) -> bytes:
-    """The elements as ONNX stores them: row-major, packed, little-endian."""
-    raw = t.tobytes()
-    return _other_order(bytes_of(raw), t.dtype).tobytes() if SWAPPED else raw
 
 
 def _utf8(value: Any, name: str | None) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from onnx import ModelProto, TensorProto
 
 from ...errors import FileFormatError
-from ..stored import File, Window
+from ..open_files import File, Window
 
 __all__ = ["MAX_MESSAGE", "Place", "expanded", "skeleton"]
 

@@ -15,9 +15,10 @@ from onnx.shape_inference import InferenceError
 from ...errors import FileFormatError
 from .. import checkpoint
 from ..checkpoint import is_text
+from ..open_files import File
 from ..paths import Path, file_name
 from ..places import places, replacing
-from ..stored import CONTIGUOUS, File
+from ..stored import CONTIGUOUS
 from ..temporary import Check
 from ..writing import New, Progress, Writer, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
@@ -168,7 +169,7 @@ def _set_metadata(path: str, model: ModelProto, metadata: Mapping[str, str]) -> 
 def _location(path: str) -> str:
     """A name for a file of external data that is not in the folder yet."""
     place, base = places(path), places(path).base(path)
-    if not place.is_named(place.join(place.parent(path), f"{base}.data")):
+    if not place.exists(place.join(place.parent(path), f"{base}.data")):
         return f"{base}.data"
     return f"{base}.{secrets.token_hex(4)}.data"
 
