@@ -495,6 +495,46 @@ def test_codes_and_results_that_are_no_numbers(name):
             call()
 
 
+@pytest.mark.parametrize("count", [1, 3, 100])
+@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
+def test_operands_that_change_between_calls(count, kind, kernels):
+    """Few of them are known again by their values, many by where they lie: never by an old one."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-100, 100, (count, 5)).astype(np.int8)
+    scale, zero = np.ones((count, 1), kind), np.zeros((count, 1), np.int8)
+    for _ in range(4):
+        for value, shift in ((0.5, 0), (2, 7), (-0.0, 7), (0.0, 7), (3, -100)):
+            scale[...], zero[...] = value, shift
+            exact = (codes.astype(np.int64) - zero.astype(np.int64)).astype(kind)
+            made = sj.dequantize(codes, scale, zero_point=zero)
+            assert made.tobytes() == (exact * scale).tobytes()
+            made = sj.dequantize(codes, scale)
+            assert made.tobytes() == (codes.astype(kind) * scale).tobytes()
+            if value:
+                found = sj.quantize(exact * scale, scale, zero_point=zero, dtype="int8")
+                assert np.array_equal(found, codes)
+    one, x = sj.dequantize(codes, 1), sj.dequantize(codes, 1.0)
+    assert one.tobytes() == x.tobytes()
+    for wrong in (True, [1.0], None, np.array(None), np.zeros(2, "M8[s]")):
+        for _ in range(2):
+            with pytest.raises(sj.ShapeJitError):
+                sj.dequantize(codes, wrong)
+    sj.quantize(x, 1.0, dtype="int8", saturate=True)
+    with pytest.raises(sj.DTypeError):  # 1 equals True, and is refused
+        sj.quantize(x, 1.0, dtype="int8", saturate=1)
+
+
+def test_outputs_apart_from_the_operands_of_this_call():
+    codes = np.arange(8, dtype=np.int8)
+    for scale in (np.full(8, 2, np.float32), np.full(8, 2, np.float32)):
+        sj.dequantize(codes, scale)
+        with pytest.raises(sj.ReshapeError, match="overlaps"):
+            sj.dequantize(codes, scale, out=scale)
+        out = np.empty(8, np.float32)
+        assert sj.dequantize(codes, scale, out=out) is out
+        assert out.tolist() == (codes * 2).tolist()
+
+
 def test_float64_scales_mean_float64_arithmetic():
     x = np.array([1], np.int32)
     scale = np.float64(1) + 2.0**-40

@@ -111,7 +111,8 @@ def _together(
 ) -> Iterator[tuple[tuple[int, ...], Layouts]]:
     """Where tensors lie, as many at a time as are evenly spaced; dims are in the target's order."""
     table = np.array(places, np.int64)
-    for begin, end in _evenly_spaced(table, layouts):
+    alone = table.shape[1] == 1
+    for begin, end in [(0, 1)] if alone else _evenly_spaced(table, layouts):
         some = layouts
         if end - begin > 1:
             steps = (table[:, begin + 1] - table[:, begin]).tolist()

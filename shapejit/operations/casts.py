@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from ..planning import thresholds
 from . import views
-from .scaling import dequantize_operands, flag, quantize_operands
+from .scaling import FEW, Find, dequantize_operands, flag, quantize_operands, remembered
 
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
@@ -123,21 +124,12 @@ def dequantize(
     array([[ 10.,  20., 300., 400.]], dtype=float32)
     """
     key = None
-    named = dtype is None or type(dtype) is str
-    if out is zero_point is block_shape is None and named and type(scale) is np.ndarray:
+    lies = type(scale) is np.ndarray and scale.nbytes > FEW
+    if lies and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin
         key = _key(codes, "dequantize", dtype, *of_scale)
-        done = follow(key, codes, out)
-        if done is not None:
-            return done
-    source = views.checked(codes)
-    kind, operands = dequantize_operands(source, scale, zero_point, block_shape, dtype)
-    if isinstance(source, Tensor) and type(source) is not Tensor:
-        return source.converted("dequantize", operands.conversion, kind, operands, (), out)
-    if operands.scale is not scale:
-        key = None  # it is read elsewhere the next time
-    return _result(source, operands.conversion, kind, operands, out, key)
+    return _scaled(dequantize_operands, codes, scale, zero_point, block_shape, out, key, dtype)
 
 
 @converts_any_array
@@ -163,12 +155,40 @@ def quantize(
     >>> quantize(np.array([0.5, 1.5, -99], np.float32), 0.5, dtype="int4")
     array([1, 3, -8], dtype=int4)
     """
+    given = x, scale, zero_point, block_shape, out
+    return _scaled(quantize_operands, *given, None, dtype, saturate)
+
+
+def _scaled(
+    find: Find,
+    x: Any,
+    scale: Any,
+    zero_point: Any,
+    block_shape: Any,
+    out: Any,
+    key: object,
+    *asked: object,
+) -> Any:
+    """`x` converted by the operands that `find` makes of the arguments.
+
+    The `key` is that of the Route if scales lie where they lay; few of them need none.
+    """
+    known = None
+    if key is None and out is block_shape is None:
+        known = remembered(find, x, scale, zero_point, *asked)
+        key = known and _key(x, known[1])
+    done = follow(key, x, out)
+    if done is not None:
+        return done
     source = views.checked(x)
-    kind, operands = quantize_operands(source, scale, zero_point, block_shape, dtype, saturate)
-    if isinstance(source, Tensor):
-        given = (operands.conversion.saturate,)
-        return source.converted("quantize", operands.conversion, kind, operands, given, out)
-    return _result(source, operands.conversion, kind, operands, out)
+    kind, operands = known or find(source, scale, zero_point, block_shape, *asked)
+    made = operands.conversion
+    if isinstance(source, Tensor) and type(source) is not Tensor:
+        given = (made.saturate,) if made.step == "quantize" else ()
+        return source.converted(made.step, made, kind, operands, given, out)
+    if not known and operands.scale is not scale:
+        key = None  # it is read elsewhere the next time
+    return _result(source, made, kind, operands, out, key)
 
 
 def _key(x: Any, *asked: object) -> tuple[object, ...] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,16 @@ from ..engine.converting import Operands, cast_conversion, convert, number_of
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..runtime.ndarrays import array_of
+from ..runtime.recent import Recent
 from ..shapes.request import integers
 from . import views
 
 FLOAT32 = dtype("float32")
+FEW = 256  # bytes of scales, or of zero points, that are known again by their values
+
+Found = tuple[DType, Operands]
+Find = Callable[..., Found]
+_known: Recent[object, Found] = Recent(256)
 
 
 def flag(value: Any) -> bool:
@@ -25,6 +32,33 @@ def flag(value: Any) -> bool:
     if value is True or value is False:
         return bool(value)
     raise DTypeError(f"saturate is True or False, not {value!r}")
+
+
+def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) -> Found | None:
+    """What `find` (x, scale, zero_point, None, *asked) has found; None: it is to be asked.
+
+    For numbers and few scales: the same Operands for the same values, in memory of their own.
+    """
+    values = _value(scale), _value(zero_point)
+    if type(x) not in (np.ndarray, Tensor) or not all(values):
+        return None
+    kind = x.dtype.name if type(x) is Tensor else x.dtype
+    key = find, kind, x.shape, values, asked, *map(type, asked)
+    try:
+        found = _known.get(key)
+    except TypeError:  # a dtype that has no hash
+        return None
+    if found is None:
+        own = (a.copy() if type(a) is np.ndarray else a for a in (scale, zero_point))
+        _known.put(key, found := find(views.checked(x), *own, None, *asked))
+    return found
+
+
+def _value(x: Any) -> object:
+    """What is equal for arguments of the same values; False for all but numbers and few scales."""
+    if type(x) is np.ndarray or isinstance(x, np.generic):
+        return x.nbytes <= FEW and (x.dtype, x.shape, x.tobytes())
+    return (x is None or type(x) in (int, float)) and repr(x)
 
 
 def dequantize_operands(
@@ -114,6 +148,8 @@ def _floats(x: Any, name: str) -> NDArray[Any]:
     given = x.numpy() if isinstance(x, Tensor) and not x.dtype.packed else x
     if fixed_width(given.dtype).name == name:
         return np.asarray(views.ascontiguous(given))
+    if isinstance(given, np.ndarray) and given.dtype.kind in "iu":
+        return given.astype(name, order="C")  # zero points are few: a kernel takes as long to call
     made = array_of(given.shape, np.dtype(name))
     conversion = cast_conversion(fixed_width(given.dtype), dtype(name))
     convert(given, made, conversion, None, fresh=True)

@@ -9,74 +9,74 @@ does not divide, a copy must come between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
+from ..shapes.dims import common
 from ..shapes.layout import Layout
 from .index_maps import IndexMap
-
-Factor = tuple[int, int]  # size, stride in bits
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Elements of `bits` in `shape`, found along `factors` from the bit `offset` on.
+    """Elements in `shape`; `layout` has them in row-major order, one dim a factor.
 
     >>> def turned(shape):
     ...     return IndexMap.of(IndexMap.probe(shape).permute((1, 0)))
     >>> chain = Chain.of(Layout.row_major((4, 6), 8)).viewed(turned((4, 6))).reshape((3, 8))
-    >>> chain.factors
-    ((6, 8), (4, 48))
-    >>> chain.viewed(turned((3, 8))).factors
-    ((2, 8), (12, 16))
+    >>> chain.shape, chain.layout
+    ((3, 8), Layout(shape=(6, 4), strides=(8, 48), offset=0, bits=8))
+    >>> chain.viewed(turned((3, 8))).layout.shape
+    (2, 12)
     >>> chain.reshape((8, 3)).viewed(turned((8, 3))) is None
     True
     """
 
     shape: tuple[int, ...]
-    factors: tuple[Factor, ...]
-    offset: int
-    bits: int
+    layout: Layout
 
     @staticmethod
-    def of(layout: Layout) -> Chain:
-        """The Chain of a Layout."""
-        return Chain(layout.shape, tuple(layout.runs()), layout.offset, layout.bits)
+    def of(layout: Layout, shape: Sequence[int] | None = None) -> Chain:
+        """The elements of a Layout, in row-major order, in its own shape or in as many of `shape`.
 
-    @property
-    def layout(self) -> Layout:
-        """The elements in row-major order, one dim a factor."""
-        sizes = [size for size, _ in self.factors]
-        if 0 in self.shape:
-            sizes, strides = [0], [self.bits]
-        else:
-            strides = [stride for _, stride in self.factors]
-        return Layout.of(sizes, strides, self.offset, self.bits)
+        Evenly spaced neighbours are one factor.
+        """
+        sizes, strides = [0], [0]
+        if 0 not in layout.shape:
+            sizes, strides = ([run[k] for run in layout.runs()] for k in (0, 1))
+        factors = Layout.of(sizes, strides, layout.offset, layout.bits)
+        return Chain(layout.shape if shape is None else tuple(shape), factors)
+
+    def reshape(self, shape: Sequence[int]) -> Chain:
+        """The same elements in the same order, in as many of `shape`."""
+        return Chain(tuple(shape), self.layout)
 
     def viewed(self, view: IndexMap) -> Chain | None:
         """The view of it; None: a copy must come first."""
+        bits = self.layout.bits
         if 0 in view.shape:
-            return self._with(view.shape, [])
+            return Chain.of(Layout.row_major(view.shape, bits))
         parts = view.parts(self.shape)
         if parts is None:  # as where each dim has one stride
             layout = self.layout.reshape(self.shape)
             return None if layout is None else Chain.of(view.applied(layout))
-        blocks = self._blocks({cut for part in parts for cut in (part.first, part.end)})
+        cuts = sorted({0, self.ndim, *(cut for part in parts for cut in (part.first, part.end))})
+        blocks = self._blocks(cuts)
         if blocks is None:
             return None
-        offset, factors = self.offset, list[Factor]()
+        sizes, strides, offset = list[int](), list[int](), self.layout.offset
         for first, _, start, size, step in parts:
-            kept = _narrowed(blocks[first], start, size, step) if step else ([(size, 0)], 0)
-            if kept is None:
+            seen: Layout | None = Layout.of((size,), (0,), 0, bits)
+            if step:
+                seen = _narrowed(blocks[first], start, size, step)
+            if seen is None:
                 return None
-            factors += kept[0]
-            offset += kept[1]
-        return self._with(view.shape, factors, offset)
-
-    def reshape(self, shape: Sequence[int]) -> Chain:
-        """The same elements in the same order, in as many of `shape`."""
-        return self._with(shape, self.factors)
+            sizes += seen.shape
+            strides += seen.strides
+            offset += seen.offset
+        return Chain.of(Layout.of(sizes, strides, offset, bits), view.shape)
 
     def once(self) -> tuple[Layout, Layout | None]:
         """What to copy if repeated elements are copied once, and the view of that; None: no use.
@@ -84,98 +84,67 @@ class Chain:
         >>> Chain.of(Layout((3, 99), (8, 0), 0, 8)).once()[0].shape
         (3,)
         """
-        factors = [factor for factor in self.factors if factor[1] != 0]
-        if len(factors) == len(self.factors) or 0 in self.shape:
+        sizes, strides, bits = self.layout.shape, self.layout.strides, self.layout.bits
+        if 0 in self.shape or all(strides):
             return self.layout, None
-        stride, strides = self.bits, []
-        for size, apart in reversed(self.factors):
-            strides.append(stride if apart else 0)
-            stride *= size if apart else 1
-        sizes = [size for size, _ in self.factors]
-        kept = Chain(tuple(n for n, _ in factors), tuple(factors), self.offset, self.bits)
-        return kept.layout, Layout.of(sizes, strides[::-1], 0, self.bits).reshape(self.shape)
+        once = self.layout
+        for axis in reversed(range(once.ndim)):
+            once = once if strides[axis] else once.select(axis, 0)
+        apart = Layout.row_major([n if s else 1 for n, s in zip(sizes, strides, strict=True)], bits)
+        return once, apart.broadcast_to(sizes).reshape(self.shape)
 
-    def _with(
-        self, shape: Sequence[int], factors: Sequence[Factor], offset: int | None = None
-    ) -> Chain:
-        """Another Chain over the same memory, evenly spaced neighbours merged."""
-        if 0 in shape:
-            return Chain(tuple(shape), (), 0, self.bits)
-        at = self.offset if offset is None else offset
-        sizes, strides = [n for n, _ in factors], [s for _, s in factors]
-        merged = Layout.of(sizes, strides, at, self.bits).runs()
-        return Chain(tuple(shape), tuple(merged), at, self.bits)
+    @property
+    def ndim(self) -> int:
+        """The number of dims of the shape."""
+        return len(self.shape)
 
-    def _blocks(self, cuts: Set[int]) -> dict[int, list[Factor]] | None:
-        """The factors cut before each of the dims `cuts` and before dim 0, by these dims."""
-        starts = sorted({0, *cuts})
-        if 0 in self.shape:
-            return {start: [] for start in starts}
-        blocks: dict[int, list[Factor]] = {}
-        left, behind = list(self.factors), 1
-        for start in reversed(starts[1:]):
-            block = _taken(left, prod(self.shape[start:]) // behind)
-            if block is None:
-                return None
-            blocks[start] = block
-            behind = prod(self.shape[start:])
-        return {**blocks, 0: left}
+    def _blocks(self, cuts: Sequence[int]) -> dict[int, Layout] | None:
+        """The elements of the dims from each of the `cuts` to the next, by where they begin.
 
-
-def _taken(factors: list[Factor], count: int) -> list[Factor] | None:
-    """The last factors, `count` elements together, taken off the list; None: they do not divide."""
-    taken: list[Factor] = []
-    while count > 1:
-        size, stride = factors.pop()
-        if count % size == 0:
-            taken.insert(0, (size, stride))
-            count //= size
-        elif size % count == 0:
-            taken.insert(0, (count, stride))
-            factors.append((size // count, stride * count))
-            count = 1
-        else:
+        None where a cut falls inside a factor that it does not divide.
+        """
+        counts = [prod(self.shape[i:j]) for i, j in pairwise(cuts)]
+        sizes = common(self.layout.shape, counts)
+        split = None if sizes is None else self.layout.reshape(sizes)
+        if sizes is None or split is None:
             return None
+        made, dims = dict[int, Layout](), zip(sizes, split.strides, strict=True)
+        for cut, count in zip(cuts, counts, strict=False):
+            block = _taken(dims, count)
+            own, strides = [n for n, _ in block], [s for _, s in block]
+            made[cut] = Layout.of(own, strides, 0, self.layout.bits)
+        return made
+
+
+def _taken(dims: Iterator[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """The next dims, which have `count` elements together."""
+    taken = list[tuple[int, int]]()
+    while prod(size for size, _ in taken) < count:
+        taken.append(next(dims))
     return taken
 
 
-def _offset(factors: Sequence[Factor], index: int) -> int:
-    """Bits from the first element of a block to its element `index`."""
-    offset = 0
-    for size, stride in reversed(factors):
-        index, digit = divmod(index, size)
-        offset += digit * stride
-    return offset
-
-
-def _narrowed(
-    factors: list[Factor], start: int, size: int, step: int
-) -> tuple[list[Factor], int] | None:
-    """The factors of elements `start`, `start` + `step` ... of a block, and where they begin."""
-    if size == 1:
-        return [], _offset(factors, start)
-    if step == 1 and size == prod(n for n, _ in factors):
-        return factors, 0
+def _narrowed(block: Layout, start: int, size: int, step: int) -> Layout | None:
+    """Elements `start`, `start` + `step` ... of a block, counted in row-major order."""
     if step < 0:
-        turned = _narrowed(factors, start + (size - 1) * step, size, -step)
-        if turned is None:
-            return None
-        kept, offset = turned
-        offset += sum((n - 1) * stride for n, stride in kept)
-        return [(n, -stride) for n, stride in kept], offset
-    (_, stride), *inner = factors
-    if not inner:
-        return [(size, stride * step)], start * stride
-    block = prod(n for n, _ in inner)
-    first, rest = divmod(start, block)
-    if start + (size - 1) * step < (first + 1) * block:
-        found = _narrowed(inner, rest, size, step)
-        return None if found is None else (found[0], first * stride + found[1])
-    if step % block == 0:
-        return [(size, stride * (step // block))], first * stride + _offset(inner, rest)
-    each = block // step
-    if block % step == 0 and rest < step and size % each == 0:
-        found = _narrowed(inner, rest, each, step)
-        if found is not None:
-            return [(size // each, stride), *found[0]], first * stride + found[1]
-    return None
+        turned = _narrowed(block, start + (size - 1) * step, size, -step)
+        return None if turned is None else turned.flip()
+    if not block.ndim or (step == 1 and size == block.size):
+        return block
+    if block.ndim == 1:
+        return block.narrow(0, start, size, step)
+    inner, stride = block.select(0, 0), block.strides[0]
+    first, rest = divmod(start, inner.size)
+    each, count = inner.size // step, size
+    if rest + (size - 1) * step < inner.size:
+        return _narrowed(block.select(0, first), rest, size, step)
+    if step % inner.size == 0:
+        seen, stride = _narrowed(inner, rest, 1, 1), stride * (step // inner.size)
+    elif inner.size % step == 0 and rest < step and size % each == 0:
+        seen, count = _narrowed(inner, rest, each, step), size // each
+    else:
+        return None
+    if seen is None:
+        return None
+    offset = seen.offset + first * block.strides[0]
+    return Layout.of((count, *seen.shape), (stride, *seen.strides), offset, block.bits)

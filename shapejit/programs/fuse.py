@@ -124,7 +124,7 @@ def _converted(
 
 def _followed(layout: Layout, shape: tuple[int, ...], ops: Sequence[Op]) -> Layout | None:
     """Where the scales lie for elements to which `ops` were done; None: not as a view."""
-    chain: Chain | None = Chain(shape, tuple(layout.runs()), layout.offset, layout.bits)
+    chain: Chain | None = Chain.of(layout, shape)
     for op in ops:
         row = OPERATIONS[op[0]]
         if chain is None:
@@ -154,7 +154,7 @@ def _moved(ops: Sequence[Op], source: Layout) -> Route:
             stays = row.view(seen, *given)
             chain = chain.reshape(*given) if row.reshapes else chain
             fresh, read_only = fresh or stays is None, read_only and stays is not None
-            seen = Layout.row_major(chain.shape, chain.bits) if stays is None else stays
+            seen = Layout.row_major(chain.shape, chain.layout.bits) if stays is None else stays
     if not fresh:
         return Route((), seen, (_copy(seen),), False, read_only)
     return _copied(copies, chain, seen.contiguous, read_only)
@@ -165,7 +165,7 @@ def _viewed(chain: Chain, view: IndexMap, copies: list[Pass]) -> Chain:
     made = chain.viewed(view)
     if made is None:
         copies.append(_copy(chain.layout))
-        made = Chain.of(Layout.row_major(chain.shape, chain.bits)).viewed(view)
+        made = Chain.of(Layout.row_major(chain.shape, chain.layout.bits)).viewed(view)
     assert made is not None  # a row-major array has every view
     return made
 
@@ -175,7 +175,7 @@ def _copied(copies: Sequence[Pass], chain: Chain, contiguous: bool, read_only: b
 
     `contiguous`: whether the result has no gaps if all is done step by step.
     """
-    row_major = Layout.row_major(chain.shape, chain.bits)
+    row_major = Layout.row_major(chain.shape, chain.layout.bits)
     fills = (*copies, _copy(chain.layout))
     if copies:
         # What is left to do may be a view of the last copy, or nothing at all.

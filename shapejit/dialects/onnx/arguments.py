@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...arrays.tensor import Array
 from ...errors import ReshapeError
+from ...operations.views import checked
 from ...runtime.ndarrays import is_a
 from ...shapes import request
 from ...shapes.layout import normal_axes
 from .. import placing
-from .versions import NEGATIVE_AXES, Version
+from .versions import NEGATIVE_AXES, Version, version
 
 INT64 = ("int64",)
+
+
+def entered(operator: str, opset: int, data: Array, name: str = "") -> tuple[Version, Array]:
+    """The version of an operator and its first operand, whose dtype the version must list.
+
+    >>> import numpy as np
+    >>> row, x = entered("Expand", 25, np.zeros(3, np.float32))
+    >>> str(row), x.shape
+    ('onnx.Expand-13', (3,))
+    """
+    row = version(operator, opset)
+    row.check(data, name)
+    return row, checked(data)
 
 
 def ints(

@@ -20,7 +20,7 @@ from ...operations.gathering import positions, taken
 from ...operations.views import checked, dtype_of
 from ...runtime.ndarrays import is_a
 from ..placing import check_alike
-from .arguments import axes_of, integer, ints, one_of
+from .arguments import axes_of, entered, integer, ints, one_of
 from .versions import NEGATIVE_INDICES, PAD_MODES, Version, version
 from .views import whole_numbers
 
@@ -83,9 +83,7 @@ def tile(
     >>> tile(np.arange(3, dtype=np.float32).reshape(1, 3), [2, 2]).tolist()
     [[0.0, 1.0, 2.0, 0.0, 1.0, 2.0], [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]]
     """
-    row = version("Tile", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Tile", opset, data)
     if row.since == 1:
         counts = list((1,) * x.ndim)
         (at,) = axes_of(row, (_scalar(row, axis, "axis"),), x.ndim)
@@ -132,8 +130,8 @@ def depth_to_space(
     >>> depth_to_space(np.arange(4, dtype=np.float32).reshape(1, 4, 1, 1), blocksize=2).tolist()
     [[[[0.0, 1.0], [2.0, 3.0]]]]
     """
-    row = version("DepthToSpace", opset)
-    x, block, order = _blocks(row, data, blocksize, mode, _DEPTH_ORDERS)
+    row, x = entered("DepthToSpace", opset, data)
+    block, order = _blocks(row, x, blocksize, mode, _DEPTH_ORDERS)
     b, c, h, w = x.shape
     depth, rest = divmod(c, block * block)
     if rest:
@@ -165,8 +163,8 @@ def space_to_depth(
     >>> space_to_depth(x, blocksize=2).reshape(-1).tolist()
     [0.0, 1.0, 2.0, 3.0]
     """
-    row = version("SpaceToDepth", opset)
-    x, block, order = _blocks(row, data, blocksize, mode, _SPACE_ORDERS)
+    row, x = entered("SpaceToDepth", opset, data)
+    block, order = _blocks(row, x, blocksize, mode, _SPACE_ORDERS)
     b, c, h, w = x.shape
     if h % block or w % block:
         raise ReshapeError(
@@ -181,18 +179,17 @@ def space_to_depth(
 
 
 def _blocks(
-    row: Version, data: Array, blocksize: int, mode: str, orders: Mapping[str, tuple[int, ...]]
-) -> tuple[Array, int, tuple[int, ...]]:
-    """The array of 4 dims, the side of a block, and the order of a mode."""
-    row.check(data)
-    x, block = checked(data), integer(row, blocksize, "blocksize")
+    row: Version, x: Array, blocksize: int, mode: str, orders: Mapping[str, tuple[int, ...]]
+) -> tuple[int, tuple[int, ...]]:
+    """The side of a block, and the order of a mode, of an array of 4 dims."""
+    block = integer(row, blocksize, "blocksize")
     row.check_attributes(mode=(mode, "DCR"))
     order = orders[one_of(row, mode, "mode", tuple(orders))]
     if x.ndim != 4:
         raise ReshapeError(f"data must have 4 dims, not {x.ndim}", x.shape, asked_by=str(row))
     if block < 1:
         raise ReshapeError(f"blocksize must be at least 1, not {block}", asked_by=str(row))
-    return x, block, order
+    return block, order
 
 
 @accepts_any_array
@@ -214,11 +211,10 @@ def gather(
     >>> gather(np.arange(6, dtype=np.float32).reshape(2, 3), np.array([[0, -1]]), axis=1).shape
     (2, 1, 2)
     """
-    row = version("Gather", opset)
-    row.check(data, "data")
+    row, x = entered("Gather", opset, data, "data")
     if is_array(indices):
         row.check(indices, "indices")
-    x, found = checked(data), positions(indices, str(row))
+    found = positions(indices, str(row))
     (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
     if row.since < NEGATIVE_INDICES and found.size and found.min() < 0:
         raise ReshapeError(
@@ -312,9 +308,8 @@ def center_crop_pad(
     >>> center_crop_pad(np.array([[1, 2, 3, 4]], np.float32), [2, 3]).tolist()
     [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]
     """
-    row = version("CenterCropPad", opset)
-    row.check(data, "input_data")
-    x, sizes = checked(data), ints(row, shape, "the shape", row.operands["shape"])
+    row, x = entered("CenterCropPad", opset, data, "input_data")
+    sizes = ints(row, shape, "the shape", row.operands["shape"])
     along = axes_of(row, range(x.ndim) if axes is None else ints(row, axes, "axes"), x.ndim)
     if len(sizes) != len(along) or min(sizes, default=0) < 0:
         fault = f"the shape {list(sizes)} must be {len(along)} sizes"

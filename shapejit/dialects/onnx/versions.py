@@ -1,6 +1,6 @@
 """Every version of the ONNX operators that shapejit has (onnx.ai/onnx/operators).
 
-A version is a row: its opset, the types it adds, its attributes. An opset between two
+An operator is a row: the types that each opset added, its attributes. An opset between two
 versions uses the older one.
 """
 
@@ -25,151 +25,43 @@ _FLOATS = "float16 float32 float64"
 _FLOAT8 = "float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz"
 _FLOAT6 = "float6_e2m3fn float6_e3m2fn"
 
-# (since opset, types added to T, attributes)
-_RESHAPE = (
-    (1, _FLOATS, "shape"),
-    (5, _ALL_UP_TO_OPSET_5, ""),
-    (13, "bfloat16", ""),
-    (14, "", "allowzero"),
-    (19, _FLOAT8, "allowzero"),
-    (21, "int4 uint4", "allowzero"),
-    (23, "float4_e2m1fn", "allowzero"),
-    (24, "float8_e8m0fnu", "allowzero"),
-    (25, "int2 uint2", "allowzero"),
-)
-_SHAPE = (
-    (1, f"{_FLOATS} {_ALL_UP_TO_OPSET_5}", ""),
-    (13, "bfloat16", ""),
-    (15, "", "start end"),
-    (19, _FLOAT8, "start end"),
-    (21, "int4 uint4", "start end"),
-    (23, "float4_e2m1fn", "start end"),
-    (24, "float8_e8m0fnu", "start end"),
-    (25, "int2 uint2", "start end"),
-)
-# (since opset, types added to the input's and to the output's, attributes)
-_CAST = (
-    (1, *2 * (f"{_FLOATS} {_UP_TO_64}",), "to"),
-    (6, "", "", "to"),
-    (9, "string", "string", "to"),
-    (13, "bfloat16", "bfloat16", "to"),
-    (19, _FLOAT8, _FLOAT8, "to saturate"),
-    (21, "int4 uint4", "int4 uint4", "to saturate"),
-    (23, "float4_e2m1fn", "float4_e2m1fn", "to saturate"),
-    (24, "float8_e8m0fnu", "float8_e8m0fnu", "to saturate round_mode"),
-    (25, "int2 uint2", "int2 uint2", "to saturate round_mode"),
-    (28, _FLOAT6, _FLOAT6, "to saturate round_mode"),
-)
-_CAST_LIKE = (
-    (15, *2 * (f"{_FLOATS} {_UP_TO_64} string bfloat16",), ""),
-    (19, _FLOAT8, _FLOAT8, "saturate"),
-    (21, "int4 uint4", "int4 uint4", "saturate"),
-    (23, "float4_e2m1fn", "float4_e2m1fn", "saturate"),
-    (24, "float8_e8m0fnu", "float8_e8m0fnu", "saturate round_mode"),
-    (25, "int2 uint2", "int2 uint2", "saturate round_mode"),
-)
-# (since opset, types added to those of x, of the scale and of y, attributes)
-_QUANTIZE_LINEAR = (
-    (10, "float32 int32", "float32", "int8 uint8", ""),
-    (13, "", "", "", "axis"),
-    (19, "float16 bfloat16", "float16 bfloat16 int32", _FLOAT8, "axis saturate"),
-    (21, "", "", "int16 uint16 int4 uint4", "axis saturate block_size output_dtype"),
-    (23, "", "", "float4_e2m1fn", "axis saturate block_size output_dtype precision"),
-    (24, "", "float8_e8m0fnu", "", "axis saturate block_size output_dtype precision"),
-    (25, "", "", "int2 uint2", "axis saturate block_size output_dtype precision"),
-    (28, "", "", _FLOAT6, "axis saturate block_size output_dtype precision"),
-)
-SCALE_HAS_TYPE_OF_X = (19, 21)  # versions of QuantizeLinear where both are T1
-_DEQUANTIZE_LINEAR = (
-    (10, "int8 uint8 int32", "float32", "float32", ""),
-    (13, "", "", "", "axis"),
-    (19, _FLOAT8, "float16 bfloat16", "float16 bfloat16", "axis"),
-    (21, "int16 uint16 int4 uint4", "", "", "axis block_size"),
-    (23, "float4_e2m1fn", "", "", "axis block_size output_dtype"),
-    (24, "", "float8_e8m0fnu", "", "axis block_size output_dtype"),
-    (25, "int2 uint2", "", "", "axis block_size output_dtype"),
-    (28, _FLOAT6, "", "", "axis block_size output_dtype"),
-)
-
 _ALL = f"{_FLOATS} {_ALL_UP_TO_OPSET_5}"
 
+# Types by the opset that added them.
+_NARROW_FROM_21 = {
+    21: f"{_FLOAT8} int4 uint4",
+    23: "float4_e2m1fn",
+    24: "float8_e8m0fnu",
+    25: "int2 uint2",
+}
+_NARROW = _NARROW_FROM_21 | {19: _FLOAT8, 21: "int4 uint4"}
+_CODES = {
+    19: _FLOAT8,
+    21: "int16 uint16 int4 uint4",
+    23: "float4_e2m1fn",
+    25: "int2 uint2",
+    28: _FLOAT6,
+}
+_ALL_FROM_1 = {1: _ALL, 13: "bfloat16"}
+_ALL_FROM_5 = {1: _FLOATS, 5: _ALL_UP_TO_OPSET_5, 13: "bfloat16"}
+_CAST = {1: f"{_FLOATS} {_UP_TO_64}", 9: "string", 13: "bfloat16", 28: _FLOAT6} | _NARROW
+_CAST_LIKE = {15: f"{_FLOATS} {_UP_TO_64} string bfloat16"} | _NARROW
+_DEQUANTIZED = {10: "float32", 19: "float16 bfloat16"}
+_INDICES = "int32 int64"
+SCALE_HAS_TYPE_OF_X = (19, 21)  # versions of QuantizeLinear where both are T1
 
-def _since_21(attributes: str) -> tuple[tuple[Any, ...], ...]:
-    """The rows of operators that got all narrow types in opset 21 and later."""
-    return (
-        (21, f"{_FLOAT8} int4 uint4", attributes),
-        (23, "float4_e2m1fn", attributes),
-        (24, "float8_e8m0fnu", attributes),
-        (25, "int2 uint2", attributes),
-    )
 
+class _Operator(NamedTuple):
+    """An operator: what each opset added to the types of its operands, and its attributes.
 
-# (since opset, types added to T, attributes)
-_TRANSPOSE = ((1, _ALL, "perm"), (13, "bfloat16", "perm"), *_since_21("perm"))
-_SQUEEZE = ((1, _ALL, "axes"), (11, "", "axes"), (13, "bfloat16", ""), *_since_21(""))
-_FLATTEN = (
-    (1, _FLOATS, "axis"),
-    (9, _ALL_UP_TO_OPSET_5, "axis"),
-    (11, "", "axis"),
-    (13, "bfloat16", "axis"),
-    *_since_21("axis"),
-)
-_EXPAND = ((8, _ALL, ""), (13, "bfloat16", ""))
-_IDENTITY = (
-    (1, _ALL, ""),
-    (13, "bfloat16", ""),
-    (14, "", ""),  # sequences, too
-    (16, "", ""),  # optional values, too
-    (19, _FLOAT8, ""),
-    (21, "int4 uint4", ""),
-    (23, "float4_e2m1fn", ""),
-    (24, "float8_e8m0fnu", ""),
-    (25, "int2 uint2", ""),
-)
-_SIZE = tuple(row for row in _IDENTITY if row[0] not in (14, 16))
-_CONCAT = (
-    (1, _FLOATS, "axis"),
-    (4, _ALL_UP_TO_OPSET_5, "axis"),
-    (11, "", "axis"),
-    (13, "bfloat16", "axis"),
-)
-_SPLIT = (
-    (1, _FLOATS, "axis split"),
-    (2, _ALL_UP_TO_OPSET_5, "axis split"),
-    (11, "", "axis split"),
-    (13, "bfloat16", "axis"),
-    (18, "", "axis num_outputs"),
-)
-_TILE = ((1, _FLOATS, ""), (6, _ALL_UP_TO_OPSET_5, ""), (13, "bfloat16", ""))
-_DEPTH_TO_SPACE = (
-    (1, _ALL, "blocksize"),
-    (11, "", "blocksize mode"),
-    (13, "bfloat16", "blocksize mode"),
-    (28, "", "blocksize mode"),
-)
-_SPACE_TO_DEPTH = (
-    (1, _ALL, "blocksize"),
-    (13, "bfloat16", "blocksize"),
-    (28, "", "blocksize mode"),
-)
-# (since opset, types added to T and to those of indices, attributes)
-_SLICE = (
-    (1, _ALL, "", "starts ends axes"),
-    (10, "", "int32 int64", ""),
-    (11, "", "", ""),
-    (13, "bfloat16", "", ""),
-)
-_GATHER = ((1, _ALL, "int32 int64", "axis"), (11, "", "", "axis"), (13, "bfloat16", "", "axis"))
-_CENTER_CROP_PAD = ((18, f"{_ALL} bfloat16", "int32 int64", "axes"),)
-_PAD = (
-    (1, _FLOATS, "", "mode paddings value"),
-    (2, "", "", "mode pads value"),
-    (11, "int8 int16 int32 int64 uint8 uint16 uint32 uint64", "", "mode"),
-    (13, "bool string complex64 complex128 bfloat16", "", "mode"),
-    (18, "", "int32 int64", "mode"),
-    (19, "", "", "mode"),
-    *((since, types, "", attributes) for since, types, attributes in _since_21("mode")),
-)
+    `operands` as in `Version`. An attribute has its first opset, or the first and the last.
+    `others` are versions in which neither changed.
+    """
+
+    operands: Mapping[str, Mapping[int, str]]
+    attributes: Mapping[str, int | tuple[int, int]]
+    others: tuple[int, ...] = ()
+
 
 # What else changed with an opset: from when on operators, but for some, count axes from the
 # back, and have a mode.
@@ -233,44 +125,106 @@ def _from(opsets: Sequence[int]) -> str:
     return f" (opset {opsets[0]} does)" if opsets else ""
 
 
-def _versions(operator: str, operands: str, rows: Sequence[Sequence[Any]]) -> tuple[Version, ...]:
-    """The versions; each row adds its types to those before."""
-    versions = []
-    types = {operand: frozenset[str]() for operand in operands.split(",")}
-    for since, *more_types, attributes in rows:
-        added = zip(types, more_types, strict=True)
-        types = types | {operand: types[operand] | set(more.split()) for operand, more in added}
-        versions.append(Version(operator, since, types, frozenset(attributes.split())))
-    return tuple(versions)
-
-
-VERSIONS = {
-    operator: _versions(operator, operands, rows)
-    for operator, operands, rows in (
-        ("Reshape", "", _RESHAPE),
-        ("Shape", "", _SHAPE),
-        ("Cast", "input,output", _CAST),
-        ("CastLike", "input,output", _CAST_LIKE),
-        ("QuantizeLinear", "x,y_scale,y", _QUANTIZE_LINEAR),
-        ("DequantizeLinear", "x,x_scale,y", _DEQUANTIZE_LINEAR),
-        ("Transpose", "", _TRANSPOSE),
-        ("Squeeze", "", _SQUEEZE),
-        ("Unsqueeze", "", _SQUEEZE),
-        ("Flatten", "", _FLATTEN),
-        ("Expand", "", _EXPAND),
-        ("Slice", "data,starts", _SLICE),
-        ("Identity", "", _IDENTITY),
-        ("Size", "", _SIZE),
-        ("Concat", "", _CONCAT),
-        ("Split", "", _SPLIT),
-        ("Tile", "", _TILE),
-        ("DepthToSpace", "", _DEPTH_TO_SPACE),
-        ("SpaceToDepth", "", _SPACE_TO_DEPTH),
-        ("Gather", "data,indices", _GATHER),
-        ("Pad", "data,axes", _PAD),
-        ("CenterCropPad", "input_data,shape", _CENTER_CROP_PAD),
-    )
+_OPERATORS = {
+    "Reshape": _Operator({"": _ALL_FROM_5 | _NARROW}, {"shape": (1, 4), "allowzero": 14}),
+    "Shape": _Operator({"": _ALL_FROM_1 | _NARROW}, {"start": 15, "end": 15}),
+    "Cast": _Operator(
+        {"input": _CAST, "output": _CAST}, {"to": 1, "saturate": 19, "round_mode": 24}, (6,)
+    ),
+    "CastLike": _Operator(
+        {"input": _CAST_LIKE, "output": _CAST_LIKE}, {"saturate": 19, "round_mode": 24}
+    ),
+    "QuantizeLinear": _Operator(
+        {
+            "x": {10: "float32 int32", 19: "float16 bfloat16"},
+            "y_scale": {10: "float32", 19: "float16 bfloat16 int32", 24: "float8_e8m0fnu"},
+            "y": {10: "int8 uint8"} | _CODES,
+        },
+        {"axis": 13, "saturate": 19, "block_size": 21, "output_dtype": 21, "precision": 23},
+    ),
+    "DequantizeLinear": _Operator(
+        {
+            "x": {10: "int8 uint8 int32"} | _CODES,
+            "x_scale": _DEQUANTIZED | {24: "float8_e8m0fnu"},
+            "y": _DEQUANTIZED,
+        },
+        {"axis": 13, "block_size": 21, "output_dtype": 23},
+    ),
+    "Transpose": _Operator({"": _ALL_FROM_1 | _NARROW_FROM_21}, {"perm": 1}),
+    "Squeeze": _Operator({"": _ALL_FROM_1 | _NARROW_FROM_21}, {"axes": (1, 12)}, (11,)),
+    "Unsqueeze": _Operator({"": _ALL_FROM_1 | _NARROW_FROM_21}, {"axes": (1, 12)}, (11,)),
+    "Flatten": _Operator(
+        {"": {1: _FLOATS, 9: _ALL_UP_TO_OPSET_5, 13: "bfloat16"} | _NARROW_FROM_21},
+        {"axis": 1},
+        (11,),
+    ),
+    "Expand": _Operator({"": {8: _ALL, 13: "bfloat16"}}, {}),
+    "Slice": _Operator(
+        {"data": _ALL_FROM_1, "starts": {10: _INDICES}},
+        {"starts": (1, 9), "ends": (1, 9), "axes": (1, 9)},
+        (11,),
+    ),
+    "Identity": _Operator({"": _ALL_FROM_1 | _NARROW}, {}, (14, 16)),  # sequences, optional values
+    "Size": _Operator({"": _ALL_FROM_1 | _NARROW}, {}),
+    "Concat": _Operator(
+        {"": {1: _FLOATS, 4: _ALL_UP_TO_OPSET_5, 13: "bfloat16"}}, {"axis": 1}, (11,)
+    ),
+    "Split": _Operator(
+        {"": {1: _FLOATS, 2: _ALL_UP_TO_OPSET_5, 13: "bfloat16"}},
+        {"axis": 1, "split": (1, 12), "num_outputs": 18},
+        (11,),
+    ),
+    "Tile": _Operator({"": {1: _FLOATS, 6: _ALL_UP_TO_OPSET_5, 13: "bfloat16"}}, {}),
+    "DepthToSpace": _Operator({"": _ALL_FROM_1}, {"blocksize": 1, "mode": 11}, (28,)),
+    "SpaceToDepth": _Operator({"": _ALL_FROM_1}, {"blocksize": 1, "mode": 28}),
+    "Gather": _Operator({"data": _ALL_FROM_1, "indices": {1: _INDICES}}, {"axis": 1}, (11,)),
+    "Pad": _Operator(
+        {
+            "data": {
+                1: _FLOATS,
+                11: "int8 int16 int32 int64 uint8 uint16 uint32 uint64",
+                13: "bool string complex64 complex128 bfloat16",
+            }
+            | _NARROW_FROM_21,
+            "axes": {18: _INDICES},
+        },
+        {"mode": 1, "paddings": (1, 1), "pads": (2, 10), "value": (1, 10)},
+        (19,),
+    ),
+    "CenterCropPad": _Operator(
+        {"input_data": {18: f"{_ALL} bfloat16"}, "shape": {18: _INDICES}}, {"axes": 18}
+    ),
 }
+
+
+def _versions(operator: str, row: _Operator) -> tuple[Version, ...]:
+    """The versions of an operator: at each opset something changed."""
+    lives = {
+        name: (given, NEWEST) if isinstance(given, int) else given
+        for name, given in row.attributes.items()
+    }
+    added = (opset for types in row.operands.values() for opset in types)
+    ends = (last + 1 for _, last in lives.values() if last < NEWEST)
+    return tuple(
+        Version(
+            operator,
+            since,
+            {
+                operand: frozenset(
+                    name
+                    for opset, names in types.items()
+                    if opset <= since
+                    for name in names.split()
+                )
+                for operand, types in row.operands.items()
+            },
+            frozenset(name for name, (first, last) in lives.items() if first <= since <= last),
+        )
+        for since in sorted({*row.others, *added, *ends, *(first for first, _ in lives.values())})
+    )
+
+
+VERSIONS = {operator: _versions(operator, row) for operator, row in _OPERATORS.items()}
 
 
 @lru_cache(maxsize=256, typed=True)  # True and 1.0 equal 1, but are refused

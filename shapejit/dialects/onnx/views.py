@@ -20,11 +20,10 @@ from ...arrays.foreign import accepts_any_array, converts_any_array, splits_any_
 from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, shape_text
 from ...operations import views
-from ...operations.views import checked
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import broadcast
 from ..placing import part_of, permuted, placed
-from .arguments import axes_of, check_sign, integer, ints
+from .arguments import axes_of, check_sign, entered, integer, ints
 from .versions import Version, version
 
 
@@ -45,9 +44,7 @@ def transpose(
     >>> transpose(np.zeros((2, 3, 4), np.float32), perm=[1, 0, 2]).shape
     (3, 2, 4)
     """
-    row = version("Transpose", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Transpose", opset, data)
     axes = range(x.ndim)[::-1] if perm is None else ints(row, perm, "perm")
     return placed(permuted(x, axes, "perm", str(row)), copy, out)
 
@@ -70,9 +67,7 @@ def squeeze(
     >>> squeeze(np.zeros((1, 3, 1), np.float32), [-1]).shape
     (1, 3)
     """
-    row = version("Squeeze", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Squeeze", opset, data)
     if axes is None:
         drop = tuple(i for i, size in enumerate(x.shape) if size == 1)
     else:
@@ -101,9 +96,7 @@ def unsqueeze(
     >>> unsqueeze(np.zeros((3, 4), np.float32), [0, -1]).shape
     (1, 3, 4, 1)
     """
-    row = version("Unsqueeze", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Unsqueeze", opset, data)
     given = ints(row, axes, "axes", scalar=True)
     return placed(
         views.expand_dims(x, axes_of(row, given, x.ndim + len(given))) if given else x,
@@ -130,9 +123,7 @@ def flatten(
     >>> flatten(np.zeros((2, 3, 4), np.float32), axis=2).shape
     (6, 4)
     """
-    row = version("Flatten", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Flatten", opset, data)
     at = integer(row, axis, "axis")
     check_sign(row, (at,))
     if not -x.ndim <= at <= x.ndim:
@@ -158,9 +149,7 @@ def expand(
     >>> expand(np.zeros((3, 1), np.float32), [2, 1, 4]).shape
     (2, 3, 4)
     """
-    row = version("Expand", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Expand", opset, data)
     target = broadcast(x.shape, ints(row, shape, "the shape"), asked_by=str(row))
     return placed(views.broadcast_to(x, target), copy, out)
 
@@ -187,11 +176,10 @@ def slice(  # noqa: A001  # the operator's name
     >>> slice(np.arange(6, dtype=np.float32), [-1], [-100], [0], [-2])
     array([5., 3., 1.], dtype=float32)
     """
-    row = version("Slice", opset)
-    row.check(data, "data")
+    row, x = entered("Slice", opset, data, "data")
     if steps is not None and row.since < 10:
         raise ReshapeError(f"{row} has no input steps (opset 10 does)")
-    x, types = checked(data), row.operands["starts"]
+    types = row.operands["starts"]
     begins, stops = ints(row, starts, "starts", types), ints(row, ends, "ends", types)
     count = len(begins)
     along = range(count) if axes is None else ints(row, axes, "axes", types)
@@ -239,9 +227,7 @@ def split(
     >>> [part.shape for part in split(np.zeros((7, 2), np.float32), num_outputs=3)]
     [(3, 2), (3, 2), (1, 2)]
     """
-    row = version("Split", opset)
-    row.check(data)
-    x = checked(data)
+    row, x = entered("Split", opset, data)
     (at,) = axes_of(row, (integer(row, axis, "axis"),), x.ndim)
     size = x.shape[at]
     if split is not None:
@@ -300,8 +286,7 @@ def identity(
     >>> identity(np.zeros((2, 3), np.float32)).shape
     (2, 3)
     """
-    version("Identity", opset).check(data)
-    return placed(checked(data), copy, out)
+    return placed(entered("Identity", opset, data)[1], copy, out)
 
 
 @converts_any_array
