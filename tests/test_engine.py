@@ -202,7 +202,7 @@ def test_a_number_of_threads_that_is_none_is_told():
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_workers_join_in():
-    assert joined(workers.own, threading.get_ident) != threading.get_ident()
+    assert joined(workers.own.value, threading.get_ident) != threading.get_ident()
 
 
 def joined(own, during):
@@ -253,7 +253,7 @@ def test_without_workers_the_owner_does_it_all(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr(workers, "own", workers.Workers())
+    monkeypatch.setattr(workers.own, "value", workers.Workers())
     x = np.arange(90_000, dtype=np.float32).reshape(300, 300).T
     with loops.used("parallel"):
         assert all(sj.ascontiguous(x).tobytes() == x.tobytes() for _ in range(3))

@@ -14,23 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..runtime.system import register_at_fork
+from ..runtime.system import PerProcess
 from ..shapes.layout import Layout
 from .buffers import Bytes, Lent
 
 Codes = NDArray[Any]  # unsigned, the narrowest that hold them; raw bytes of other widths than ints
 
 # Held while bytes are read, changed and written again: other threads may have elements in them.
-_changing = RLock()  # an RLock, as a signal's handler may write, too
-
-
-def _after_fork() -> None:
-    """The thread that held it stays with the parent."""
-    global _changing
-    _changing = RLock()
-
-
-register_at_fork(after_in_child=_after_fork)
+# An RLock, as a signal's handler may write, too; the thread that holds it stays with the parent.
+_changing = PerProcess(RLock)
 
 
 def read(place: int, layout: Layout) -> Codes:
@@ -62,7 +54,7 @@ def write(codes: Codes, place: int, layout: Layout) -> None:
     if whole(place, layout):
         _view(place, layout)[...] = codes
         return
-    with _changing:
+    with _changing.value:
         _change(codes, place, layout)
 
 

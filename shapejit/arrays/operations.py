@@ -52,7 +52,6 @@ OPERATIONS = {
     "flatten": Operation(method="aliases"),
     "flip": _both("views", "m axis"),
     "item": Operation(method="aliases"),
-    "materialized": Operation(method="views"),
     "matrix_transpose": _both("views", "x"),
     "moveaxis": _both("manipulation", "a source destination"),
     "numpy": Operation(method="codes"),
@@ -170,8 +169,8 @@ class Methods:
         __array_function__: Callable[..., Any]
         # What the same names do to a Tensor, or to one that is traced.
         converted: Callable[..., Any]
-        materialized: Callable[..., Self]
         reshaped: Callable[..., Self]
+        materialized: Callable[..., Self]  # `ascontiguous` of one that is traced
 
 
 class _Method:

@@ -59,7 +59,7 @@ def copy(
         unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
         plan = planner.compiled(layout.at(place & 7), unit)
         execution.run(plan, [place & ~7], [place_of(target)[0]], fresh)
-    if key and plan and not (x.contiguous and not x.layout.offset % 8):
+    if key and plan and not x.layout.contiguous_bytes:
         _keep(key, plan, x, target)
 
 

@@ -51,7 +51,7 @@ _UNUSED = _references([np.empty(0, np.uint8)], 0)
 def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
     """The packed elements: the tensor's own memory, or copied part by part to `scratch`."""
     layout = tensor.layout
-    if layout.contiguous and layout.offset % 8 == 0:
+    if layout.contiguous_bytes:
         memory = tensor.buffer[layout.offset // 8 :][: tensor.nbytes]
         for at in range(0, tensor.nbytes, PIECE):
             yield memory[at : at + PIECE]

@@ -101,7 +101,7 @@ class Stored:
         elements from all over a larger tensor are read band by band. What is
         compressed is decompressed as a whole for them.
         """
-        if self._together:
+        if self.layout.contiguous_bytes:
             begin, nbytes = self.begin + self.layout.offset // 8, self.nbytes
             for at in range(0, nbytes, CONTIGUOUS):
                 memory = source.take(min(CONTIGUOUS, nbytes - at))
@@ -114,14 +114,9 @@ class Stored:
         for band in parts(self.layout, self._band_size(source.most)):
             yield from pieces(self._loaded(band, source), result)
 
-    @property
-    def _together(self) -> bool:
-        """Whether its elements are whole bytes side by side, in order."""
-        return self.layout.contiguous and self.layout.offset % 8 == 0
-
     def held(self, most: int) -> int:
         """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
-        return self.file.size if self.file.sequential and not self._together else 0
+        return self.file.size if self.file.sequential and not self.layout.contiguous_bytes else 0
 
     def mapped(self) -> Tensor:
         """A read-only view of the file's memory map.
@@ -141,7 +136,7 @@ class Stored:
     @property
     def extent(self) -> Extent | None:
         """Where its elements lie side by side in a file, if they do."""
-        if not self._together or not isinstance(self.file, OpenFile):
+        if not self.layout.contiguous_bytes or not isinstance(self.file, OpenFile):
             return None
         return Extent(self.file, self.begin + self.layout.offset // 8, self.nbytes)
 

@@ -48,7 +48,7 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors of the same dtype and shape have equal bits."""
     if x.size == 0:
         return True
-    if _in_order(x) and _in_order(y):
+    if x.layout.contiguous_bytes and y.layout.contiguous_bytes:
         return _same_bytes(x, y)
     # Dims that are broadcast on both sides are compared once.
     once = tuple(
@@ -63,10 +63,6 @@ def _same_bits(x: Tensor, y: Tensor) -> bool:
         _same_bytes(ascontiguous(x[index]), ascontiguous(y[index]))
         for index in blocks(x.shape, x.dtype.bits)
     )
-
-
-def _in_order(t: Tensor) -> bool:
-    return t.contiguous and t.offset % 8 == 0
 
 
 def blocks(shape: Sequence[int], bits: int) -> Iterator[Index]:

@@ -203,7 +203,7 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
         return _ascontiguous_other(x, out)
     done = follow(key, x, out)
     if done is None:
-        if isinstance(x, Tensor) and out is None and x.contiguous and x.offset % 8 == 0:
+        if isinstance(x, Tensor) and out is None and x.layout.contiguous_bytes:
             return x
         done = copied(x, x.shape, out, key)
     return done
@@ -213,16 +213,9 @@ def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
 def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     """`ascontiguous` of what is not an exact ndarray."""
     x = checked(x)
-    if isinstance(x, Tensor):
+    if isinstance(x, Tensor) and type(x) is not Tensor:
         return x.materialized(out)
     return ascontiguous(x, out=out)
-
-
-def materialized(t: Tensor, out: Tensor | None) -> Tensor:
-    """`ascontiguous` of a Tensor."""
-    if out is None and t.contiguous and t.offset % 8 == 0:
-        return t
-    return copied(t, t.shape, out)
 
 
 @accepts_any_array

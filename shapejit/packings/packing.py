@@ -241,7 +241,7 @@ class Packing:
 
 def _bytes(t: Tensor) -> Bytes:
     """The bytes of a Tensor of packed elements, in place."""
-    if not t.contiguous or t.offset % 8:
+    if not t.layout.contiguous_bytes:
         raise FormatError("the Tensor must be contiguous and begin on a byte: see ascontiguous")
     return t.buffer[t.offset // 8 :][: t.nbytes]
 

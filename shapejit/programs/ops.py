@@ -251,9 +251,7 @@ OPERATIONS: dict[str, Operation] = {
     "reshape": _reshape(Layout.reshape),
     RESHAPE_VIEW: _reshape(_must_view),
     "copy": _copy(lambda layout: None, True),
-    "contiguous": _copy(
-        lambda layout: layout if layout.contiguous and layout.offset % 8 == 0 else None, None
-    ),
+    "contiguous": _copy(lambda layout: layout if layout.contiguous_bytes else None, None),
     "cast": _conversion(cast_step, lambda count, *given: given),
     "dequantize": _conversion(dequantize_step, _stacked_scales),
     "quantize": _conversion(quantize_step, _stacked_scales),

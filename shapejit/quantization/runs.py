@@ -240,7 +240,7 @@ class _Program:
         (first, _), *others = layouts
         per, number = self._per(numbers, first.size), number_of(kind)
         address = address_of(planes[0][0].tensor.buffer)
-        whole = first.contiguous and kind.bits >= 8 and first.offset % 8 == 0
+        whole = first.contiguous_bytes and kind.bits >= 8
         if whole and not others and times == 1:
             return Lie(number, address + first.offset // 8, None, per)
         units = units_of([(_in_bytes(_repeated(layout, times)), low) for layout, low in layouts])

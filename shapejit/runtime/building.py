@@ -25,7 +25,7 @@ from typing import Any
 
 from . import object_files, processor
 from .kernel_names import Name
-from .system import register_at_fork
+from .system import PerProcess, register_at_fork
 
 IDLE = 10.0  # seconds after which a builder is no longer kept
 SILENCE = 60.0  # seconds without a sign of life after which it is ended
@@ -224,12 +224,12 @@ def _build_here(names: Sequence[Name], answer: Answer) -> None:
 
 
 _running: list[subprocess.Popen[bytes]] = []
-_builders = Builders()
+_builders = PerProcess(Builders)
 
 
 def builders() -> Builders:
     """Those of this process; a forked child has its own."""
-    return _builders
+    return _builders.value
 
 
 @atexit.register
@@ -245,18 +245,16 @@ def _leave() -> None:
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
     """Let so many builders work at once meanwhile."""
-    before = _builders.most
-    _builders.most = max(before, count)
+    own = builders()
+    before, own.most = own.most, max(own.most, count)
     try:
         yield
     finally:
-        _builders.most = before
+        own.most = before
 
 
 def _after_fork() -> None:
     """Leave builders to the parent, and close their pipes: else they would not see it go."""
-    global _builders
-    _builders = Builders()
     for process in _running:
         process.returncode = 0  # no child of this process
         for pipe in (process.stdin, process.stdout):

@@ -100,7 +100,7 @@ def run_launch(
     threads = workers.threads() if shares > 1 else 1
     work[SHARES] = max(1, min(units, shares, PER_THREAD * threads)) if threads > 1 else 1
     if threads > 1:
-        own = workers.own
+        own = workers.own.value
         work[SIGNAL] = own.signal
         own.run(run_shares, min(threads, shares))
     else:

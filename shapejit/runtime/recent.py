@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -32,6 +31,7 @@ class Recent(Generic[Key, Value]):
         self.size = size
         self.weigh = weigh
         self._entries: dict[Key, Value] = {}
+        self._put = 0  # what was put since `_forget` last looked weighs, and what it left
         self.get = self._entries.get
 
     def __contains__(self, key: Key) -> bool:
@@ -40,14 +40,27 @@ class Recent(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         """Remember an entry, and forget the oldest ones if there are too many."""
         self._entries[key] = value
-        while self.weight() > self.size:
-            # Another thread may change the dictionary, or forget the same one.
-            with suppress(KeyError, RuntimeError, StopIteration):
-                del self._entries[next(iter(self._entries))]
+        self._put += 1 if self.weigh is None else self.weigh(value)
+        if self._put > self.size:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Forget the oldest entries if there are too many: an eighth, or each would take long.
+
+        All are weighed anew: a total that is kept exact would need a lock, which a fork may find
+        taken.
+        """
+        left = self.weight()
+        if left > self.size:
+            for key, value in list(self._entries.items()):
+                left -= 1 if self.weigh is None else self.weigh(value)
+                self._entries.pop(key, None)  # another thread may have forgotten it
+                if left <= self.size - self.size // 8:
+                    break
+        self._put = left
 
     def weight(self) -> int:
         """The number of entries, or the sum of what they weigh."""
-        # Summed anew: a running total would need a lock, which a fork may find taken.
         if self.weigh is None:
             return len(self._entries)
         return sum(map(self.weigh, list(self._entries.values())))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, partial
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 try:
     import fcntl
@@ -24,6 +24,8 @@ try:
     _fcntl: Any = fcntl
 except ImportError:  # Windows
     _fcntl = None
+
+Value = TypeVar("Value")
 
 _POSIX = _fcntl is not None  # of the three, all but Windows
 _O_BINARY = getattr(os, "O_BINARY", 0)  # Windows would turn line feeds into two bytes
@@ -55,6 +57,23 @@ def register_at_fork(**hooks: Callable[[], object]) -> None:
     """`os.register_at_fork`, where processes fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**hooks)
+
+
+class PerProcess(Generic[Value]):
+    """What each process makes for itself: a forked child has not its parent's `value`.
+
+    >>> PerProcess(list).value
+    []
+    """
+
+    def __init__(self, make: Callable[[], Value]) -> None:
+        self.make = make
+        self.renew()
+        register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        """Make it anew."""
+        self.value = self.make()
 
 
 def _all_cores() -> set[int]:

@@ -192,12 +192,4 @@ def quota() -> int:
     return sys.maxsize
 
 
-own = Workers()  # of this process; a forked child has others
-
-
-def _after_fork() -> None:
-    global own
-    own = Workers()
-
-
-system.register_at_fork(after_in_child=_after_fork)
+own = system.PerProcess(Workers)

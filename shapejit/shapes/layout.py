@@ -101,6 +101,11 @@ class Layout:
         return self.strides == Layout.row_major(self.shape, self.bits).strides
 
     @property
+    def contiguous_bytes(self) -> bool:
+        """Whether it is contiguous and begins on a byte: its memory is what it stores."""
+        return self.offset % 8 == 0 and self.contiguous
+
+    @property
     def span(self) -> tuple[int, int]:
         """The first bit that an element uses, and the bit after the last."""
         if 0 in self.shape:
