@@ -73,11 +73,11 @@ CODES_BYTES = 6 * CODES_BLOCK + 32 * LINE  # codes, the packed block, up to four
 # What becomes of a tensor of a batch, see `shapes.resolve_all`.
 VIEW, COPY, REFUSED, APART = range(4)
 
-# Columns of the tables of `casts`: of its loops, whose last step goes back by the columns
-# from `BACK` on, and of its runs. Its numbers: where things stand on its stage; the functions
-# that convert, unpack and pack (0: none), and move planes of small plans; elements of a run, and with
-# one scale; where scales and zero points begin, and the steps between; bytes that elements
-# reach, bits of one in the source, bits of a run in the target, how packed ones are fetched.
+# Columns of the tables of `casts`: of its loops, whose last step goes back by the columns from
+# `BACK` on, and of its runs. Its numbers: where things stand on its stage; the functions that
+# convert, unpack and pack (0: none), and move planes of small plans; elements of a run, and with
+# one scale; where scales and zero points begin, and the steps between; bytes that elements reach,
+# bits of one in the source, bits of a run in the target, how packed ones are fetched.
 BOX_SIZE, BOX_SOURCE, BOX_TARGET, BOX_SCALE, BOX_ZERO = range(5)
 BACK = 4
 RUN_SOURCE, RUN_TARGET, RUN_SCALE, RUN_ZERO, RUN_SHIFT = range(5)
