@@ -65,6 +65,13 @@ def set_bits(builder: Builder, address: Value, mask: Value, value: Value) -> Non
     builder.atomic_rmw("or", place, builder.and_(value, mask), "monotonic")
 
 
+def swapped(builder: Builder, a: Value, b: Value, far: int) -> tuple[Value, Value]:
+    """Exchange the upper ones of each two `far` bits of vectors of words with the lower ones."""
+    shift, mask = (llvm.constant(n, a.type) for n in (far, spaced(far, 2 * far, 64)))
+    differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
+    return builder.xor(a, builder.shl(differ, shift)), builder.xor(b, differ)
+
+
 @emits()
 def exchange(builder: Builder, address: Value, apart: Value, bits: Tag) -> None:
     """Transpose elements between rows: element c of row r's bytes goes to place r of row c's.
@@ -77,14 +84,9 @@ def exchange(builder: Builder, address: Value, apart: Value, bits: Tag) -> None:
     rows = [llvm.load(builder, place, kind) for place in places]
     step = 1
     while step < count:
-        far = step * width
-        shift = llvm.constant(far, kind)
-        mask = llvm.constant(spaced(far, 2 * far, 64), kind)
         for row in (row for row in range(count) if not row & step):
-            a, b = rows[row], rows[row + step]
-            differ = builder.and_(builder.xor(builder.lshr(a, shift), b), mask)
-            rows[row] = builder.xor(a, builder.shl(differ, shift))
-            rows[row + step] = builder.xor(b, differ)
+            pair = rows[row], rows[row + step]
+            rows[row], rows[row + step] = swapped(builder, *pair, step * width)
         step *= 2
     for place, row in zip(places, rows, strict=True):
         llvm.store(builder, row, place)

@@ -9,9 +9,9 @@ from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .bit_vectors import spaced
+from .bit_vectors import spaced, swapped
 from .networks import Network
-from .planes import Plane
+from .planes import planes_of
 from .run_loops import Counted
 from .unit_code import joined
 
@@ -77,12 +77,11 @@ def _mixed(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
         return llvm.shuffle(builder, first, second, order)
 
     width, per = network.width, 8 // network.width
-    places, each = network.order() * width, per * _whole(network.written)
+    order, each = network.order(), per * _whole(network.written)
     made = []
-    for at in range(0, len(places), each):
-        vector = np.resize(places[at : at + each], per * LINE).tolist()
-        planes = [Plane(width, k * width, tuple(vector[k::per])) for k in range(per)]
-        made.append(joined(builder, fetch, planes))
+    for at in range(0, len(order), each):
+        vector = np.resize(order[at : at + each], per * LINE).tolist()
+        made.append(joined(builder, fetch, planes_of(width, vector)))
     return made
 
 
@@ -103,136 +102,76 @@ def _side_by_side(builder: Any, pieces: list[Any]) -> list[Any]:
 
 
 def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
-    """The block with bits exchanged, in vectors."""
-    return _Bits(builder, network).permuted(pieces)
+    """The block, whose places are bits, in vectors.
 
-
-class _Bits:
-    """The vectors of a block of bits, on their way through a network.
-
-    A bit of an element's place tells the elements of a byte apart, the bytes of a vector, or
-    the vectors. `now` has for each bit of a place, the lowest first, that of the target that it is.
+    Bits that tell vectors apart are exchanged with others of a place until each vector has its
+    own elements. `now` has for each bit of a place, the lowest first, which one of the target
+    it is.
     """
+    nbytes, per = min(LINE, network.block), 8 // network.width
+    high = (per * nbytes).bit_length() - 1
+    bits, count = list[range](), 0
+    for size in network.sizes:
+        bits.append(range(count, count + size.bit_length() - 1))
+        count = bits[-1].stop
+    now = [bit for digit in network.source for bit in bits[digit]]
+    back = {bit for digit in network.back for bit in bits[digit]}
+    each = nbytes // pieces[0].type.count
+    vectors = [llvm.joined(builder, pieces[i : i + each]) for i in range(0, len(pieces), each)]
+    for place in (place for place in range(high) if now[place] >= high):
+        other = now.index(place)
+        if other < high:
+            other = next(p for p in range(high, count) if now[p] < high)
+        now[place], now[other] = now[other], now[place]
+        apart = 1 << (other - high)
+        for k in (k for k in range(len(vectors)) if not k & apart):
+            pair = vectors[k], vectors[k + apart]
+            vectors[k], vectors[k + apart] = _exchange(builder, *pair, network.width << place)
 
-    def __init__(self, builder: Any, network: Network) -> None:
-        self.builder, self.network = builder, network
-        self.nbytes = min(LINE, network.block)
-        self.low = (8 // network.width).bit_length() - 1
-        self.high = self.low + self.nbytes.bit_length() - 1
-        bits, begin = list[range](), 0
-        for size in network.sizes:
-            bits.append(range(begin, begin + size.bit_length() - 1))
-            begin = bits[-1].stop
-        self.now = [bit for digit in network.source for bit in bits[digit]]
-        self.back = {bit for digit in network.back for bit in bits[digit]}
+    def found(low: int, high: int) -> list[int]:
+        """For each element, or vector, that bits [low, high) tell apart: which one it was."""
+        where = [(now[low:high].index(bit), bit - low, bit in back) for bit in range(low, high)]
+        return [
+            sum((k >> bit & 1 ^ turned) << place for place, bit, turned in where)
+            for k in range(1 << (high - low))
+        ]
 
-    def permuted(self, pieces: list[Any]) -> list[Any]:
-        """The vectors as the target has them."""
-        each = self.nbytes // pieces[0].type.count
-        starts = range(0, len(pieces), each)
-        self.vectors = [llvm.joined(self.builder, pieces[i : i + each]) for i in starts]
-        now, low, high = self.now, self.low, self.high
-        for place in range(low):
-            if now[place] != place:
-                self._exchange(place, now.index(place))
-        for place in range(low, high):
-            if not low <= now[place] < high:
-                self._exchange(
-                    place, next(p for p in range(high, len(now)) if low <= now[p] < high)
-                )
-        order, ranks = self._found(low, high), self._found(high, len(now))
-        made = [self._reordered(self.vectors[rank], order) for rank in ranks]
-        for place in range(low):
-            if place in self.back:
-                made = [self._turned(vector, place) for vector in made]
-        return [self._biased(vector) for vector in made] if self.network.bias else made
+    order = found(0, high)
+    made = [_reordered(builder, vectors[k], network.width, order) for k in found(high, count)]
+    return [_biased(builder, vector, network) for vector in made] if network.bias else made
 
-    def _found(self, low: int, high: int) -> list[int]:
-        """Where each byte of a vector, or each vector, is found, whose bits are [low, high)."""
-        found = [0] * (1 << (high - low))
-        for place in range(len(found)):
-            for bit in range(low, high):
-                flag = place >> (bit - low) & 1 ^ (bit in self.back)
-                found[place] |= flag << (self.now[low:high].index(bit))
-        return found
 
-    def _reordered(self, vector: Any, order: list[int]) -> Any:
-        if order == list(range(len(order))):
-            return vector
-        return llvm.shuffle(self.builder, vector, vector, order)
+def _exchange(builder: Any, a: Any, b: Any, far: int) -> list[Any]:
+    """Exchange every other `far` bits of one vector with those of another one, in turns."""
+    if far < 8:
+        wide = ir.VectorType(llvm.I64, a.type.count // 8)
+        pair = swapped(builder, builder.bitcast(a, wide), builder.bitcast(b, wide), far)
+        return [builder.bitcast(vector, a.type) for vector in pair]
+    count, apart = a.type.count, far // 8
+    first = [i if not i & apart else count + i - apart for i in range(count)]
+    second = [i + apart if not i & apart else count + i for i in range(count)]
+    return [llvm.shuffle(builder, a, b, order) for order in (first, second)]
 
-    def _exchange(self, first: int, second: int) -> None:
-        """Exchange two bits of all places, of which the first is the lower one."""
-        low, high, now = self.low, self.high, self.now
-        now[first], now[second] = now[second], now[first]
-        if second < low:
-            self.vectors = [self._within_bytes(v, first, second) for v in self.vectors]
-        elif second < high:
-            self.vectors = [self._with_byte(v, first, 1 << (second - low)) for v in self.vectors]
-        else:
-            apart, vectors = 1 << (second - high), self.vectors
-            for k in (k for k in range(len(vectors)) if not k & apart):
-                pair = vectors[k], vectors[k + apart]
-                swap = self._elements if first < low else self._bytes
-                vectors[k], vectors[k + apart] = swap(*pair, first)
 
-    def _bytes(self, a: Any, b: Any, place: int) -> tuple[Any, Any]:
-        """Exchange a bit of the bytes' places with the bit that tells two vectors apart."""
-        count, apart = self.nbytes, 1 << (place - self.low)
-        first = [i if not i & apart else count + i - apart for i in range(count)]
-        second = [i + apart if not i & apart else count + i for i in range(count)]
-        return llvm.shuffle(self.builder, a, b, first), llvm.shuffle(self.builder, a, b, second)
+def _reordered(builder: Any, vector: Any, width: int, order: list[int]) -> Any:
+    """The elements of a vector in another order."""
+    per = 8 // width
 
-    def _elements(self, a: Any, b: Any, place: int) -> tuple[Any, Any]:
-        """The same with a bit of the elements' places in their bytes."""
-        builder, far = self.builder, self.network.width << place
-        mask = self._bytes_of(spaced(far, 2 * far, 8))
-        rest = self._bytes_of(spaced(far, 2 * far, 8) << far)
-        first = builder.or_(builder.and_(a, mask), self._up(builder.and_(b, mask), far))
-        second = builder.or_(builder.and_(self._down(a, far), mask), builder.and_(b, rest))
-        return first, second
+    def fetch(places: list[int]) -> Any:
+        return llvm.shuffle(builder, vector, vector, places)
 
-    def _with_byte(self, vector: Any, place: int, apart: int) -> Any:
-        """Exchange a bit of the elements' places with one of the bytes' places."""
-        count = self.nbytes
-        other = llvm.shuffle(self.builder, vector, vector, [i ^ apart for i in range(count)])
-        first, _ = self._elements(vector, other, place)
-        _, second = self._elements(other, vector, place)
-        order = [i if not i & apart else count + i for i in range(count)]
-        return llvm.shuffle(self.builder, first, second, order)
+    whole = [place // per for place in order[::per]]
+    if order == [per * byte + k for byte in whole for k in range(per)]:
+        return fetch(whole)
+    return joined(builder, fetch, planes_of(width, order))
 
-    def _within_bytes(self, vector: Any, first: int, second: int) -> Any:
-        """Exchange two bits of the elements' places in their bytes."""
-        builder, width = self.builder, self.network.width
-        per = 8 // width
-        moved = [e for e in range(per) if e >> first & 1 and not e >> second & 1]
-        mask = self._bytes_of(sum(((1 << width) - 1) << e * width for e in moved))
-        far = (width << second) - (width << first)
-        differ = builder.and_(builder.xor(self._down(vector, far), vector), mask)
-        return builder.xor(vector, builder.or_(differ, self._up(differ, far)))
 
-    def _turned(self, vector: Any, place: int) -> Any:
-        """Elements whose places differ in one bit change places."""
-        far = self.network.width << place
-        mask = self._bytes_of(spaced(far, 2 * far, 8))
-        low, high = self._down(vector, far), self._up(self.builder.and_(vector, mask), far)
-        return self.builder.or_(self.builder.and_(low, mask), high)
-
-    def _biased(self, vector: Any) -> Any:
-        """Each element plus the bias, carried nowhere."""
-        builder, width, bias = self.builder, self.network.width, self.network.bias
-        top = spaced(1, width, 8) << (width - 1)
-        each = bias * spaced(1, width, 8)
-        high = builder.and_(builder.xor(vector, self._bytes_of(each)), self._bytes_of(top))
-        rest = builder.and_(vector, self._bytes_of(~top & 255))
-        return builder.xor(builder.add(rest, self._bytes_of(each & ~top)), high)
-
-    def _bytes_of(self, value: int) -> Any:
-        return llvm.constant(value, ir.VectorType(llvm.I8, self.nbytes))
-
-    def _up(self, vector: Any, far: int) -> Any:
-        """Bytes shifted by `far` bits up."""
-        return self.builder.shl(vector, self._bytes_of(far))
-
-    def _down(self, vector: Any, far: int) -> Any:
-        return self.builder.lshr(vector, self._bytes_of(far))
+def _biased(builder: Any, vector: Any, network: Network) -> Any:
+    """Each element plus the bias, carried nowhere."""
+    width, each = network.width, network.bias * spaced(1, network.width, 8)
+    top = spaced(1, width, 8) << (width - 1)
+    differ, sign, rest, added = (
+        llvm.constant(bits, vector.type) for bits in (each, top, ~top & 255, each & ~top)
+    )
+    high = builder.and_(builder.xor(vector, differ), sign)
+    return builder.xor(builder.add(builder.and_(vector, rest), added), high)

@@ -8,7 +8,7 @@ Importing this module does not import numba; `unit_code` makes code of units.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,14 @@ class Unit(NamedTuple):
     def size(self) -> int:
         """The number of elements."""
         return len(self.planes[0].places)
+
+
+def planes_of(width: int, order: Sequence[int]) -> list[Plane]:
+    """The planes of bytes whose elements, of `width` bits, come from other places in order."""
+    per = 8 // width
+    return [
+        Plane(width, k * width, tuple(place * width for place in order[k::per])) for k in range(per)
+    ]
 
 
 def runner(unit: Unit) -> Callable[..., None]:
