@@ -14,6 +14,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from ..runtime.cpu_caches import LINE
 from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LINED_UP, WIDEST, Encoding
 from .largest_code import Largest
@@ -58,6 +59,7 @@ class _Box:
         self.code = ir.IntType(8 * what.source.nbytes)
         lanes = (LONG, LONG // 2, LONG // 4, 1)
         self.largest = Largest(builder, self.code, what.rule.name == WIDEST, lanes)
+        self.next = builder.mul(self.columns, llvm.number(what.source.nbytes))
         self.rare = builder.alloca(I64)
         builder.store(llvm.number(0), self.rare)
         self.blocks = self._up(self.columns, self.block)
@@ -99,9 +101,12 @@ class _Box:
                 over = builder.icmp_signed(">", index, last)
                 step(LONG, builder.select(over, last, index))
 
-    def _loaded(self, lanes: int, row: Any, index: Any) -> Any:
-        """The source's codes of a vector of elements."""
+    def _loaded(self, lanes: int, row: Any, index: Any, ahead: Any = None) -> Any:
+        """The codes of a vector of elements; those `ahead` of them (bytes) are asked for."""
         at = llvm.at(self.builder, row, self.what.source.nbytes, index)
+        if ahead is not None:
+            for line in range(0, lanes * self.what.source.nbytes, LINE):
+                llvm.ask(self.builder, llvm.at(self.builder, self.builder.add(at, ahead), line))
         return llvm.load(self.builder, at, ir.VectorType(self.code, lanes))
 
     def _row(self, base: Any, pitch: Any, row: Any) -> Any:
@@ -202,7 +207,7 @@ class _Box:
             several = max(1, what.lanes // what.block)
             with Counted(builder, self.columns, lanes) as index:
                 by = self._scaling(builder.udiv(index, self.block), several)
-                codes = self._loaded(what.lanes, self.source, index)
+                codes = self._loaded(what.lanes, self.source, index, self.next)
                 unit = builder.udiv(index, lanes)
                 self._pack(codes, what.places, by, llvm.at(builder, self.target, what.step, unit))
             return
@@ -214,7 +219,8 @@ class _Box:
             def step(lanes: int, index: Any) -> None:
                 at = builder.add(begin, index)
                 places = tuple(range(0, 8 * lanes, 8))
-                self._pack(self._loaded(lanes, row, at), places, by, builder.add(into, at))
+                codes = self._loaded(lanes, row, at, self.next)
+                self._pack(codes, places, by, builder.add(into, at))
 
             for branch, count in self._lengths(begin):
                 with branch:
