@@ -22,7 +22,6 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .blocks import file_types
 from .changes import Change
 from .configs import facts_after, rewritten
 from .described import Report, described
@@ -32,8 +31,8 @@ from .quantizing import encoding_errors
 from .remaining import check, check_parts
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
-from .specifications import Dialect, dialect
-from .tensors import Rule, Tensors
+from .single_files import file_types
+from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
 
 if TYPE_CHECKING:

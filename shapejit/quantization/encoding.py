@@ -18,9 +18,9 @@ from . import sizes
 from .content import blocks_of, code_bits
 from .forms import Form
 from .groups import Group, fault
+from .matching import sizes_of
 from .parts import Parts
 from .rules import Wanted, encoded
-from .settings import sizes_of
 from .writing import written
 
 
