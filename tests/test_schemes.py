@@ -454,7 +454,7 @@ def test_a_checkpoint_of_many_schemes():
 
 def test_names_that_are_unknown():
     for ask in (sj.schemes.__getitem__, sj.schemes.facts, sj.formats.facts):
-        with pytest.raises(sj.UnknownNameError, match="unknown .* 'awqq'"):
+        with pytest.raises(sj.UnknownNameError, match=r"unknown .* 'awqq'"):
             ask("awqq")
 
 
