@@ -855,6 +855,10 @@ def test_a_single_file_warns_of_what_config_json_tells(tmp_path, capsys):
         f"warning: {file}: nothing beside it tells of its quantised weights (fp8:block), as "
         f"config.json does in a folder: convert to a folder, or decode them (--to bf16)\n"
     )
+    refused = run(capsys, "convert", source, file, "--strict", code=2).err
+    assert "nothing beside it tells" in refused
+    assert refused.endswith("(--strict)\n")
+    assert not file.exists()
     assert run(capsys, "convert", source, file).err == told
     assert run(capsys, "convert", shard, file, "--rename", "s/(.*)/x.\\1/").err == told
     assert run(capsys, "convert", source, tmp_path / "plain", "--to", "f32").err == ""

@@ -452,6 +452,12 @@ def test_a_checkpoint_of_many_schemes():
     assert (found.unclear, found.warnings) == ([], [])
 
 
+def test_names_that_are_unknown():
+    for ask in (sj.schemes.__getitem__, sj.schemes.facts, sj.formats.facts):
+        with pytest.raises(sj.UnknownNameError, match=r"unknown .* 'awqq'"):
+            ask("awqq")
+
+
 def test_nothing_is_guessed():
     rows = np.zeros((128, 64), np.uint8)
     fp8 = sj.cast(np.ones((128, 8), np.float32), "float8_e4m3fn")

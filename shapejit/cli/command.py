@@ -1,10 +1,12 @@
-"""What a command is, and the exit codes."""
+"""What a command is, the exit codes, and the numbers among its arguments."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from typing import NamedTuple
+
+from ..errors import quoted
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 
@@ -26,3 +28,43 @@ class Command(NamedTuple):
     run: Callable[[Namespace], int]
     options: Callable[[ArgumentParser], None] = lambda parser: None
     rules: bool = False
+
+
+_DIGITS = 18  # of every integer that is asked for
+
+
+def integer(text: str) -> int:
+    """An int; ArgumentTypeError for other words.
+
+    >>> integer("-3")
+    -3
+    """
+    try:
+        if len(text) <= _DIGITS:
+            return int(text)
+    except ValueError:
+        pass
+    raise ArgumentTypeError(f"not an integer: {quoted(text, 40)}")
+
+
+def count(text: str) -> int:
+    """An int from 1 to 10000."""
+    value = integer(text)
+    if not 1 <= value <= 10_000:
+        raise ArgumentTypeError(f"not from 1 to 10000: {value}")
+    return value
+
+
+def number(accepted: Callable[[float], bool], range_text: str) -> Callable[[str], float]:
+    """The reader of a float that is `accepted`, as `range_text` says."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ArgumentTypeError(f"not a number: {quoted(text, 40)}") from None
+        if not accepted(value):
+            raise ArgumentTypeError(f"not a number {range_text}: {value:g}")
+        return value
+
+    return read

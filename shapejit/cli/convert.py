@@ -106,7 +106,7 @@ def _options(parser: ArgumentParser) -> None:
         "or dask://HOST:PORT; processes take a --part each")  # fmt: skip
     add("--strict", action="store_true",
         help="refuse what is warned of: keys of a config that are unknown, weights that "
-        "contradict it")  # fmt: skip
+        "contradict it, files that do not say how they are read")  # fmt: skip
     add("--dry-run", action="store_true", help="print what would be done, and write nothing")
     add(
         "--proof",

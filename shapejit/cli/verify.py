@@ -14,8 +14,7 @@ from ..errors import escaped, redacted_url
 from ..files import file_formats
 from ..files.configuration import configuration
 from ..files.open_files import release
-from .arguments import number
-from .command import DONE, FAILED, Command
+from .command import DONE, FAILED, Command, number
 from .convert import SPEC_OPTIONS
 from .output import print_json
 

@@ -7,8 +7,7 @@ from .planning import Conversion, plan
 from .proof import prove
 from .rules import RULES, read_rules, rule, rules_of
 from .runs import Settings
-from .specifications import SPECS, Dialect, Spec, dialect
-from .tensors import Rule
+from .tensors import SPECS, Dialect, Rule, Spec, dialect
 
 __all__ = [
     "RULES",

@@ -22,7 +22,6 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .blocks import file_types
 from .changes import Change
 from .configs import facts_after, rewritten
 from .described import Report, described
@@ -32,8 +31,8 @@ from .quantizing import encoding_errors
 from .remaining import check, check_parts
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
-from .specifications import Dialect, dialect
-from .tensors import Rule, Tensors
+from .single_files import file_types
+from .tensors import Dialect, Rule, Tensors, dialect
 from .weights import LATEST
 
 if TYPE_CHECKING:
@@ -135,16 +134,14 @@ class Conversion:
             left_out=tuple(self.tensors.untold.items()),
         )
 
-    def folder(self, path: Path, max_shard: int, strict: bool = False) -> Folder | None:
+    def folder(self, path: Path, max_shard: int) -> Folder | None:
         """The folder that is made of a folder; None for a file, or where the suffix says so.
 
         FormatError for what a destination at `path` could not tell any more: parts of
         quantised weights which rules have taken apart, in a folder whose config still tells of
         these, blocks of GGUF in a file that names no types, and codes whose sizes a node of
-        ONNX told; with `strict` also whatever is warned of.
+        ONNX told.
         """
-        if strict and self.warnings:
-            raise FormatError(f"{self.tensors.path}: {'; '.join(self.warnings)} (--strict)")
         name, source = file_name(path), self.checkpoint.path
         place, home = places(name), places(source)
         place.fresh(name)
@@ -205,13 +202,13 @@ class Job:
     max_shard: int
     wanted: str = ""
 
-    def planned(self, strict: bool = False) -> tuple[Conversion, Folder | None]:
+    def planned(self) -> tuple[Conversion, Folder | None]:
         """The conversion, and the folder that is made, as both are planned here and now."""
         spec, special_zero, allowzero = self.spec
         reshape = dialect(spec, special_zero=special_zero, allowzero=allowzero)
         source = file_formats.read(self.source)
         found = plan(source, self.rules, reshape, self.saturate, self.chunk)
-        return found, found.folder(self.destination, self.max_shard, strict)
+        return found, found.folder(self.destination, self.max_shard)
 
 
 def write_planned(job: Job, number: int) -> None:
@@ -297,7 +294,7 @@ def convert(
     settings = Settings(nbytes_of(max_shard_size), resume, part, commit, verify)
     most = None if chunk is None else nbytes_of(chunk)
     job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
-    found, made = job.planned(strict)
+    found, made = job.planned()
     if made is None and (part or commit or executor is not None):
         reason = "parts and executors are for folders of shards, on both sides"
         raise FileFormatError(dst, None, reason)
@@ -307,6 +304,8 @@ def convert(
     if made is None:
         untold = single_files.untold(file_name(dst), found.tensors)
         report = replace(report, warnings=(*report.warnings, *untold))
+    if strict and report.warnings:
+        raise FormatError(f"{found.tensors.path}: {'; '.join(report.warnings)} (--strict)")
     if planned is not None:
         planned(report)
     if dry_run:

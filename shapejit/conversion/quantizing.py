@@ -1,11 +1,14 @@
-"""`--to` a scheme of weights that are plain floats: each is encoded by round to nearest."""
+"""Rules for all plain floats: `--dtype`, and `--to` a scheme, by round to nearest.
+
+And those tensors that such rules leave as they are.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,19 +16,27 @@ import numpy as np
 
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType
-from ..errors import FormatError, quoted
+from ..errors import FormatError, ReshapeError, quoted
 from ..operations.casts import cast
 from ..quantization.groups import Group
+from ..quantization.matching import group_of
 from ..quantization.naming import part_name
 from ..quantization.scheme import Scheme
-from ..quantization.settings import group_of
 from ..quantization.table import schemes
 from .changes import Change
-from .policies import floats, left_out
-from .tensors import Rule, Tensors
+from .tensors import Rule, Tensors, each
 from .weights import PartOf, Whole, settings_of
 
-__all__ = ["EncodingError", "encoding_errors", "quantise", "unquantised"]
+__all__ = [
+    "LLAMA_CPP",
+    "EncodingError",
+    "cast_floats",
+    "encoding_errors",
+    "floats",
+    "left_out",
+    "quantise",
+    "unquantised",
+]
 
 _SAMPLE_ROWS = 128  # of a weight of zeros, which is encoded to see what becomes of its shape
 _SAMPLE = 1 << 22  # elements of a weight whose error is told
@@ -232,3 +243,60 @@ def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
 def _single(t: Tensor) -> Any:
     """A tensor in float32."""
     return cast(t, "float32").numpy()
+
+
+LLAMA_CPP = "llama.cpp"
+# What llm-compressor's recipes, transformers' quantisers and llama.cpp do not quantise: regular
+# expressions of whole names, without `weight` at the end, and what they are.
+_LEFT_OUT = {
+    r"(.*\.)?(\w*embed\w*|\w*embd|wte|wpe)|(.*\.)?\w*embeddings\.\w+": "an embedding",
+    r"(.*\.)?(lm_head|embed_out)|output|score|classifier": "the head",
+    r"(.*[._])?(\w*norm\w*|ln_\w+)": "a norm",
+    r"(.*\.)?(gate|router|wg|\w*gate_inp\w*|shared_expert_gate|router\.\w+)": "a router",
+}
+
+
+def left_out(name: str) -> str:
+    """What a weight is that is not quantised unless it is asked for by name; "" for others.
+
+    >>> left_out("model.layers.0.mlp.gate.weight"), left_out("model.layers.0.mlp.gate_proj.weight")
+    ('a router', '')
+    """
+    module = name.removesuffix(".weight")
+    return next((what for words, what in _LEFT_OUT.items() if re.fullmatch(words, module)), "")
+
+
+def floats(r: Rule, tensors: Tensors) -> Iterator[tuple[str, Change]]:
+    """The tensors of a rule that hold plain floats of 16 bits and more, and are not to be kept.
+
+    Scales, and what else may belong to a quantised weight, are none.
+    """
+    parts = {name for weight in tensors.weights for name in weight.names}
+    parts |= {name for unclear in tensors.detected.unclear for name in unclear.names}
+    for name, change in tensors.changes.items():
+        kind, stored = change.dtype, change.stored
+        if kind.kind != "float" or kind.bits < 16 or not r.pattern.fullmatch(name):
+            continue
+        if stored is not None and stored.name in parts | tensors.kept:
+            continue
+        if not any(pattern.fullmatch(name) for pattern in tensors.exceptions):
+            yield name, change
+
+
+def cast_floats(r: Rule, tensors: Tensors) -> None:
+    """`--dtype`: floats to another dtype; by llama.cpp's policy vectors, norms and routers are f32.
+
+    ReshapeError where no float has a name that the rule matches.
+    """
+    target, policy = r.values
+    found = list(floats(r, tensors))
+    if not found:
+        raise ReshapeError(f"{tensors.path}: no tensor of floats has a name that {r} matches")
+    wanted = dict[str, list[str]]()
+    for name, change in found:
+        plain = policy and (len(change.shape) < 2 or left_out(name) in ("a norm", "a router"))
+        kind = "float32" if plain else target
+        if change.dtype.name != kind:
+            wanted.setdefault(kind, []).append(name)
+    for kind, names in wanted.items():
+        each(r, tensors, partial(tensors.cast, name=kind), names)

@@ -15,7 +15,7 @@ from ..quantization.scheme import DECODED
 from ..quantization.table import schemes
 from .actions import exclude, interleave, join, keep, rename, select, split, stack, unstack
 from .decoding import to
-from .policies import LLAMA_CPP, cast_floats
+from .quantizing import LLAMA_CPP, cast_floats
 from .repacks import formats_of, repacked
 from .tensors import Rule, Tensors, each
 

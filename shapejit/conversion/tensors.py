@@ -1,4 +1,4 @@
-"""The tensors of a destination while rules change them, one rule after the other."""
+"""The tensors of a destination while rules change them, and what a reshape means to `--spec`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..arrays.tensor import Tensor
+from ..dialects import onednn, onnx, openvino
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
 from ..files.checkpoint import MAX_RANK, Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
+from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import WeightNode
 from .changes import Change
-from .specifications import Dialect
 from .weights import PartOf, Weight
 
-__all__ = ["Rule", "Tensors", "each"]
+__all__ = ["SPECS", "Dialect", "Rule", "Spec", "Tensors", "dialect", "each"]
 
 
 @dataclass(frozen=True)
@@ -150,3 +151,48 @@ def each(
     for name in [name for name, _ in tensors.matching(r)] if names is None else names:
         with tensors.named(name, r):
             tensors.changes[name] = tensors.changes[name].then(apply)
+
+
+Dialect = Callable[[Tensor, tuple[int, ...]], Tensor]
+
+
+class Spec(NamedTuple):
+    """A specification that `--spec` can name: its flag, and its reshape under that flag."""
+
+    flag: str | None
+    reshape: Callable[[Tensor, tuple[int, ...], bool], Tensor]
+
+
+SPECS = {
+    "array": Spec(None, lambda t, shape, _: reshape(t, shape)),
+    "onnx": Spec("allowzero", lambda t, shape, flag: onnx.reshape(t, shape, allowzero=int(flag))),
+    "openvino": Spec(
+        "special_zero", lambda t, shape, flag: openvino.reshape(t, shape, special_zero=flag)
+    ),
+    "onednn": Spec(
+        "special_zero",
+        lambda t, shape, flag: onednn.static_reshape(t, shape=shape, special_zero=flag),
+    ),
+}
+
+
+def dialect(spec: str = "array", *, special_zero: bool = False, allowzero: bool = False) -> Dialect:
+    """A specification's reshape, as a function of a Tensor and a shape.
+
+    `spec` is one of `SPECS`. Raises ReshapeError for an unknown one, and for a
+    flag that is not an attribute of it.
+
+    >>> t = Tensor.frombuffer(bytes(24), "uint8", (2, 3, 4))
+    >>> dialect("onnx")(t, (0, -1)).shape
+    (2, 12)
+    """
+    if spec not in SPECS:
+        raise ReshapeError(f"unknown specification {quoted(spec)}; known are {', '.join(SPECS)}")
+    own, function = SPECS[spec]
+    flags = {"special_zero": special_zero, "allowzero": allowzero}
+    for name, value in flags.items():
+        if value and name != own:
+            option = name.replace("_", "-")
+            raise ReshapeError(f"--{option} is not an attribute of --spec {spec}")
+    flag = own is not None and flags[own]
+    return lambda tensor, shape: function(tensor, shape, flag)

@@ -37,8 +37,9 @@ class NamedRows(Mapping[str, Row]):
         return "\n".join(lines)
 
     def facts(self, name: str) -> dict[str, str]:
-        """What is printed of a row, by the names of the columns."""
-        return {column: text(self._rows[name]) for column, text in self.columns.items()}
+        """What is printed of a row, by the names of the columns; UnknownNameError as for `[]`."""
+        row = self[name]
+        return {column: text(row) for column, text in self.columns.items()}
 
     def __getitem__(self, name: object) -> Row:
         if not isinstance(name, str):

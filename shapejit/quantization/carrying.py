@@ -16,8 +16,8 @@ from .bands import Band, Slice, bands, count, sliced, unit_of
 from .content import Content, blocks_of, content_of
 from .forms import Form
 from .groups import Group, fault
+from .matching import group_of
 from .parts import Parts
-from .settings import group_of
 from .writing import written
 
 __all__ = ["UNIT", "carried"]

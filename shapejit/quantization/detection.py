@@ -15,11 +15,10 @@ from .configuration import Declared, declared
 from .contradictions import contradictions
 from .forms import Form, Part, Row
 from .groups import Group
-from .matching import fitted
+from .matching import fitted, group_of, sizes_of
 from .naming import weight_name
 from .parts import Found, Parts, WeightNode
 from .rows import ROWS
-from .settings import group_of, sizes_of
 
 # Parts whose names tell of quantisation wherever they stand. Inputs of weights that have
 # modelopt's `pre_quant_scale` are multiplied by it, so that the weights mean others.

@@ -21,9 +21,9 @@ from .content import Content, blocks_of, code_bits
 from .encode_runs import RULES, Encoder, encoder
 from .forms import Form
 from .groups import Group, fault
+from .matching import sizes_of
 from .parts import Parts
 from .rules import FACTORS, Wanted, encoded
-from .settings import sizes_of
 from .writing import laid_out, written
 
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel

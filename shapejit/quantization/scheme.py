@@ -15,7 +15,7 @@ from .encoding import encode
 from .experts import apart, interleaved, one_by_one, stacked
 from .forms import Row
 from .groups import Group, fault
-from .settings import group_of, sizes_of
+from .matching import group_of, sizes_of
 from .writing import is_written, written
 
 DECODED = ("bfloat16", "float16", "float32")

@@ -6,9 +6,10 @@ header is read here: a count in it is checked against the bytes that follow.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from ...shapes.layout import Layout
 from .. import checkpoint
 from ..open_files import File, Window
 from ..paths import Path, file_name
-from ..places import opened
+from ..places import opened, places
 from ..stored import FileType, Stored
 
 __all__ = ["ALIGNMENT", "MAGIC", "MAX_DIMS", "VALUES", "Checkpoint", "alignment_of", "read"]
@@ -115,7 +116,7 @@ class _Cursor:
         return VALUES[found]
 
 
-def read(path: Path) -> Checkpoint:
+def _read_one(path: Path) -> Checkpoint:
     """The tensors and the metadata of a GGUF file, without copying the data.
 
     Shapes are in row-major order (GGUF's dims reversed). A quantised tensor is uint8:
@@ -216,4 +217,55 @@ def _members(
         if member.begin < at:
             raise cursor.fault(f"its data overlap those of tensor {quoted(before)}", member.name)
         at, before = member.begin + member.nbytes, member.name
+    return found
+
+
+# llama.cpp, llama_split_path; the keys of gguf-py, constants.py, Keys.Split.
+_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
+_NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
+
+
+def read(path: Path) -> Checkpoint:
+    """What a GGUF file holds, or all shards of which it is one, with the metadata of the first.
+
+    Raises what one file raises, and FileFormatError for shards that are missing, say another number
+    than their names, or together hold other tensors than the first one says.
+    """
+    name = file_name(path)
+    base = places(name).base(name)
+    named = _NAME.fullmatch(base)
+    if named is None or int(named[3]) < 2:
+        return _read_one(name)
+    stem, count = named[1], int(named[3])
+    shards = [
+        _shard(name, f"{stem}-{k + 1:05d}-of-{named[3]}.gguf", k, count) for k in range(count)
+    ]
+    first, *others = shards
+    members, types = dict(first.members), dict(first.types)
+    for shard in others:
+        for twice in members.keys() & shard.members.keys():
+            raise FileFormatError(shard.path, twice, "another shard has a tensor of this name")
+        members |= shard.members
+        types |= shard.types
+    said = first.metadata.get(_TENSORS, len(members))
+    if said != len(members):
+        reason = f"its shards hold {len(members)} tensors, not {said}, as the first one says"
+        raise FileFormatError(name, None, reason)
+    told = {key: value for key, value in first.metadata.items() if not key.startswith("split.")}
+    nbytes = sum(shard.nbytes for shard in shards)
+    return replace(first, path=name, members=members, types=types, metadata=told, nbytes=nbytes)
+
+
+def _shard(path: str, base: str, number: int, count: int) -> Checkpoint:
+    """A shard beside `path`."""
+    place = places(path)
+    name = place.join(place.parent(path), base) if place.parent(path) else base
+    try:
+        found = _read_one(name)
+    except FileNotFoundError:
+        raise FileFormatError(path, None, f"its shard {quoted(base)} does not exist") from None
+    said = found.metadata.get(_NUMBER, number), found.metadata.get(_COUNT, count)
+    if said != (number, count):
+        reason = f"it says that it is shard {said[0]} of {said[1]} (from 0 on), not {number}"
+        raise FileFormatError(name, None, reason)
     return found

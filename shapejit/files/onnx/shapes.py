@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 from onnx.checker import ValidationError
-from onnx.shape_inference import InferenceError
+from onnx.shape_inference import InferenceError, infer_shapes
 
 from ...dialects import onednn, onnx as dialect, openvino
 from ...dialects.onnx.versions import NEWEST
 from ...errors import ShapeJitError
 from ...shapes.request import Request
 from ...shapes.resolver import resolve
-from .graphs import ONNX, Graph, constant, nested, roots
-from .inference import inferred, with_small_data
+from ..open_files import File
+from .graphs import ONNX, Graph, constant, nested, protos, roots
 from .reader import Checkpoint
 from .tensors import from_tensorproto
+from .wire import Place
 
-__all__ = ["DIALECTS", "ShapeNode", "nodes_of", "shape_nodes"]
+__all__ = ["DIALECTS", "ShapeNode", "inferred", "nodes_of", "shape_nodes", "with_small_data"]
 
 Dims = tuple[int | str | None, ...]  # None is an unknown size, a str a name for one
 
@@ -226,3 +227,31 @@ def _constant(node: NodeProto, values: _Values) -> tuple[int, ...] | None:
         return tuple(np.asarray(from_tensorproto(proto)).reshape(-1).tolist())
     except ShapeJitError:  # its data are in another file, or are no integers
         return None
+
+
+_SMALL = 4096  # bytes: shapes, axes and the like, which inference reads
+
+
+def inferred(model: ModelProto, file: File, *, strict: bool) -> ModelProto:
+    """A copy of a skeleton with the types and shapes that onnx infers.
+
+    If it is `strict`, onnx.shape_inference.InferenceError (a RuntimeError) tells what does not fit;
+    operators that onnx does not know fit everything.
+    """
+    made: ModelProto = infer_shapes(
+        with_small_data(model, file), check_type=strict, strict_mode=strict, data_prop=True
+    )
+    return made
+
+
+def with_small_data(model: ModelProto, file: File) -> ModelProto:
+    """A copy of a skeleton with the raw data of small tensors, and without those of others."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    for proto in protos(made):
+        if proto.HasField("raw_data"):
+            begin, nbytes = Place.of(proto.raw_data)
+            proto.ClearField("raw_data")
+            if begin >= 0 and nbytes <= _SMALL and proto.data_location != TensorProto.EXTERNAL:
+                proto.raw_data = bytes(file.bytes(begin, nbytes))
+    return made

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from ...arrays.buffers import bytes_of
-from ...arrays.tensor import Tensor, asarray, is_array
+from ...arrays.tensor import Bytes, Tensor, asarray, is_array
 from ...dtypes.table import STRING, DType, dtype
 from ...errors import (
     DTypeError,
@@ -29,8 +29,8 @@ from ...operations.codes import pack
 from ...operations.views import dtype_of
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import checked_shape
-from .. import external_data
-from ..paths import Path
+from ..open_files import OpenFile
+from ..paths import Path, inside
 
 __all__ = ["described", "external_place", "from_tensorproto", "title", "to_tensorproto"]
 
@@ -91,7 +91,7 @@ def _tensor(proto: TensorProto, base_dir: Path | None) -> Tensor | NDArray[Any]:
         return _texts(proto, shape, count)
     if field == "external_data":
         place = external_place(proto, base_dir, kind.nbytes(count))
-        memory = external_data.read(*place, kind.nbytes(count), proto.name)
+        memory = _external(*place, kind.nbytes(count), proto.name)
         return Tensor.frombuffer(memory, kind, shape)
     if field == "raw_data":
         return Tensor.frombuffer(bytes_of(proto.raw_data), kind, shape)
@@ -237,3 +237,21 @@ def _utf8(value: Any, name: str | None) -> bytes:
         return str(value).encode()
     except UnicodeError as fault:
         raise FormatError(f"{title(name)}: {value!r} is not Unicode text: {fault}") from None
+
+
+def _external(folder: Path, location: str, offset: int, length: int, tensor: str) -> Bytes:
+    """`length` read-only bytes from `offset` of the file `location` in `folder`, not copied.
+
+    `folder` is the model's (empty: the current one), `location` relative to it;
+    symbolic links may not lead out of it. `tensor` names what the bytes are for
+    in errors. Raises OSError where the file cannot be opened, FileFormatError
+    where the path leaves the folder or the file ends too soon. The file must
+    not be overwritten in place while the bytes are in use.
+    """
+    path = os.path.join(os.fspath(folder), location)
+    found = inside(os.fspath(folder), location, tensor)
+    file = OpenFile(found, path, tensor, follow=False)
+    if offset + length > file.size:
+        reason = f"its {length} bytes from byte {offset} on end beyond the file's {file.size}"
+        raise FileFormatError(path, tensor, reason)
+    return file.part(offset, offset + length, tensor)

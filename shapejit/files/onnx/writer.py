@@ -22,9 +22,8 @@ from ..stored import CONTIGUOUS
 from ..temporary import Check
 from ..writing import New, Progress, Writer, announced, write_all
 from .graphs import GraphTensor, graphs, held, protos
-from .inference import inferred
 from .reader import Checkpoint, read
-from .shapes import shape_nodes
+from .shapes import inferred, shape_nodes
 from .wire import MAX_MESSAGE, Place, expanded
 
 __all__ = ["write"]
