@@ -423,6 +423,34 @@ def test_numpy_writes_beside_other_threads(width):
     assert memory.tobytes() == packed_bytes(codes, width)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "bfloat16", "float64", "complex128", "V3", "O"])
+@pytest.mark.parametrize("axes", [(1, 0, 2), (2, 0, 1), (2, 1, 0), (0, 2, 1)])
+def test_numpy_copies_what_is_transposed(axes, kind):
+    """In columns where that is faster, also the last ones, backwards and into gaps."""
+    dtype = sj.dtype(kind).numpy if kind == "bfloat16" else np.dtype(kind)
+    rows = 2 * elements.COLUMNS_FROM // (33 * 70 * dtype.itemsize)
+    flat = np.arange(rows * 33 * 70, dtype=np.uint64) % 251
+    x = flat.astype(np.uint8).astype(dtype) if kind not in ("V3", "O") else flat.astype(object)
+    if kind == "V3":
+        x = np.repeat(flat.astype(np.uint8), 3).view(kind)
+    x = x.reshape(rows, 33, 70)
+    for seen in (x.transpose(axes), x.transpose(axes)[::-1, :, ::-1], x.transpose(axes)[1:, 3:]):
+        plain = np.array(seen, order="C", copy=True)
+        wide = np.zeros((*seen.shape[:-1], seen.shape[-1] + 5), seen.dtype)
+        for made in (np.zeros(seen.shape, seen.dtype), wide[..., 2:-3]):
+            elements.assign(made, seen)
+            assert made.tolist() == plain.tolist() if kind == "O" else same_bytes(made, plain)
+        assert kind == "O" or not wide[..., :2].view(np.uint8).any()
+    wide = np.zeros(x.transpose(axes).shape, np.float64)
+    if kind in ("uint8", "bfloat16"):
+        elements.assign(wide, x.transpose(axes))
+        assert np.array_equal(wide, x.transpose(axes).astype(np.float64))
+
+
+def same_bytes(x, y):
+    return x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is one thread")
 def test_threads_share_bytes():
     """Eight threads, each with a few rows, begin and end within one another's bytes."""

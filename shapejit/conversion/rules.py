@@ -164,44 +164,44 @@ def _reshaped(r: Rule, tensors: Tensors) -> None:
 
 RULES: dict[str, RuleKind] = {
     "to": RuleKind("[REGEX=]TYPE", "decode quantised weights to bf16, f16 or f32, or store them "
-                   "as another scheme, with the same codes; weights of floats, where no other is "
-                   "meant, are encoded by round to nearest; other tensors stay as they are",
+                   "in another scheme with the same codes; a scheme for no quantised weight "
+                   "quantises weights of floats by round to nearest; other tensors are copied",
                    _target, to),
     "select": RuleKind("REGEX", "leave out all tensors but these", _alone, select),
     "exclude": RuleKind("REGEX", "leave out these tensors", _alone, exclude),
-    "keep": RuleKind("REGEX", "leave these tensors as they are, also where nothing tells how to "
-                     "read them; --dtype and --to a scheme leave them out wherever it stands",
+    "keep": RuleKind("REGEX", "copy these tensors, also those of an unknown format; --dtype and "
+                     "--to SCHEME leave them out, before and after this rule",
                      _alone, keep),
-    "reshape": RuleKind("REGEX=SHAPE", "a shape, as --spec understands it",
+    "reshape": RuleKind("REGEX=SHAPE", "the new shape; --spec says what 0 and -1 mean",
                         _parted("REGEX=SHAPE", _ints), _reshaped),
     "permute": RuleKind("REGEX=AXES", "dim i of the result is dim AXES[i] of the source",
                         _parted("REGEX=AXES", _ints),
                         lambda r, tensors: each(r, tensors, lambda t: t.permute_dims(r.values))),
-    "cast": RuleKind("REGEX=DTYPE", "a dtype, as bfloat16 or BF16",
+    "cast": RuleKind("REGEX=DTYPE", "a dtype, such as bfloat16 or BF16",
                      _parted("REGEX=DTYPE", _dtype),
                      lambda r, tensors: each(r, tensors, lambda t: tensors.cast(t, *r.values))),
-    "dtype": RuleKind("[REGEX=]TYPE", "cast floats, but for those of quantised weights, to bf16, "
-                      "f16 or f32; llama.cpp:TYPE leaves vectors, norms and routers in f32",
+    "dtype": RuleKind("[REGEX=]TYPE", "cast floats, except parts of quantised weights, to bf16, "
+                      "f16 or f32; llama.cpp:TYPE casts vectors, norms and routers to f32",
                       _float, cast_floats),
     "repack": RuleKind("REGEX=[DTYPE:]FORMAT->FORMAT", "codes (uint4 if not given) in another of "
                        "the packing formats of `shapejit formats`",
                        _parted("REGEX=FORMAT->FORMAT", formats_of), repacked),
-    "slice": RuleKind("REGEX=SLICES", "indices and slices of the dims, as 0:4,::2",
+    "slice": RuleKind("REGEX=SLICES", "indices and slices of the dims as in NumPy, such as 0:4,::2",
                       _parted("REGEX=SLICES", _slices),
                       lambda r, tensors: each(r, tensors, lambda t: t[r.values])),
     "rename": RuleKind("s/REGEX/NAME/", r"another name; \1 stands for the first group",
                        _substitution, rename),
-    "split": RuleKind("REGEX=AXIS:NAME,NAME...", r"parts along a dim, as long as one another or "
-                      r"of given sizes (NAME:SIZE); \1 stands for the first group of REGEX",
+    "split": RuleKind("REGEX=AXIS:NAME,NAME...", r"equal parts along a dim, or parts of given "
+                      r"sizes (NAME:SIZE); \1 stands for the first group of REGEX",
                       _parted("REGEX=AXIS:NAME,...", _split), split),
-    "concat": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "each tensor with others behind it along "
-                       "a dim, under a new name", _parted("REGEX=AXIS:NAME,...->NAME", _joined),
-                       join),
-    "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "the same, but indices of that dim "
-                           "take turns (gate and up)",
+    "concat": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "each tensor and others, concatenated "
+                       "along a dim under a new name",
+                       _parted("REGEX=AXIS:NAME,...->NAME", _joined), join),
+    "interleave": RuleKind("REGEX=AXIS:NAME,NAME...->NAME", "the same, interleaved along that "
+                           "dim: index 0 of each, then index 1 (gate and up)",
                            _parted("REGEX=AXIS:NAME,...->NAME", _joined), interleave),
-    "stack": RuleKind("PART.#", "tensors whose names differ in the number behind PART, along a "
-                      "new dim 0 in its order", _numbered, stack),
+    "stack": RuleKind("PART.#", "PART.0, PART.1 and so on, stacked along a new dim 0 in numeric "
+                      "order", _numbered, stack),
     "unstack": RuleKind("PART.#", "the inverse: one tensor for each index of dim 0", _container,
                         unstack),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays import elements
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..kernels.small_plans import NEAR, SHIFT
@@ -111,7 +112,7 @@ def _copy_array(
 
 def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
     """NumPy's copy: assignment is np.copyto without its 100 ns of dispatch."""
-    (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
+    elements.assign(target if target.shape == x.shape else target.reshape(x.shape), x)
 
 
 def _run(x: NDArray[Any]) -> int:

@@ -12,7 +12,7 @@ from math import gcd
 
 import numpy as np
 
-from ..arrays.elements import Codes, read, whole, write
+from ..arrays.elements import Codes, assign, read, whole, write
 from ..kernels.numbers import Conversion, Number
 from ..kernels.plain_conversions import converted
 from ..runtime.launches import Addresses
@@ -61,7 +61,7 @@ def convert(
             kinds = zip(direct, places, layouts, strict=True)
             codes, made = (read(place, layout).view(kind) for kind, place, layout in kinds)
             with np.errstate(all="ignore"):
-                made[...] = codes.reshape(made.shape)
+                assign(made, codes.reshape(made.shape))
             continue
         for src, dst, *lies in _parts(layouts, MOST):
             codes = _in_long_rows(read(places[0], src))
