@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -198,6 +199,14 @@ def private_names(path):
 )
 def test_underscored_names_stay_in_their_module(path):
     assert private_names(path) == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT.parent)))
+def test_constants_are_defined_once(path):
+    statements = ast.parse(path.read_text()).body
+    targets = [x for s in statements if isinstance(s, ast.Assign) for x in s.targets]
+    names = Counter(name.id for x in targets for name in ast.walk(x) if isinstance(name, ast.Name))
+    assert [name for name, count in names.items() if count > 1 and name.isupper()] == []
 
 
 def test_every_module_has_a_name_of_its_own():

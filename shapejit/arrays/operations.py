@@ -170,7 +170,6 @@ class Methods:
         # What the same names do to a Tensor, or to one that is traced.
         converted: Callable[..., Any]
         reshaped: Callable[..., Self]
-        materialized: Callable[..., Self]  # `ascontiguous` of one that is traced
 
 
 class _Method:

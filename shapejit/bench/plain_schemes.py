@@ -17,8 +17,8 @@ Parts = Mapping[str, NDArray[Any]]
 Decode = Callable[[Parts, int, int], Numbers]
 Encode = Callable[[Numbers], Parts]
 
-_FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
-_FLOAT4 = np.concatenate([_FLOAT4, -_FLOAT4])
+_MAGNITUDES = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+_FLOAT4 = np.concatenate([_MAGNITUDES, -_MAGNITUDES])
 _FLOAT4_OF_ONE_ZERO = _FLOAT4 + 0  # code 8 is +0.0 for ModelOpt and gguf
 
 

@@ -106,13 +106,13 @@ BOX_ROWS, BOX_RUN, BOX_COLUMNS, BOX_PITCH, BOX_READ, BOX_UNIT, BOX_UNIT_APART = 
 BOX_CONVERT, BOX_TALL, BOX_WIDE, BOX_NBYTES = range(13, 17)
 FOUND = 6  # words of `span`: where scales and zero points were found, and the steps between
 
-# Words of `encodes`: rows and columns of a weight, the rows of its bands, the columns of a
-# box, boxes of a band; bytes from one band to the next, and from one box, in the source, in codes,
-# in scales; bytes from one row to the next in source and target.
-WEIGHT_ROWS, WEIGHT_COLUMNS, BAND_ROWS, BOX_COLUMNS, BOXES = range(5)
+# Words of `encodes`: rows and columns of a weight, the rows of its bands, the columns of a segment,
+# segments of a band; bytes from one band to the next, and from one segment, in the source, in
+# codes, in scales; bytes from one row to the next in source and target.
+WEIGHT_ROWS, WEIGHT_COLUMNS, BAND_ROWS, SEGMENT_COLUMNS, SEGMENTS = range(5)
 BAND_SOURCE, BAND_TARGET, BAND_SCALES = range(5, 8)
 SEGMENT_SOURCE, SEGMENT_TARGET, SEGMENT_SCALES = range(8, 11)
-BOX_PITCH, BOX_TARGET_PITCH = range(11, 13)
+SOURCE_PITCH, TARGET_PITCH = range(11, 13)
 
 # Of `batches`.
 FULL = 8192  # bytes on a stage that are worth streaming: they are still in L1

@@ -9,13 +9,13 @@ from .constants import (
     BAND_SCALES,
     BAND_SOURCE,
     BAND_TARGET,
-    BOX_COLUMNS,
-    BOX_PITCH,
-    BOX_TARGET_PITCH,
-    BOXES,
+    SEGMENT_COLUMNS,
     SEGMENT_SCALES,
     SEGMENT_SOURCE,
     SEGMENT_TARGET,
+    SEGMENTS,
+    SOURCE_PITCH,
+    TARGET_PITCH,
     WEIGHT_COLUMNS,
     WEIGHT_ROWS,
 )
@@ -36,8 +36,8 @@ def encode_boxes(
     while take(work, span):
         weight = span[TENSOR]
         for unit in range(span[LOW], span[HIGH]):
-            band, segment = unit // sizes[BOXES], unit % sizes[BOXES]
-            row, column = band * sizes[BAND_ROWS], segment * sizes[BOX_COLUMNS]
+            band, segment = unit // sizes[SEGMENTS], unit % sizes[SEGMENTS]
+            row, column = band * sizes[BAND_ROWS], segment * sizes[SEGMENT_COLUMNS]
             source = places[0, weight] + band * sizes[BAND_SOURCE]
             target = places[1, weight] + band * sizes[BAND_TARGET]
             scales = places[2, weight] + band * sizes[BAND_SCALES]
@@ -46,9 +46,9 @@ def encode_boxes(
                 target + segment * sizes[SEGMENT_TARGET],
                 scales + segment * sizes[SEGMENT_SCALES],
                 min(sizes[BAND_ROWS], sizes[WEIGHT_ROWS] - row),
-                min(sizes[BOX_COLUMNS], sizes[WEIGHT_COLUMNS] - column),
-                sizes[BOX_PITCH],
-                sizes[BOX_TARGET_PITCH],
+                min(sizes[SEGMENT_COLUMNS], sizes[WEIGHT_COLUMNS] - column),
+                sizes[SOURCE_PITCH],
+                sizes[TARGET_PITCH],
                 places[3, weight],
                 stage,
             )

@@ -214,7 +214,7 @@ def _ascontiguous_other(x: Array, out: Array | None) -> Array:
     """`ascontiguous` of what is not an exact ndarray."""
     x = checked(x)
     if isinstance(x, Tensor) and type(x) is not Tensor:
-        return x.materialized(out)
+        return x.materialized(out)  # type: ignore[attr-defined,no-any-return]  # one that is traced
     return ascontiguous(x, out=out)
 
 
