@@ -37,7 +37,7 @@ from ..runtime.kernel_names import Call
 from ..runtime.kernels import called, compiled
 from ..runtime.launches import Addresses
 from .execution import unready_movers
-from .patience import Kind, by_numpy, kernels_ready
+from .patience import READY, Kind, Kinds, kernels_ready
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
@@ -52,47 +52,41 @@ MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # What is used together is one kind of work.
 _GROUPS = (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF), (RESOLVE_ALL, SURVEY, MATCH)
-_GROUP = {call.kernel: group for group in _GROUPS for call in group}
+_GROUP = {call: group for group in _GROUPS for call in group}
 
 
+@cache
 def work_of(call: Call) -> Kind:
     """The kind of work that a kernel does: others do it `by_numpy` while that is not ready."""
-    group = _GROUP.get(call.kernel)
-    return "array_structs", group[0].kernel if group else call.kernel
+    return "array_structs", _GROUP.get(call, (call,))[0].kernel
 
 
 def kernel(call: Call) -> Callable[..., Any] | None:
     """A kernel that reads objects where they lie, if it is ready and to be trusted."""
-    if not trusted():
-        return None
-    if not kernels_ready(work_of(call), lambda: _GROUP.get(call.kernel, (call,))):
+    kind = work_of(call)
+    if kind not in READY and not (
+        trusted() and kernels_ready(kind, lambda: _GROUP.get(call, (call,)))
+    ):
         return None
     return called(call)
 
 
-def whole_copy() -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
-    """What copies an ndarray into a C-contiguous one of as many elements, by one thread.
+def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> Kinds:
+    """Copy an ndarray into a C-contiguous one of as many elements, by one thread.
 
-    None if its kernels are not ready.
+    The kinds of kernels that are not ready, if any: nothing was done.
     """
     write = kernel(PLAN_WHOLE)
     if write is None:
-        return None
-    copied, movers = called(COPY_PLANNED), small_plans.MOVERS_AT
-
-    def copy(x: NDArray[Any], out: NDArray[Any]) -> None:
-        table = np.empty(WHOLE_WORDS, np.int64)
-        write(x, out, x.itemsize, table)
-        if copied(table, movers):
-            return
-        kinds = unready_movers(table, PLAN)
-        if not kinds:
-            copied(table, movers)
-            return
-        with by_numpy(*kinds):
-            out.reshape(x.shape)[...] = x
-
-    return copy
+        return (work_of(PLAN_WHOLE),)
+    copied, table = called(COPY_PLANNED), np.empty(WHOLE_WORDS, np.int64)
+    write(x, out, x.itemsize, table)
+    if copied(table, small_plans.MOVERS_AT):
+        return ()
+    kinds = unready_movers(table, PLAN)
+    if not kinds:
+        copied(table, small_plans.MOVERS_AT)
+    return kinds
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:

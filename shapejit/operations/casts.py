@@ -93,7 +93,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
         return source.converted("cast", conversion, kind, None, given, out)
     made = _result(source, conversion, kind, None, out, key)
     if plain and small and kind.numpy is not None:
-        remember(routes.setdefault(str(dtype), Routes()), source, made, conversion, kind.numpy)
+        remember(routes.setdefault(str(dtype), Routes()), source, made, conversion)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class CastPlan:
     scale. `fetch` is "direct", "bytes" (the elements of a box are put in order), "codes"
     (they are unpacked run by run), "phases" (bytes are put in order, each of which holds
     several elements of a dim) or "bits" (they are unpacked one by one). `scales` is "",
-    "blocks", "each" or "repeated". `kept` is the engine's.
+    "blocks", "each" or "repeated".
     """
 
     source_bits: int
@@ -72,7 +72,6 @@ class CastPlan:
     has_zero: bool
     float_bytes: int
     tiles: Plan | None = None
-    kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def count(self) -> int:

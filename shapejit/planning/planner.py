@@ -8,12 +8,9 @@ Running it is the engine's work.
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
-from ..runtime.recent import Recent
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import box_of, pays
@@ -28,8 +25,6 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
 # Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
 FAR, FAR_MOST = 1 << 46, 1 << 16
-
-REMEMBERED = 4 * 1024 * 1024  # bytes of all plans that one of five caches remembers
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -46,32 +41,16 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
       row 512: source +2048, target +4 bytes
       one thread
     """
-    # Rounded, or each number of tensors would have a plan of its own.
-    key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
-    made = _plans.get(key)
-    if made is None:
-        target = into or Layout.row_major(layout.shape, key[1])
-        made = replace(_plan(*key), seen=layout, into=target)
-        _plans.put(key, made)
-    return made
-
-
-def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
-    """`plan`, but never NumPy's copy."""
-    made = plan(layout, unit, into, count)
-    return plan(layout, unit, into, 2) if made.by_numpy else made
+    unit = unit or layout.bits
+    target = into or Layout.row_major(layout.shape, unit)
+    return replace(_plan(layout, unit, into, count), seen=layout, into=target)
 
 
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     """`plan` that adds `bias` to each code, modulo the codes' range; None if none can."""
-    key = layout, into, bias
-    if key not in _biased:
-        total = layout.size * layout.bits // 8
-        loops = normal_form(layout, into)
-        found = _shuffled(layout, into, loops, total, bias)
-        _biased.put(key, replace(found, seen=layout, into=into) if found else NO_PLAN)
-    made = _biased.get(key)
-    return None if made is NO_PLAN else made
+    total = layout.size * layout.bits // 8
+    found = _shuffled(layout, into, normal_form(layout, into), total, bias)
+    return replace(found, seen=layout, into=into) if found else None
 
 
 def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
@@ -80,23 +59,7 @@ def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
     The first goes to `into`; 0: they are not evenly spaced. Where each of them lies is told
     when it is run. Arrays that are written in turns have one target, that of the first.
     """
-    key = layout, into, count, apart
-    made = _joined.get(key)
-    if made is None:
-        made = _in_turns(*key) or _one_by_one(*key[:3])
-        _joined.put(key, made)
-    return made
-
-
-def recent_plans() -> Recent[Any, Plan]:
-    """A cache of plans, bounded by the bytes of their tables."""
-    return Recent(REMEMBERED, attrgetter("weight"))
-
-
-_plans = recent_plans()
-_biased = recent_plans()
-_joined = recent_plans()
-NO_PLAN = Plan(Strategy.NOTHING, 0)
+    return _in_turns(layout, into, count, apart) or _one_by_one(layout, into, count)
 
 
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
@@ -179,7 +142,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     few = count <= thresholds.NUMPYS_PARTS and total < numpys_below(one.width, True)
     if one.by_numpy and (count == 1 or few):
         return one
-    return compiled(layout, into=into, count=count)
+    return one if count == 1 else plan(layout, into=into, count=count)
 
 
 def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:

@@ -35,7 +35,7 @@ class Plan:
     what is written: the bits of elements, and no other. Arrays that are written in turns go
     `apart` bits from one another in the target. `small` is the Layout that a
     small plan is made of, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts
-    of source and target that it was made for. `kept` is the engine's.
+    of source and target that it was made for.
     """
 
     strategy: Enum  # a strategies.Strategy
@@ -58,7 +58,6 @@ class Plan:
     shuffle: Shuffle | None = None
     seen: Layout | None = field(default=None, compare=False, repr=False)
     into: Layout | None = field(default=None, compare=False, repr=False)
-    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         scale = "bits" if self.row.bits else "bytes"

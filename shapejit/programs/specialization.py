@@ -16,10 +16,8 @@ from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.execution import unready_movers
 from ..engine.outputs import Kind
-from ..engine.patience import Kinds, by_numpy
-from ..engine.small_calls import SMALL_CALLS, Routes
+from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
 from ..runtime import result_memory
@@ -47,7 +45,6 @@ class Specialization:
         self.ops = ops
         self.source = source
         self.route = route(ops, source, kind, packed)
-        self._unready: Kinds = ()  # of kernels that small calls wait for
 
     @cached_property
     def numpys(self) -> bool:
@@ -79,14 +76,8 @@ class Specialization:
         """Let later calls with arrays like `x`, whose result is like `out`, be compiled ones."""
         if not self.one_copy or not out.flags.carray or not routes.met(x):
             return
-        with by_numpy(SMALL_CALLS, *self._unready):  # or their kernels may never be loaded
-            plan = whole_plan(self.route.fills[0].layout)
-            if plan is None:
-                return
-            self._unready = unready_movers(plan, 0)
-            if not self._unready:
-                made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
-                routes.add(x, out, plan, self.source.span, made)
+        made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
+        routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
     def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
         """What makes new results of as many arrays like `x`, where that is one small launch."""
