@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
+from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import box_of, pays
-from .loops import Loop, normal_form, split_run
+from .loops import ArrayLoop, Loop, normal_form, split_run
 from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .strategies import Strategy
@@ -23,8 +24,7 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
-# Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
-FAR, FAR_MOST = 1 << 46, 1 << 16
+MOST_IN_TURNS = 1 << 16  # arrays, for each of which a table has a place
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -140,53 +140,55 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     one = plan(layout, into=into)
     total = count * one.nbytes
     few = count <= thresholds.NUMPYS_PARTS and total < numpys_below(one.width, True)
-    if one.by_numpy and (count == 1 or few):
+    if count == 1 or (one.by_numpy and few):
         return one
-    return one if count == 1 else plan(layout, into=into, count=count)
+    return plan(layout, into=into, count=count)
 
 
 def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
-    """The Plan whose rows hold all arrays, as if these lay `FAR` bits from one another.
-
-    None if they are written by themselves as fast.
-    """
+    """The Plan whose rows hold all arrays; None if they are written by themselves as fast."""
     bits, at = layout.bits, sum(stride > apart for stride in into.strides)
     strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
-    if count < 2 or count > FAR_MOST or apart <= 0 or any(stride % 8 for stride in strides):
+    if count < 2 or count > MOST_IN_TURNS or apart <= 0 or any(stride % 8 for stride in strides):
         return None
     shape = *into.shape[:at], count, *into.shape[at:]
     seen, target = (
-        Layout.of(shape, (*x.strides[:at], far, *x.strides[at:]), x.offset, bits)
-        for x, far in ((layout, FAR), (into, apart))
+        Layout.of(shape, (*x.strides[:at], step, *x.strides[at:]), x.offset, bits)
+        for x, step in ((layout, 0), (into, apart))
     )
-    run, loops = split_run(seen, bits, normal_form(seen, target))
-    width = run // 8
-    loops = [Loop(size, source // 8, to // 8) for size, source, to in loops]
-    total = count * layout.size * bits // 8
+    sides = into.shape, layout.strides, into.strides
+    outer = merged(*(side[:at] for side in sides))
+    inner = merged(*(side[at:] for side in sides))
+    run, within = split_run(layout, bits, [Loop(*dim) for dim in inner])
+    loops = [
+        *(Loop(size, source // 8, to // 8) for size, source, to in outer),
+        ArrayLoop(count, 0, apart // 8),
+        *(Loop(size, source // 8, to // 8) for size, source, to in within),
+    ]
+    width, total = run // 8, count * layout.size * bits // 8
     if count <= thresholds.NUMPYS_PARTS and total < numpys_below(width, True):
         return None
     tile = _tile_in_turns(loops, width)
     if tile is None:
         return None
     made = _by_tile(tile, seen, target, bits, total)
-    reach = -(-layout.span[1] // 8) - layout.offset // 8
-    return replace(made, apart=apart, reach=reach, seen=layout, into=into)
+    return replace(made, apart=apart, seen=layout, into=into)
 
 
 def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
-    """What moves the elements of arrays that lie `FAR` bits from one another, if in turns.
+    """What moves the elements of several arrays, if in turns.
 
     The loop over them is one of the rows, and not the first: see `tables.offsets_in_turns`.
     """
-    far, found = FAR // 8, tile_of(loops, width)
+    found = tile_of(loops, width)
     if found.strategy in (Strategy.TILES, Strategy.INTERLEAVE):
-        if all(loop.source != far for loop in found.rows):
+        if not any(isinstance(loop, ArrayLoop) for loop in found.rows):
             return None
-        if found.strategy is Strategy.TILES and found.rows[0].source == far:
+        if found.strategy is Strategy.TILES and isinstance(found.rows[0], ArrayLoop):
             return found._replace(rows=(Loop(1, 0, 0), *found.rows))
         return found
     *outer, last = loops
-    if not outer or last.source != far or last.target != width or width > PAGE:
+    if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
         return None
     column, row = outer[-1], last.size * width
     if kind_of(width) and row < PIECE <= column.size * width and column[1:] == (width, row):

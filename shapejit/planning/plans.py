@@ -63,10 +63,7 @@ class Plan:
         scale = "bits" if self.row.bits else "bytes"
         lines = [f"{self.row.words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
         for part, loops in (("loop", self.loops), ("column", self.columns), ("row", self.rows)):
-            lines += [
-                f"  {part} {loop.size}: source {loop.source:+d}, target {loop.target:+d} {scale}"
-                for loop in loops
-            ]
+            lines += [f"  {part} {loop} {scale}" for loop in loops]
         lines.append("  split over the threads" if self.parallel else "  one thread")
         if self.streaming:
             lines[-1] += ", whole lines streamed past the caches"
