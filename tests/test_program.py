@@ -21,7 +21,7 @@ from views import readonly
 import shapejit as sj
 from shapejit.engine import array_structs, outputs, routes
 from shapejit.errors import TraceError
-from shapejit.programs import specialization
+from shapejit.programs import map_routes, specialization
 from shapejit.programs.fuse import route
 from shapejit.programs.ops import batched
 from shapejit.shapes.layout import Layout
@@ -924,6 +924,24 @@ def test_map_with_a_function_as_out():
 
 
 # Small calls
+
+
+def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):
+    """Its own kernels may be ready before that one is."""
+
+    def not_ready(call):
+        return None if call is array_structs.READ_ALIKE else real(call)
+
+    def called(call):
+        raise KeyError(call)
+
+    real = array_structs.kernel
+    monkeypatch.setattr(array_structs, "kernel", not_ready)
+    monkeypatch.setattr(map_routes, "called", called)
+    program = sj.plan((5, 7), "int32", lambda t: t.T.ascontiguous())
+    xs = [np.arange(35, dtype=np.int32).reshape(5, 7) + k for k in range(4)]
+    for _ in range(3):
+        assert all((made == x.T).all() for made, x in zip(program.map(xs), xs, strict=True))
 
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is no kernel to go to")
