@@ -6,7 +6,7 @@ planner's to say.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,7 @@ def whole_plan(layout: Layout) -> Addresses | None:
     return plan
 
 
+@lru_cache(maxsize=256)
 def is_numpys(dtype: np.dtype[Any]) -> bool:
     """Whether only NumPy can copy it: references need counting, and text may have no width."""
     return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)

@@ -20,6 +20,7 @@ from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
+    MAX_INTS,
     Request,
     are_sizes,
     integer,
@@ -90,6 +91,8 @@ def _array_request(tokens: tuple[int, ...]) -> Request:
 
 def array_request(shape: Any, asked_by: str) -> Request:
     """The request for a shape that means what the Array API says; an int is a shape of one dim."""
+    if type(shape) is tuple and {*map(type, shape)} == {int} and len(shape) <= MAX_INTS:
+        return _array_request(shape)
     return _array_request(plain_shape(shape, "the target shape", asked_by))
 
 
