@@ -40,7 +40,7 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .outputs import Kind as Dtype, new_array
+from .outputs import Kind as Dtype
 from .patience import READY, Kind, by_numpy, kernels_ready
 
 BYTES = np.dtype(np.uint8)
@@ -283,10 +283,10 @@ def follow(key: object, x: Any, out: Any) -> Any:
         dtype: Any = call.dtype
         if tensor:
             x, shape, dtype = x.buffer, (call.nbytes,), BYTES
-        if call.nbytes < result_memory.FROM:  # written out: a small call takes little longer
-            target = np.ndarray(shape, dtype)
-        else:
-            target, fresh = new_array(dtype, shape)
+        # `new_array` of what is known to be possible: a small call takes little longer than this.
+        large = call.nbytes >= result_memory.FROM
+        memory, fresh = (large and result_memory.kept().take(call.nbytes)) or (None, True)
+        target = np.ndarray(shape, dtype, memory)
         if tensor:
             target[-1] = 0
     elif not (
