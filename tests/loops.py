@@ -2,11 +2,10 @@
 
 from contextlib import contextmanager
 
-from shapejit.engine import copying, fast_joins, routes
-from shapejit.operations import casts as operations, views
-from shapejit.planning import boxes, casts, planner, thresholds
+from shapejit.engine import copying, routes
+from shapejit.operations import casts
+from shapejit.planning import boxes, thresholds
 from shapejit.runtime import result_memory
-from shapejit.runtime.recent import Recent
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM"))}
@@ -74,9 +73,5 @@ def use_boxes():
 
 def forget_plans():
     """Empty the caches of plans."""
-    for known in (copying.routes, *operations.routes.values(), routes):
+    for known in (copying.routes, *casts.routes.values(), routes):
         known.clear()
-    for module in (planner, casts, views, fast_joins):
-        for cache in vars(module).values():
-            if isinstance(cache, Recent):
-                cache.clear()

@@ -177,6 +177,7 @@ def test_plans_weigh_no_less_than_their_tables(count, part, axis, width, strateg
         tables += made.sides.tile.nbytes + made.sides.offsets.nbytes
     assert tables <= made.weight
     assert str(made).startswith(strategy.row.words)
+    assert ("source of the next array" in str(made)) is bool(made.rows)
 
 
 def test_small_arrays_are_numpys_or_one_call_and_large_ones_go_in_turns():

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import readonly
 
 import shapejit as sj
-from shapejit.engine import array_structs, execution, outputs
+from shapejit.engine import array_structs, outputs, routes
 from shapejit.errors import TraceError
-from shapejit.programs import specialization
+from shapejit.programs import map_routes, specialization
 from shapejit.programs.fuse import route
 from shapejit.programs.ops import batched
 from shapejit.shapes.layout import Layout
@@ -351,13 +351,13 @@ def test_outs_live_until_they_are_written(dtype, monkeypatch):
     else:
         x = np.ones((4, 3), np.uint8)
         outs = Lent(lambda: np.zeros((3, 4), np.uint8), 3)
-    real, alive = execution.run, []
+    real, alive = routes.run, []
 
     def run(*given):
         alive.extend(made() is not None for made in outs.given)
         real(*given)
 
-    monkeypatch.setattr(execution, "run", run)
+    monkeypatch.setattr(routes, "run", run)
     assert program.map([x] * 3, out=outs) is outs
     assert alive == [True] * 3
 
@@ -409,8 +409,8 @@ def test_a_pool_of_outputs_that_waits_for_them():
 
 
 def test_outputs_apart_go_in_one_launch_and_others_when_they_are_free(monkeypatch):
-    launches, real = [], execution.run
-    monkeypatch.setattr(execution, "run", lambda *a: launches.append(len(a[1])) or real(*a))
+    launches, real = [], routes.run
+    monkeypatch.setattr(routes, "run", lambda *a: launches.append(len(a[1])) or real(*a))
     program = sj.plan((2, 3), "int16", lambda t: t.T)
     slab, flat = np.zeros((9, 3, 2), np.int16), np.zeros(100, np.int16)
     tensors = [np.full((2, 3), i, np.int16) for i in range(9)]
@@ -523,8 +523,8 @@ def test_copies(fn, copies, monkeypatch):
     program = sj.plan((8, 128, 256), "float64", fn)
     assert len(program.steps) == copies
     runs = []
-    real = execution.run
-    monkeypatch.setattr(execution, "run", lambda *a, **k: (runs.append(a), real(*a, **k)))
+    real = routes.run
+    monkeypatch.setattr(routes, "run", lambda *a, **k: (runs.append(a), real(*a, **k)))
     x = values((8, 128, 256), "float64")
     with loops.used("serial"):
         made = program(x)
@@ -576,7 +576,7 @@ def test_a_nested_call_takes_scratch_of_its_own(monkeypatch):
     assert len(program.steps) >= 2
     xs = [values((200, 150), "float32", i) for i in range(2)]
     want = [fn(sj.asarray(x)).numpy().tobytes() for x in xs]
-    nested, real = [], execution.run
+    nested, real = [], routes.run
 
     def run(*given, **named):
         real(*given, **named)
@@ -584,7 +584,7 @@ def test_a_nested_call_takes_scratch_of_its_own(monkeypatch):
             nested.append(None)
             nested.append(program(xs[1]).tobytes())
 
-    monkeypatch.setattr(execution, "run", run)
+    monkeypatch.setattr(routes, "run", run)
     assert program(xs[0]).tobytes() == want[0]
     assert nested[1] == want[1]
 
@@ -924,6 +924,24 @@ def test_map_with_a_function_as_out():
 
 
 # Small calls
+
+
+def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):
+    """Its own kernels may be ready before that one is."""
+
+    def not_ready(call):
+        return None if call is array_structs.READ_ALIKE else real(call)
+
+    def called(call):
+        raise KeyError(call)
+
+    real = array_structs.kernel
+    monkeypatch.setattr(array_structs, "kernel", not_ready)
+    monkeypatch.setattr(map_routes, "called", called)
+    program = sj.plan((5, 7), "int32", lambda t: t.T.ascontiguous())
+    xs = [np.arange(35, dtype=np.int32).reshape(5, 7) + k for k in range(4)]
+    for _ in range(3):
+        assert all((made == x.T).all() for made, x in zip(program.map(xs), xs, strict=True))
 
 
 @pytest.mark.skipif(not COMPILED, reason="with the JIT off there is no kernel to go to")

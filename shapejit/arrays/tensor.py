@@ -189,7 +189,11 @@ class Tensor(Methods):
         """
         if len(self.layout.shape) != 2:
             raise ValueError(f".T needs 2 dims, not {self.ndim}; use permute_dims or .mT")
-        return self.with_layout(self.layout.transposed())
+        if type(self) is not Tensor:
+            return self.with_layout(self.layout.transposed())
+        made = Tensor.trusted(self.buffer, self.dtype, self.layout)
+        _set_layout(made, made.layout.transposed())
+        return made
 
     @property
     def mT(self) -> Tensor:

@@ -35,7 +35,7 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.kernel_names import Call, Function
 from ..runtime.kernels import address, called, compiled
 from ..runtime.launches import Addresses
-from .patience import Kind, kernels_ready
+from .patience import READY, Kind, kernels_ready
 
 READ_ALIKE = Call("array_structs.read_alike", ("o", "i", "a", "i", "a"), "i", held=True)
 READ_SHAPES = Call("array_structs.read_shapes", ("o", "i", "a", "a", "a"), "i", held=True)
@@ -44,47 +44,50 @@ SLOT_OF = Call("array_structs.slot_of", ("o", "i"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
 SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
-RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=True)
+RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 
 # What is used together is one kind of work.
-_SMALL_CALLS = PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER
-_GROUPS: tuple[tuple[Call | Function, ...], ...] = _SMALL_CALLS, (RESOLVE_ALL, SURVEY, MATCH)
-_GROUP = {name.kernel: group for group in _GROUPS for name in group}
+_GROUPS: tuple[tuple[Call | Function, ...], ...] = (
+    (PLAN_WHOLE, COPY_PLANNED, RUN_ROUTE, SLOT_OF, PLANE_MOVER),
+    (RESOLVE_ALL, SURVEY, MATCH),
+)
+_GROUP = {name: group for group in _GROUPS for name in group}
 
 
+@cache
 def work_of(call: Call) -> Kind:
     """The kind of work that a kernel does: others do it `by_numpy` while that is not ready."""
-    group = _GROUP.get(call.kernel)
-    return "array_structs", group[0].kernel if group else call.kernel
+    return "array_structs", _GROUP.get(call, (call,))[0].kernel
+
+
+# What kernels of small calls do: others do it meanwhile, `by_numpy`.
+SMALL_CALLS = work_of(PLAN_WHOLE)
 
 
 def kernel(call: Call) -> Callable[..., Any] | None:
     """A kernel that reads objects where they lie, if it is ready and to be trusted."""
-    if not trusted():
-        return None
-    if not kernels_ready(work_of(call), lambda: _GROUP.get(call.kernel, (call,))):
+    kind = work_of(call)
+    if kind not in READY and not (
+        trusted() and kernels_ready(kind, lambda: _GROUP.get(call, (call,)))
+    ):
         return None
     return called(call)
 
 
-def whole_copy() -> Callable[[NDArray[Any], NDArray[Any]], None] | None:
-    """What copies an ndarray into a C-contiguous one of as many elements, by one thread.
+def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Copy an ndarray into a C-contiguous one of as many elements, by one thread.
 
-    None if its kernels are not ready.
+    False if the kernels are not ready, those of `SMALL_CALLS`: nothing was done.
     """
     write = kernel(PLAN_WHOLE)
     if write is None:
-        return None
-    copied, mover = called(COPY_PLANNED), address(PLANE_MOVER)
-
-    def copy(x: NDArray[Any], out: NDArray[Any]) -> None:
-        table = np.empty(WHOLE_WORDS, np.int64)
-        write(x, out, x.itemsize, table)
-        copied(table, mover)
-
-    return copy
+        return False
+    table = np.empty(WHOLE_WORDS, np.int64)
+    write(x, out, x.itemsize, table)
+    called(COPY_PLANNED)(table, address(PLANE_MOVER))
+    return True
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:

@@ -18,14 +18,12 @@ from ..dtypes.table import DType, fixed_width
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion, Number
 from ..planning.cast_plans import Scales
-from ..planning.casts import cast_plan
-from ..runtime.launches import Addresses, address_of
+from ..runtime.launches import address_of
 from ..shapes.layout import Layout
-from . import execution, numpy_fallback
 from .addresses import layout_of, place_of
-from .execution import Work
-from .patience import by_numpy
-from .small_calls import SMALL_CALLS, Routes
+from .execution import Where, Work
+from .routes import casts, run
+from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
 
@@ -176,31 +174,25 @@ def convert(
     return done if len(parts) == 1 else None
 
 
-def remember(
-    routes: Routes,
-    x: NDArray[Any],
-    target: NDArray[Any],
-    conversion: Conversion,
-    dtype: np.dtype[Any],
-) -> None:
+def remember(routes: Routes, x: NDArray[Any], target: NDArray[Any], conversion: Conversion) -> None:
     """Let later casts of arrays like `x`, which just became `target`, be compiled calls."""
-    if type(target) is not np.ndarray or not x.size or not routes.met(x):
-        return
-    with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
+
+    def find() -> Work | None:
         layout, into = layout_of(x), layout_of(target)
         if fixed_width(x.dtype).kind == "complex":
             layout, into = parts_of(layout), parts_of(into)
-        plan = cast_plan(layout, into.bits, into, None, 1)
-        if not execution.unready_casts(plan, conversion, fresh=True):
-            work = execution.cast_work(plan, conversion, fresh=True)
-            routes.add(x, target, work, layout.span, dtype)
+        route = casts(layout, into.bits, into, None, 1, conversion, True)
+        return route.work if route.ready else None
+
+    if x.size and routes.met(x):
+        routes.learn(x, target, find, target.dtype)
 
 
 def launch(
     layout: Layout,
-    sources: Sequence[int] | Addresses,
+    sources: Where,
     into: Layout | None,
-    targets: Sequence[int] | Addresses,
+    targets: Where,
     unit: int,
     conversion: Conversion,
     scales: Scales | None,
@@ -210,21 +202,10 @@ def launch(
     """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
 
     They lie like `into` at the targets, or row-major. `operands` are the addresses of
-    scales and zero points. Returns the work, if kernels did it.
+    scales and zero points. Returns the Work, if kernels did it.
     """
-    plan = cast_plan(layout, unit, into, scales, len(sources))
-    made = conversion._replace(scales=plan.lie)
-    kinds = execution.unready_casts(plan, made, fresh)
-    if not kinds:
-        work = execution.cast_work(plan, made, fresh, operands)
-        work.run(work.places(sources, targets), len(sources), fresh)
-        return work
-    into = into or Layout.row_major(layout.shape, unit)
-    lie = (None, None) if scales is None else (scales.scale, scales.zero)
-    numbers = tuple((8 * place, of) for place, of in zip(operands, lie, strict=True))
-    with by_numpy(*kinds):
-        numpy_fallback.convert(sources, layout, targets, into, conversion, numbers)
-    return None
+    route = casts(layout, unit, into, scales, len(sources), conversion, fresh)
+    return run(route, sources, targets, fresh, operands)
 
 
 def parts_of(layout: Layout) -> Layout:

@@ -6,36 +6,29 @@ planner's to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import elements
 from ..arrays.tensor import Tensor
 from ..kernels.constants import MAX_RANK
 from ..kernels.small_plans import NEAR, SHIFT
-from ..planning import planner, thresholds
-from ..planning.plans import Plan
-from ..planning.small_plans import slower_whole, small_plan
+from ..planning import thresholds
+from ..planning.small_plans import small_plan
 from ..runtime import result_memory
 from ..runtime.launches import Addresses, address_of
 from ..shapes.layout import Layout
-from . import array_structs, execution
+from . import array_structs
 from .addresses import layout_of, place_of
-from .patience import Kinds, by_numpy, forced
-from .routes import keep
+from .patience import by_numpy, forced
+from .routes import Route, compiled, copies, keep, run
 from .small_calls import Routes
 
-Copy = Callable[[NDArray[Any], NDArray[Any]], None]
-
 NUMPY, WHOLE = "numpy", "whole"
-COMPILED = array_structs.work_of(array_structs.PLAN_WHOLE)
 
 routes = Routes()  # of `ascontiguous`
-_whole: Copy | None = None  # the kernel that needs no Plan, once it is ready
-_unready: Kinds = ()  # of kernels that small copies wait for
 
 
 def copy(
@@ -54,36 +47,34 @@ def copy(
         return
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-        plan = planner.plan(x.layout.at(x.layout.offset & 7)) if key else None
+        route = copies(x.layout.at(x.layout.offset & 7)) if key else None
     else:
         place, layout = place_of(x)
         unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-        plan = planner.compiled(layout.at(place & 7), unit)
-        execution.run(plan, [place & ~7], [place_of(target)[0]], fresh)
-    if key and plan and not x.layout.contiguous_bytes:
-        _keep(key, plan, x, target)
+        route = compiled(layout.at(place & 7), unit)
+        run(route, [place & ~7], [place_of(target)[0]], fresh)
+    if key and route and route.ready and not x.layout.contiguous_bytes:
+        keep(key, route.work, x, target, True, False)
 
 
-def choose(x: NDArray[Any], met: bool | None) -> Plan | str:
-    """Who copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or a Plan.
+def choose(x: NDArray[Any], met: bool) -> Route | str:
+    """Who copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or that of a Route.
 
     An array that was not `met` before and is not too large has no Plan: a loader whose images all
-    differ does not pay for plans that are of no use again. None: that is to be found out.
+    differ does not pay for plans that are of no use again.
     """
     nbytes, run = x.nbytes, _run(x)
     if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
         return NUMPY
     if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
-    if nbytes <= thresholds.ONCE_BELOW and (_whole or _copy_whole()) is not None:
-        if nbytes < thresholds.WHOLE_BELOW:
-            return WHOLE
-        if not forced() and not (routes.met(x) if met is None else met):
-            return WHOLE
-        plan = planner.plan(layout_of(x))
-        whole = nbytes <= thresholds.SMALL_BELOW and not slower_whole(plan)
-        return WHOLE if whole else plan
-    return NUMPY if nbytes < planner.numpys_below(run) else planner.plan(layout_of(x))
+    whole = array_structs.trusted() and nbytes <= thresholds.ONCE_BELOW
+    if whole and (nbytes < thresholds.WHOLE_BELOW or not met):
+        return WHOLE
+    route = copies(layout_of(x))
+    if whole and nbytes <= thresholds.SMALL_BELOW and not route.slower_whole:
+        return WHOLE
+    return NUMPY if route.by_numpy else route
 
 
 def _copy_array(
@@ -93,26 +84,29 @@ def _copy_array(
     key: object = None,
     known: Routes = routes,
 ) -> None:
-    met = known.met(x) if key else None
-    way = choose(x, met)
-    plan = way if isinstance(way, Plan) and not way.by_numpy else None
-    unready = _unready if x.nbytes <= thresholds.ONCE_BELOW else ()
-    if way is WHOLE and _whole is not None:
-        _whole(x, target)
-    elif plan and execution.by_kernels(plan):
-        execution.run(plan, [8 * address_of(x)], [8 * address_of(target)], fresh)
-    elif plan or unready:
-        with by_numpy(*(execution.kind_of(plan),) if plan else (), *unready):
-            _assign(x, target)
-    else:
+    met = known.met(x)
+    likes = met and key and x.dtype is target.dtype  # there will be more calls of this kind
+    way = choose(x, met or forced())
+    if isinstance(way, Route):
+        places = [8 * address_of(x)], [8 * address_of(target)]
+        work = run(way, *places, fresh, instead=partial(_assign, x, target))
+        if likes and work:
+            keep(key, work, x, target, True, False)
+        return
+    if way is NUMPY:
         _assign(x, target)
-    if met and not is_numpys(x.dtype) and x.dtype is target.dtype:
-        _remember(key, way, x, target, known)
+    elif not array_structs.copy_whole(x, target):
+        with by_numpy(array_structs.SMALL_CALLS):
+            _assign(x, target)
+    small = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
+    if likes and small and not is_numpys(x.dtype):
+        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+        known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
 
 
 def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
     """NumPy's copy: assignment is np.copyto without its 100 ns of dispatch."""
-    elements.assign(target if target.shape == x.shape else target.reshape(x.shape), x)
+    (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 
 
 def _run(x: NDArray[Any]) -> int:
@@ -121,47 +115,17 @@ def _run(x: NDArray[Any]) -> int:
     return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
 
 
-def _copy_whole() -> Copy | None:
-    """The kernel that needs no Plan, if it is ready."""
-    global _whole, _unready
-    _whole = array_structs.whole_copy()
-    _unready = () if _whole else (COMPILED,)
-    return _whole
-
-
-def _remember(
-    key: object, way: Plan | str, x: NDArray[Any], out: NDArray[Any], known: Routes
-) -> None:
-    """Let later copies of arrays like `x`, which was just copied into `out`, follow a Route.
-
-    Compiled calls are to do that, unless a Plan is faster.
-    """
-    ready = (_whole or _copy_whole()) is not None
-    small = x.nbytes <= thresholds.SMALL_BELOW
-    if isinstance(way, Plan):
-        if ready or not small:
-            _keep(key, way, x, out)
-    elif ready and (small or _run(x) >= thresholds.LONG_RUN):
-        layout = layout_of(x)
-        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-        known.add(x, out, small_plan(layout), layout.span, x.dtype if new else None)
-
-
-def _keep(key: object, plan: Plan, x: NDArray[Any] | Tensor, out: Any) -> None:
-    if not plan.by_numpy and plan.small is None and execution.by_kernels(plan):
-        keep(key, execution.work_of(plan), x, out, True, False)
-
-
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan that copies an array of whole bytes, if no other Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.WHOLE_BELOW and slower_whole(planner.plan(layout)):
+    if nbytes >= thresholds.WHOLE_BELOW and copies(layout).slower_whole:
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8
     return plan
 
 
+@lru_cache(maxsize=256)
 def is_numpys(dtype: np.dtype[Any]) -> bool:
     """Whether only NumPy can copy it: references need counting, and text may have no width."""
     return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernels.constants import BATCH_STAGE_BYTES, MAX_RANK
+from ..kernels.constants import BATCH_STAGE_BYTES, CAST_SCALE, CAST_ZERO, MAX_RANK
 from ..kernels.numbers import Conversion
 from ..kernels.small_plans import PLANE_MOVER
 from ..planning import thresholds
@@ -30,8 +30,9 @@ from ..runtime.launches import (
     launch_of,
     run_launch,
 )
-from . import numpy_fallback
-from .patience import Kind, Kinds, by_numpy, kernels_ready, unready
+from .patience import Kind, Kinds, unready
+
+Where = Sequence[int] | Addresses
 
 WORK_BYTES = 2048  # that the values of a Work take beside a plan's tables
 COPY_EACH: Kind = ("copy_each",)
@@ -47,7 +48,6 @@ class Work:
     `kind` is that of `patience`.
     """
 
-    kind: Kind
     launch: Launch
     streaming: bool
     source: int
@@ -57,6 +57,7 @@ class Work:
     depth: int
     weight: int
     together: bool = False  # the units are those of all tensors
+    kind: Kind = ()
 
     def run(self, places: Addresses, tensors: int, fresh: bool) -> None:
         """Do so many tensors, from the places of the sources to those of the targets."""
@@ -66,9 +67,14 @@ class Work:
             units, shares = units * tensors, max(1, self.nbytes * tensors // SHARE)
         run_launch(self.launch, streamed, places, self.units, units, shares, self.depth)
 
-    def places(
-        self, sources: Sequence[int] | Addresses, targets: Sequence[int] | Addresses
-    ) -> Addresses:
+    def with_operands(self, scale: int, zero: int) -> Work:
+        """The same with scales and zero points at these addresses: see `_boxes`."""
+        *others, numbers = self.launch.arguments
+        numbers = numbers.copy()
+        numbers[[CAST_SCALE, CAST_ZERO]] = scale, zero
+        return replace(self, launch=self.launch.given(*others, numbers))
+
+    def places(self, sources: Where, targets: Where) -> Addresses:
         """Where the kernel begins, a column per tensor: bit addresses, or byte addresses."""
         shift = 0 if self.launch.bits else 3
         if len(sources) == 1:  # in Python's numbers, a tenth of NumPy's time
@@ -80,117 +86,47 @@ class Work:
         return places
 
 
-def run(
-    plan: Plan,
-    sources: Sequence[int] | Addresses,
-    targets: Sequence[int] | Addresses,
-    fresh: bool = False,
-) -> None:
-    """Copy each tensor to the target of the same index, all of them in one launch.
-
-    Places are bit addresses (8 times those of bytes) that the offsets of the plan's
-    Layouts count from. A `fresh` target was never touched: the kernel's zeros are
-    still in the caches when the elements come, so that streaming past them would
-    cost. Of a plan of arrays in turns the first target is that of all. Whoever calls keeps
-    the memory alive, and has checked it.
-    """
-    if not plan.nbytes or not len(sources):
-        return
-    if not by_kernels(plan):
-        assert plan.seen is not None
-        assert plan.into is not None
-        with by_numpy(kind_of(plan)):
-            numpy_fallback.copy(sources, plan.seen, targets, plan.into, plan.bias)
-        return
-    tensors = len(sources)
-    work = work_of(plan, tensors, fresh)
-    places = work.places(sources, targets)
-    if plan.apart:
-        work, tensors = replace(work, launch=_in_turns(plan, sources)), 1
-    work.run(places, tensors, fresh)
+def work_of(plan: Plan) -> Work:
+    """The kernel of a plan, and its arguments."""
+    row, vector = plan.row, kernels.vector()
+    tables, stage = row.tables(plan, vector)
+    arguments = *tables, *row.takes(plan, vector)
+    return Work(
+        launch_of(row.kernel, arguments, stage, row.staged, row.bits),
+        plan.streaming,
+        plan.offset,
+        plan.target_offset,
+        plan.count,
+        plan.nbytes if plan.parallel else 0,
+        len(plan.table),
+        plan.weight + WORK_BYTES,
+    )
 
 
-def work_of(plan: Plan, tensors: int = 1, fresh: bool = False) -> Work:
-    """The kernel of a plan and its arguments, found once; for so many tensors if they are small."""
-    if plan.small is not None:
-        return _small_work(plan, tensors, fresh)
-    work: Work | None = plan.kept.get("work")
-    if work is None:
-        launch = _planned(plan)
-        work = plan.kept["work"] = Work(
-            kind_of(plan),
-            launch,
-            plan.streaming,
-            plan.offset,
-            plan.target_offset,
-            plan.count,
-            plan.nbytes if plan.parallel else 0,
-            len(plan.table),
-            plan.weight + WORK_BYTES,
-        )
-    return work
-
-
-def _in_turns(plan: Plan, sources: Sequence[int] | Addresses) -> Launch:
-    """The kernel of a plan whose rows, or those of its tiles, are of all sources."""
-    launch = _planned(plan)
+def work_in_turns(work: Work, plan: Plan, sources: Where) -> Work:
+    """The same for a plan whose rows, or those of its tiles, are of all sources."""
     if not plan.rows:
-        return launch
+        return work
     apart = (np.array(sources, np.int64) - sources[0]) >> 3
-    table, tile, _, *rest = launch.arguments
-    return launch.given(table, tile, offsets_in_turns(plan.sides, plan.rows, apart), *rest)
-
-
-def by_kernels(plan: Plan) -> bool:
-    """Whether kernels run a plan now; else NumPy does what it is for, `by_numpy` of `kind_of`."""
-    return kernels_ready(kind_of(plan), lambda: _names_of(plan))
-
-
-def _names_of(plan: Plan) -> tuple[Name, ...]:
-    """All kernels that run a plan."""
-    if plan.small is None:
-        return _planned(plan).names
-    return _small_work(plan, 1, True).launch.names
+    table, tile, _, *rest = work.launch.arguments
+    offsets = offsets_in_turns(plan.sides, plan.rows, apart)
+    return replace(work, launch=work.launch.given(table, tile, offsets, *rest))
 
 
 def kind_of(plan: Plan) -> Kind:
     """The kind of kernels that run a plan: what they are compiled for."""
     if plan.small is not None:
         return COPY_EACH
-    kind: Kind | None = plan.kept.get("kind")
-    if kind is None:
-        kind = "copy", plan.row.kernel
-        if plan.shuffle is not None:
-            kind = *kind, plan.shuffle.network
-        else:
-            kind = *kind, *(a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
-        plan.kept["kind"] = kind
-    return kind
+    if plan.shuffle is not None:
+        return "copy", plan.row.kernel, plan.shuffle.network
+    tags = (a for a in plan.row.takes(plan, LINE) if not isinstance(a, int))
+    return "copy", plan.row.kernel, *tags
 
 
-def _planned(plan: Plan) -> Launch:
-    """The kernel of a plan and its arguments, found once."""
-    launch: Launch | None = plan.kept.get("launch")
-    if launch is None:
-        row = plan.row
-        vector = kernels.vector()
-        tables, stage = row.tables(plan, vector)
-        arguments = *tables, *row.takes(plan, vector)
-        launch = launch_of(row.kernel, arguments, stage, row.staged, row.bits)
-        plan.kept["launch"] = launch
-    return launch
-
-
-def _small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
-    """Copies by small plans; the work is kept for the next call with as many tensors."""
-    key = tensors, fresh
-    kept, work = plan.kept.get("small", (None, None))
-    if kept != key:
-        table, nbytes = small_plan_of(plan), np.array([plan.nbytes])
-        work = _each(tensors, nbytes, table, np.zeros(1, np.int64), fresh)
-        plan.kept["small"] = key, work
-    assert isinstance(work, Work)
-    return work
+def small_work(plan: Plan, tensors: int, fresh: bool) -> Work:
+    """Copies of so many tensors by the small plan of a plan."""
+    table, start = small_plan_of(plan), np.zeros(1, np.int64)
+    return _each(tensors, np.array([plan.nbytes]), table, start, fresh)
 
 
 def copy_each(
@@ -238,57 +174,30 @@ def _each(
         bounds = tensors * np.arange(units + 1) // units
     arguments = nbytes, plans, starts, bounds, PLANE_MOVER
     launch = launch_of("batches.copy_each", arguments, BATCH_STAGE_BYTES)
-    depth = MAX_RANK + 8
-    return Work(COPY_EACH, launch, streamed, 0, 0, units, 0, depth, WORK_BYTES, together=True)
+    return Work(launch, streamed, 0, 0, units, 0, MAX_RANK + 8, WORK_BYTES, together=True)
 
 
-def cast_work(
-    plan: CastPlan, conversion: Conversion, fresh: bool, operands: tuple[int, int] = (0, 0)
-) -> Work:
-    """The kernel of a plan that converts, and its arguments, found once for the same ones."""
+def cast_work(plan: CastPlan, conversion: Conversion, fresh: bool) -> Work:
+    """The kernel of a plan that converts, and its arguments; see `Work.with_operands`."""
     streamed = plan.streaming and not fresh
-    key = conversion, streamed, operands
-    kept, work = plan.kept.get("work", (None, None))
-    if kept != key:
-        by, launch = plan.tiles or plan, _cast_launch(plan, *key)
-        moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
-        work = Work(
-            _kind_of_cast(launch.names),
-            launch,
-            streamed,
-            by.offset,
-            by.target_offset,
-            by.count,
-            moved if plan.parallel else 0,
-            MAX_RANK + 8,
-            plan.weight + WORK_BYTES,
-        )
-        plan.kept["work"] = key, work
-    assert isinstance(work, Work)
-    return work
-
-
-def unready_casts(plan: CastPlan, conversion: Conversion, fresh: bool) -> Kinds:
-    """The kind of the kernels of `cast_work`, if they are not ready."""
-    key = conversion, plan.streaming and not fresh
-    known, names = plan.kept.get("names", (None, ()))
-    if known != key:
-        names = _cast_launch(plan, *key, (0, 0)).names
-        plan.kept["names"] = key, names
-    return unready(_kind_of_cast(names), lambda: names)
+    by, entry = plan.tiles or plan, conversion_code(conversion, plan.streams if streamed else 0)
+    moved = plan.nbytes * (plan.unit + plan.source_bits) // plan.unit
+    return Work(
+        _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry),
+        streamed,
+        by.offset,
+        by.target_offset,
+        by.count,
+        moved if plan.parallel else 0,
+        MAX_RANK + 8,
+        plan.weight + WORK_BYTES,
+    )
 
 
 @lru_cache(maxsize=4096)
-def _kind_of_cast(names: tuple[Name, ...]) -> Kind:
+def kind_of_cast(names: tuple[Name, ...]) -> Kind:
     """The kind of work that these kernels do: found in less time than by all their names."""
     return ("cast", *(f"{name!r}" for name in names))
-
-
-def _cast_launch(
-    plan: CastPlan, conversion: Conversion, streamed: bool, operands: tuple[int, int]
-) -> Launch:
-    entry = conversion_code(conversion, plan.streams if streamed else 0)
-    return _tiles(plan.tiles, entry) if plan.tiles else _boxes(plan, entry, operands)
 
 
 def _tiles(plan: Plan, entry: Code) -> Launch:
@@ -299,7 +208,7 @@ def _tiles(plan: Plan, entry: Code) -> Launch:
     return launch_of(plan.row.kernel, (*tables, entry, *tags), stage, staged=True)
 
 
-def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
+def _boxes(plan: CastPlan, entry: Code) -> Launch:
     """The kernel that fetches boxes and converts their runs."""
     fetch = repeated = np.zeros(0, np.int64)
     if plan.fetch in ("bytes", "phases"):
@@ -312,7 +221,7 @@ def _boxes(plan: CastPlan, entry: Code, operands: tuple[int, int]) -> Launch:
         repeated = np.array([begin, *scale, *(zero if plan.has_zero else ())], np.int64)
     mover = PLANE_MOVER if len(fetch) or len(repeated) else None
     functions: tuple[Code | Function | None, ...] = entry, *plan.coders, mover
-    numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions], operands)
+    numbers = plan.numbers([kernels.address(f) if f else 0 for f in functions])
     others: tuple[Name, ...] = tuple(f for f in functions if f)
     arguments = plan.table, plan.runs, plan.within, fetch, repeated, numbers
     stage = int(plan.spots[-1])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -13,18 +12,16 @@ from ..planning import thresholds
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
-from ..runtime.recent import Recent
 from . import array_structs
 from .copying import is_numpys
 from .outputs import new_array
+from .routes import FOUND
 
 # Runs that are copied one by one in the time that a plan takes to be run: those of several
 # arrays in one line of the result, and those each of which is in a line of its own.
 RUNS, FAR_RUNS = 1 << 18, 1 << 15
 
 JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
-
-_join: Callable[..., bool] | None = None  # the kernel, once it is ready
 
 
 class FastJoin(NamedTuple):
@@ -38,31 +35,27 @@ class FastJoin(NamedTuple):
     dtype: np.dtype[Any]  # the kernel knows it by its address
 
 
-_known: Recent[object, FastJoin | None] = Recent(256)
-
-
 def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
     """Contiguous small ndarrays, all like the first, joined along `axis`, a `new` dim or its own.
 
     None if they are not so, or if anything is wrong; kinds of work, if the kernel is not ready.
     """
-    global _join
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
         return None
     first = parts[0]
-    key = first.dtype, first.shape, first.strides, len(parts), axis, new
-    if key not in _known:
-        _known.put(key, _of(first, len(parts), axis, new))
-    how = _known.get(key)
+    key = "join", first.dtype, first.shape, first.strides, len(parts), axis, new
+    how: FastJoin | Literal[False] | None = FOUND.get(key)
     if how is None:
+        how = _of(first, len(parts), axis, new) or False
+        FOUND.put(key, how)
+    if not how:
         return None
-    if _join is None:
-        _join = array_structs.kernel(JOIN_ALIKE)
-        if _join is None:
-            return (array_structs.work_of(JOIN_ALIKE),)
+    join_alike = array_structs.kernel(JOIN_ALIKE)
+    if join_alike is None:
+        return (array_structs.work_of(JOIN_ALIKE),)
     target = new_array(how.dtype, how.shape)[0] if out is None else out
     call = parts, target, len(parts), how.kind, how.whole, how.rows, how.run
-    return target if _join(*call) else None
+    return target if join_alike(*call) else None
 
 
 def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:

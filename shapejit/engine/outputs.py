@@ -21,7 +21,7 @@ from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text
 from ..runtime import result_memory
-from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
+from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
 from ..shapes.request import Request
 from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
@@ -116,12 +116,14 @@ def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:
         memory, fresh = new_bytes(layout.size * dtype.bits)
         return Tensor.trusted(memory, dtype, layout), fresh
     nbytes = prod(shape) * dtype.itemsize
-    taken = None
-    if nbytes >= result_memory.FROM and not dtype.hasobject and possible(shape, dtype.itemsize):
-        taken = result_memory.kept().take(nbytes)
-    if taken is None:
-        return array_of(shape, dtype), True
-    return array_of(shape, dtype, taken[0]), taken[1]
+    large = nbytes >= result_memory.FROM and not dtype.hasobject
+    taken = large and possible(shape, dtype.itemsize) and result_memory.kept().take(nbytes)
+    buffer, fresh = taken or (None, True)
+    try:  # as `array_of`, written out: a small call would notice
+        return np.ndarray(shape, dtype, buffer), fresh
+    except (ValueError, OverflowError):
+        check_possible(shape, dtype.itemsize)
+        raise
 
 
 def new_bytes(nbits: int) -> tuple[Bytes, bool]:

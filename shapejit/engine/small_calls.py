@@ -8,6 +8,7 @@ the result if none is given, and runs: with the GIL held, so that there is one t
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from itertools import accumulate
 from typing import Any
@@ -45,16 +46,16 @@ from ..kernels.small_plans import PLANE_MOVER
 from ..runtime.jobs import SPAN, WORK
 from ..runtime.kernels import WORDS, address, table_of
 from ..runtime.launches import Addresses, stage_memory
-from ..runtime.recent import Recent
 from . import array_structs
+from .addresses import layout_of
+from .array_structs import SMALL_CALLS
 from .execution import Work
-from .patience import SWITCH as NUMPY_FORCED
+from .patience import SWITCH as NUMPY_FORCED, by_numpy
 
 SLOTS = 256  # of the Routes of one operation
+ROUTE_BYTES = 2048  # that one takes, about
 PYARRAY_EMPTY = 184  # the index of that function in NumPy's C API
 POSITIONS = MAX_RANK + 8  # words that a small plan's loops need
-# What kernels of this module do: whoever makes Routes does it meanwhile, `by_numpy`.
-SMALL_CALLS = array_structs.work_of(array_structs.SLOT_OF)
 
 
 class Routes:
@@ -67,40 +68,48 @@ class Routes:
     def __init__(self, slots: int = SLOTS) -> None:
         self.table = np.zeros(FIRST_ROUTE + slots, np.int64)
         self.table[:FIRST_ROUTE] = (*_constants(), slots)
-        self._met: Recent[object, bool] = Recent(slots)
+        self._met = [0] * slots  # what came before, by its hash
         self._kept: dict[int, tuple[object, ...]] = {}  # what compiled code has the addresses of
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of all Routes."""
+        return ROUTE_BYTES * (1 + len(self._kept)) + 16 * len(self._met)
 
     def met(self, x: NDArray[Any]) -> bool:
         """Whether an array like this one came before: whose arrays all differ makes no Routes."""
-        key = x.shape, x.strides, x.dtype
-        if key in self._met:
+        mark = hash((x.shape, x.strides, x.dtype))
+        at = mark % len(self._met)
+        if self._met[at] == mark:
             return True
-        self._met.put(key, True)
+        self._met[at] = mark
         return False
 
-    def add(
+    def learn(
         self,
         x: NDArray[Any],
         out: NDArray[Any],
-        work: Work | Addresses,
-        reach: tuple[int, int],
+        find: Callable[[], Work | Addresses | None],
         made: np.dtype[Any] | None,
     ) -> None:
-        """From now on, compiled code does this to arrays like `x`, with results like `out`.
+        """From now on, compiled code does to arrays like `x` what made `out`, if it can.
 
-        The work is a small plan, or done by one thread that does not stream. `reach` are the bits
-        that `x` reaches around its first element. `made` is the dtype of new
-        results, None if an out= must be given. All kernels of the work are ready.
+        What it does is found: the Work of kernels that are ready, by one thread that does not
+        stream, or a small plan. `made` is the dtype of new results, None if an out= must be given.
         """
-        slot_of = array_structs.kernel(array_structs.SLOT_OF)
-        if slot_of is None or type(x) is not np.ndarray or type(out) is not np.ndarray:
+        if type(x) is not np.ndarray or type(out) is not np.ndarray:
             return
-        route, kept = _route(x, out, work, reach, made)
-        own = slot_of(x, int(self.table[ROUTES]))
-        slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
-        self.table[FIRST_ROUTE + slot] = _address(route)
-        self._kept[slot] = route, *kept
-        _begin()
+        with by_numpy(SMALL_CALLS):  # or its kernels may never be loaded
+            slot_of = array_structs.kernel(array_structs.SLOT_OF)
+            work = find() if slot_of else None
+            if slot_of is None or work is None:
+                return
+            route, kept = _route(x, out, work, made)
+            own = slot_of(x, int(self.table[ROUTES]))
+            slot = own ^ 1 if own in self._kept and own ^ 1 not in self._kept else own
+            self.table[FIRST_ROUTE + slot] = _address(route)
+            self._kept[slot] = route, *kept
+            _begin()
 
     def clear(self) -> None:
         """Forget all Routes."""
@@ -140,11 +149,7 @@ def _constants() -> tuple[int, ...]:
 
 
 def _route(
-    x: NDArray[Any],
-    out: NDArray[Any],
-    work: Work | Addresses,
-    reach: tuple[int, int],
-    made: np.dtype[Any] | None,
+    x: NDArray[Any], out: NDArray[Any], work: Work | Addresses, made: np.dtype[Any] | None
 ) -> tuple[Addresses, tuple[object, ...]]:
     """The words of a Route, and what has to live as long as they do."""
     kinds = [array_structs.kind_of(a.dtype, a.shape, a.strides) for a in (x, out)]
@@ -156,7 +161,7 @@ def _route(
         plan, room = work, POSITIONS
     *begins, size = accumulate((ROUTE_WORDS, *map(len, kinds), len(plan), room))
     memory = np.zeros(size, np.int64)
-    begin = _address(memory)
+    begin, reach = _address(memory), layout_of(x).span
     for at, part in zip(begins, (*kinds, plan), strict=False):
         memory[at : at + len(part)] = part
     x_at, out_at, plan_at, places_at = (begin + 8 * at for at in begins)

@@ -56,45 +56,55 @@ def cast(
     >>> cast(np.array([1.9, -1.9, 300], np.float32), "int8")
     array([  1,  -1, 127], dtype=int8)
     """
-    # Written out, not called: a small cast may cost 0.1 us more than NumPy's.
-    if saturate is True and round_mode is NEAREST and type(dtype) is str and dtype in routes:
-        done = small_calls.run(x, out, routes[dtype].table)
-        if done is not None:
-            return done
-    return _cast(x, dtype, saturate, round_mode, out)
-
-
-@sees_native_arrays
-def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
-    """`cast` of what has no Route."""
     key = None
-    if type(x) is np.ndarray:
-        x = x[...]  # another thread may give `x` another shape
-    plain = saturate is True and round_mode is NEAREST and type(dtype) is str
-    small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
-    if plain and not small:
+    if saturate is True and round_mode is NEAREST and type(dtype) is str:
+        # Written out, not called: a small cast may cost 0.1 us more than NumPy's.
+        if dtype in routes:
+            done = small_calls.run(x, out, routes[dtype].table)
+            if done is not None:
+                return done
+        if type(x) is np.ndarray:
+            x = x[...]  # another thread may give `x` another shape
         key = _key(x, "cast", dtype)
         done = follow(key, x, out)
         if done is not None:
             return done
+    if type(x) is np.ndarray or type(x) is Tensor:
+        return _cast(x, dtype, saturate, round_mode, key, out)
+    return _cast_other(x, dtype, saturate, round_mode, out)
+
+
+@sees_native_arrays
+def _cast_other(x: Any, dtype: Any, saturate: Any, round_mode: Any, out: Any) -> Any:
+    """`cast` of what is neither an exact ndarray nor a Tensor."""
+    x = views.checked(x)
+    if isinstance(x, Tensor) and type(x) is not Tensor:
+        return _cast(x, dtype, saturate, round_mode, None, out)
+    return cast(x, dtype, saturate=saturate, round_mode=round_mode, out=out)
+
+
+def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any) -> Any:
+    """`cast` of what has no Route; with a `key`, the next call is short."""
+    if type(x) is np.ndarray:
+        x = x[...]  # another thread may give `x` another shape
     kind = fixed_width(dtype)
     if round_mode not in ROUND_MODES:
         raise DTypeError(f"round_mode is one of {', '.join(ROUND_MODES)}, not {round_mode!r}")
     special = kind.format.special if kind.format else ""
     if round_mode != "nearest" and special != "unsigned":
         raise DTypeError(f"round_mode={round_mode!r} is for float8_e8m0fnu, not for {kind}")
-    source = views.checked(x)
-    given_kind = fixed_width(source.dtype)
+    given_kind = fixed_width(x.dtype)
     conversion = cast_conversion(given_kind, kind, flag(saturate), round_mode)
     infinite = kind.bits == 8 and special == "ieee"
     if kind is given_kind and not (infinite and saturate):
-        return views.reshape(source, source.shape, copy=True, out=out)
-    if isinstance(source, Tensor) and type(source) is not Tensor:
+        return views.reshape(x, x.shape, copy=True, out=out)
+    if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
-        return source.converted("cast", conversion, kind, None, given, out)
-    made = _result(source, conversion, kind, None, out, key)
-    if plain and small and kind.numpy is not None:
-        remember(routes.setdefault(str(dtype), Routes()), source, made, conversion, kind.numpy)
+        return x.converted("cast", conversion, kind, None, given, out)
+    small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
+    made = _result(x, conversion, kind, None, out, None if small else key)
+    if key and small and kind.numpy is not None:
+        remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
     return made
 
 

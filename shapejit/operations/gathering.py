@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from ..arrays.foreign import accepts_any_array, native
 from ..arrays.tensor import Array, Tensor
-from ..engine import execution, outputs
+from ..engine import outputs, routes
 from ..engine.addresses import place_of
 from ..engine.copying import is_numpys
 from ..engine.patience import Kind, by_numpy
 from ..errors import DTypeError, OutOfBoundsError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..planning import planner
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import Layout, broadcast, normal_axis
@@ -203,12 +202,12 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     for phase in np.flatnonzero(np.bincount(phases)).tolist():
         seen, part = own.at(phase >> 3), each.at(phase & 7)
         together = None if axis == 0 and not phase & 7 else part
-        made = planner.compiled(seen, 0, together, len(found))
-        if not execution.by_kernels(made):
-            return execution.kind_of(made)
+        made = routes.compiled(seen, 0, together, len(found))
+        if not made.ready:
+            return made.kind
         jobs.append((made, np.flatnonzero(phases == phase)))
     for made, these in jobs:
-        execution.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
+        routes.run(made, sources[these] & ~7, targets[these] & ~7, fresh)
     return None
 
 

@@ -15,13 +15,12 @@ from ..arrays.foreign import joins_any_arrays
 from ..arrays.tensor import Array, Tensor
 from ..dtypes.promotion import beyond_numpy, promoted
 from ..dtypes.table import DType
-from ..engine import execution, fast_joins, outputs
+from ..engine import fast_joins, outputs, routes
 from ..engine.addresses import Places, alike, byte_of, low_bits, place_of
 from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
-from ..planning import planner
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
@@ -146,15 +145,11 @@ def _copy(
     `sources` and `targets` are the bit addresses that both Layouts count from; these are
     `apart` from one another if they are evenly spaced. NumPy does it by `assign`.
     """
-    made = planner.joined(layout, into, len(sources), apart)
+    made = routes.joins(layout, into, len(sources), apart)
     numpys = layout.bits % 8 == 0 and max(whole.ndim, layout.ndim) <= MAX_RANK
     if made.by_numpy and not numpys:
-        made = planner.compiled(layout, into=into)
-    if numpys and (made.by_numpy or not execution.by_kernels(made)):
-        with by_numpy(execution.kind_of(made)):
-            assign()
-    else:
-        execution.run(made, sources, targets, fresh)
+        made = routes.compiled(layout, into=into)
+    routes.run(made, sources, targets, fresh, instead=assign if numpys else None)
 
 
 def _apart(targets: Sequence[int]) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import execution
+from ..engine import routes
 from ..engine.addresses import byte_of
 from ..engine.copying import is_numpys
 from ..kernels.constants import MAX_RANK
@@ -22,7 +22,7 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
 
     `x` has the region's shape, or is repeated to it; it may lie in the same array, apart
     from the region. The region's strides are positive and those of the whole array.
-    `fresh`: see `execution.run`.
+    `fresh`: see `routes.run`.
 
     >>> whole = np.zeros((2, 4), np.int8)
     >>> fill_region(np.ones((2, 1), np.int8), whole[:, 1:3])
@@ -39,13 +39,13 @@ def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
         x = broadcast_to(x, region.shape)
     source, layout = byte_of(x)
     target, into = byte_of(region)
-    made = planner.plan(layout, into=into)
+    made = routes.copies(layout, into=into)
     if made.by_numpy:
         if is_array:
             region[...] = x
             return
-        made = planner.compiled(layout, into=into)
-    execution.run(made, [source], [target], fresh)
+        made = routes.compiled(layout, into=into)
+    routes.run(made, [source], [target], fresh)
 
 
 def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:

@@ -15,12 +15,12 @@ from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
-from ..engine.routes import follow
+from ..engine.routes import FOUND, follow
 from ..errors import DTypeError, ReshapeError, shape_text
 from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
-from ..runtime.recent import Recent
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
+    MAX_INTS,
     Request,
     are_sizes,
     integer,
@@ -32,7 +32,7 @@ from ..shapes.request import (
 from ..shapes.resolver import target_shape
 
 _KNOWN = copying.routes.table
-_reshapes: Recent[tuple[int, ...], small_calls.Routes] = Recent(32)  # by the shape asked for
+RESHAPED = 16  # kinds of arrays for each shape that is asked for
 
 
 @typed
@@ -63,7 +63,7 @@ def reshape(
             return x.reshape(given) if x.flags.c_contiguous else x.reshape(given, copy=False)
         except ValueError:
             pass
-    known = _reshapes.get(given)  # it lives while compiled code reads its table
+    known = FOUND.get(("reshape", given))  # it lives while compiled code reads its table
     done: Any = small_calls.run(x, out, known.table) if known else None
     return _reshape_copy(x, given, out) if done is None else done  # type: ignore[no-any-return]  # like x
 
@@ -76,9 +76,9 @@ def _reshape_copy(x: Any, asked: tuple[int, ...], out: Any) -> Any:
     key = "reshape", asked, x.dtype, x.shape, x.strides
     done = follow(key, x, out)
     if done is None:
-        known = _reshapes.get(asked)
+        known = FOUND.get(("reshape", asked))
         if known is None:
-            _reshapes.put(asked, known := small_calls.Routes(64))
+            FOUND.put(("reshape", asked), known := small_calls.Routes(RESHAPED))
         shape = target_shape(x.shape, _array_request(asked))
         done = copied(x, shape, out, key, known)
     return done
@@ -91,6 +91,8 @@ def _array_request(tokens: tuple[int, ...]) -> Request:
 
 def array_request(shape: Any, asked_by: str) -> Request:
     """The request for a shape that means what the Array API says; an int is a shape of one dim."""
+    if type(shape) is tuple and {*map(type, shape)} == {int} and len(shape) <= MAX_INTS:
+        return _array_request(shape)
     return _array_request(plain_shape(shape, "the target shape", asked_by))
 
 

@@ -20,12 +20,11 @@ from ..arrays.buffers import Bytes
 from ..arrays.foreign import sees_native_arrays
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype as dtype_named, fixed_width
-from ..engine import execution, outputs
+from ..engine import outputs, routes
 from ..engine.converting import launch
 from ..errors import FormatError, quoted, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..operations import views
-from ..planning import planner
 from ..runtime.launches import address_of
 from ..shapes.dims import common
 from ..shapes.layout import Layout, checked_shape, in_target_order
@@ -174,15 +173,15 @@ def _copy(memory: Bytes, into: Bytes, seen: Layout, lie: Layout, pitch: int, bia
     """Copy the codes that lie like `seen` to where `lie` says, `pitch` bits apart, plus `bias`."""
     sources, targets = [8 * address_of(memory)], [8 * address_of(into)]
     target = None if lie.offset == 0 and lie.strides == _row_major(lie, pitch) else lie
-    plan = planner.biased(seen, lie, bias) if bias and pitch == seen.bits else None
-    if plan is not None:
-        execution.run(plan, sources, targets)
+    route = routes.biased(seen, lie, bias) if bias and pitch == seen.bits else None
+    if route is not None:
+        routes.run(route, sources, targets)
     elif bias:
         number = Number("uint", seen.bits)
         made = Conversion(number, number, 0, bias=bias)
         launch(seen, sources, target, targets, pitch, made, None, (0, 0), False)
     else:
-        execution.run(planner.compiled(seen, pitch, target), sources, targets)
+        routes.run(routes.compiled(seen, pitch, target), sources, targets)
 
 
 def _row_major(layout: Layout, pitch: int) -> tuple[int, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,7 @@ class CastPlan:
     scale. `fetch` is "direct", "bytes" (the elements of a box are put in order), "codes"
     (they are unpacked run by run), "phases" (bytes are put in order, each of which holds
     several elements of a dim) or "bits" (they are unpacked one by one). `scales` is "",
-    "blocks", "each" or "repeated". `kept` is the engine's.
+    "blocks", "each" or "repeated".
     """
 
     source_bits: int
@@ -74,7 +74,6 @@ class CastPlan:
     has_zero: bool
     float_bytes: int
     tiles: Plan | None = None
-    kept: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def count(self) -> int:
@@ -114,14 +113,13 @@ class CastPlan:
         unpacks, packs = coders(self.source_bits)[0], coders(self.unit)[1]
         return unpacks if self.fetches else None, packs if self.unit < 8 else None
 
-    def numbers(self, functions: Sequence[int], operands: Sequence[int]) -> NDArray[np.int64]:
+    def numbers(self, functions: Sequence[int]) -> NDArray[np.int64]:
         """All that the kernel takes beside tables.
 
         That is where the functions are that convert, unpack, pack, and move planes of small
         plans, and where scales and zero points are.
         """
-        scale, zero = operands
-        scales = scale, self.scale_step, zero, self.zero_step
+        scales = 0, self.scale_step, 0, self.zero_step
         bits = self.source_bits, self.run_length * self.unit
         run = self.run_length, self.block, *scales, self.reach, *bits, self.fetches
         return np.array([*self.spots[:-1], *functions, *run], np.int64)

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from operator import attrgetter
 
 from ..kernels.constants import per_byte
 from ..runtime.cpu_caches import LINE
-from ..runtime.recent import Recent
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import parts_of
 from .cast_plans import CastPlan, Dim, Scales
 from .loops import Loop
-from .planner import REMEMBERED
 from .plans import Plan
 from .strategies import Strategy
 from .tiles import tile_of
@@ -39,20 +36,7 @@ def cast_plan(
 
     Results are row-major, or lie as `into` says, whose last dim is dense.
     """
-    key = source, unit, into, scales, 1 << (count - 1).bit_length()
-    made = _plans.get(key)
-    if made is None:
-        made = _made(source, unit, into or Layout.row_major(source.shape, unit), scales, key[-1])
-        _plans.put(key, made)
-    return made
-
-
-_plans: Recent[object, CastPlan] = Recent(REMEMBERED, attrgetter("weight"))
-
-
-def _made(
-    source: Layout, unit: int, target: Layout, scales: Scales | None, copies: int
-) -> CastPlan:
+    target = into or Layout.row_major(source.shape, unit)
     bits = source.bits
     dims = _normal_form(source, target, scales)
     parts = _parts(dims, bits, unit)
@@ -69,7 +53,7 @@ def _made(
     fetch, dense = _fetch(inner, bits, source.offset)
     kind, run, block, steps_ = _run(inner, unit, scales, dense)
     size = prod(dim.size for dim in run)
-    total = source.size * (unit + bits) // 8 * copies
+    total = source.size * (unit + bits) // 8 * count
     nbytes = (source.size * unit + 7) // 8
     return CastPlan(
         bits,
@@ -86,7 +70,7 @@ def _made(
         *steps_,
         reach=-(-source.span[1] // 8) - source.offset // 8,
         parallel=total >= thresholds.PARALLEL_FROM,
-        streaming=nbytes * copies >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
+        streaming=nbytes * count >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
         tiles=_tiles(dims, source, target, unit)

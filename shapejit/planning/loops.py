@@ -17,6 +17,21 @@ class Loop(NamedTuple):
     source: int
     target: int
 
+    def __str__(self) -> str:
+        return f"{self.size}: source {self.source:+d}, target {self.target:+d}"
+
+
+class ArrayLoop(Loop):
+    """The loop over several arrays, each of which lies anywhere: no stride leads to the next one.
+
+    Its `source` is 0, as if it were one array again and again.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"{self.size}: source of the next array, target {self.target:+d}"
+
 
 def normal_form(layout: Layout, target: Layout) -> list[Loop]:
     """The dims in target order, in bits: size-1 dims dropped, neighbours merged."""

@@ -8,16 +8,14 @@ Running it is the engine's work.
 from __future__ import annotations
 
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any
 
 from ..kernels.constants import PIECE
 from ..runtime.cpu_caches import LINE, PAGE, l2
-from ..runtime.recent import Recent
+from ..shapes.dims import merged
 from ..shapes.layout import Layout
 from . import thresholds
 from .boxes import box_of, pays
-from .loops import Loop, normal_form, split_run
+from .loops import ArrayLoop, Loop, normal_form, split_run
 from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
 from .strategies import Strategy
@@ -26,10 +24,7 @@ from .tiles import Tile, bit_tile_of, large, tile_of
 
 # What mixed blocks of bytes take half of the time of: channels beside each other, patches.
 BY_MIXED_BLOCKS = (Strategy.INTERLEAVE, Strategy.BOXES)
-# Several arrays are written in turns as if they lay so many bits apart (a multiple of a page).
-FAR, FAR_MOST = 1 << 46, 1 << 16
-
-REMEMBERED = 4 * 1024 * 1024  # bytes of all plans that one of five caches remembers
+MOST_IN_TURNS = 1 << 16  # arrays, for each of which a table has a place
 
 
 def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
@@ -46,32 +41,16 @@ def plan(layout: Layout, unit: int = 0, into: Layout | None = None, count: int =
       row 512: source +2048, target +4 bytes
       one thread
     """
-    # Rounded, or each number of tensors would have a plan of its own.
-    key = layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1
-    made = _plans.get(key)
-    if made is None:
-        target = into or Layout.row_major(layout.shape, key[1])
-        made = replace(_plan(*key), seen=layout, into=target)
-        _plans.put(key, made)
-    return made
-
-
-def compiled(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Plan:
-    """`plan`, but never NumPy's copy."""
-    made = plan(layout, unit, into, count)
-    return plan(layout, unit, into, 2) if made.by_numpy else made
+    unit = unit or layout.bits
+    target = into or Layout.row_major(layout.shape, unit)
+    return replace(_plan(layout, unit, into, count), seen=layout, into=target)
 
 
 def biased(layout: Layout, into: Layout, bias: int) -> Plan | None:
     """`plan` that adds `bias` to each code, modulo the codes' range; None if none can."""
-    key = layout, into, bias
-    if key not in _biased:
-        total = layout.size * layout.bits // 8
-        loops = normal_form(layout, into)
-        found = _shuffled(layout, into, loops, total, bias)
-        _biased.put(key, replace(found, seen=layout, into=into) if found else NO_PLAN)
-    made = _biased.get(key)
-    return None if made is NO_PLAN else made
+    total = layout.size * layout.bits // 8
+    found = _shuffled(layout, into, normal_form(layout, into), total, bias)
+    return replace(found, seen=layout, into=into) if found else None
 
 
 def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
@@ -80,23 +59,7 @@ def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
     The first goes to `into`; 0: they are not evenly spaced. Where each of them lies is told
     when it is run. Arrays that are written in turns have one target, that of the first.
     """
-    key = layout, into, count, apart
-    made = _joined.get(key)
-    if made is None:
-        made = _in_turns(*key) or _one_by_one(*key[:3])
-        _joined.put(key, made)
-    return made
-
-
-def recent_plans() -> Recent[Any, Plan]:
-    """A cache of plans, bounded by the bytes of their tables."""
-    return Recent(REMEMBERED, attrgetter("weight"))
-
-
-_plans = recent_plans()
-_biased = recent_plans()
-_joined = recent_plans()
-NO_PLAN = Plan(Strategy.NOTHING, 0)
+    return _in_turns(layout, into, count, apart) or _one_by_one(layout, into, count)
 
 
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
@@ -177,53 +140,55 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     one = plan(layout, into=into)
     total = count * one.nbytes
     few = count <= thresholds.NUMPYS_PARTS and total < numpys_below(one.width, True)
-    if one.by_numpy and (count == 1 or few):
+    if count == 1 or (one.by_numpy and few):
         return one
-    return compiled(layout, into=into, count=count)
+    return plan(layout, into=into, count=count)
 
 
 def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | None:
-    """The Plan whose rows hold all arrays, as if these lay `FAR` bits from one another.
-
-    None if they are written by themselves as fast.
-    """
+    """The Plan whose rows hold all arrays; None if they are written by themselves as fast."""
     bits, at = layout.bits, sum(stride > apart for stride in into.strides)
     strides = (bits, layout.offset, into.offset, apart, *layout.strides, *into.strides)
-    if count < 2 or count > FAR_MOST or apart <= 0 or any(stride % 8 for stride in strides):
+    if count < 2 or count > MOST_IN_TURNS or apart <= 0 or any(stride % 8 for stride in strides):
         return None
     shape = *into.shape[:at], count, *into.shape[at:]
     seen, target = (
-        Layout.of(shape, (*x.strides[:at], far, *x.strides[at:]), x.offset, bits)
-        for x, far in ((layout, FAR), (into, apart))
+        Layout.of(shape, (*x.strides[:at], step, *x.strides[at:]), x.offset, bits)
+        for x, step in ((layout, 0), (into, apart))
     )
-    run, loops = split_run(seen, bits, normal_form(seen, target))
-    width = run // 8
-    loops = [Loop(size, source // 8, to // 8) for size, source, to in loops]
-    total = count * layout.size * bits // 8
+    sides = into.shape, layout.strides, into.strides
+    outer = merged(*(side[:at] for side in sides))
+    inner = merged(*(side[at:] for side in sides))
+    run, within = split_run(layout, bits, [Loop(*dim) for dim in inner])
+    loops = [
+        *(Loop(size, source // 8, to // 8) for size, source, to in outer),
+        ArrayLoop(count, 0, apart // 8),
+        *(Loop(size, source // 8, to // 8) for size, source, to in within),
+    ]
+    width, total = run // 8, count * layout.size * bits // 8
     if count <= thresholds.NUMPYS_PARTS and total < numpys_below(width, True):
         return None
     tile = _tile_in_turns(loops, width)
     if tile is None:
         return None
     made = _by_tile(tile, seen, target, bits, total)
-    reach = -(-layout.span[1] // 8) - layout.offset // 8
-    return replace(made, apart=apart, reach=reach, seen=layout, into=into)
+    return replace(made, apart=apart, seen=layout, into=into)
 
 
 def _tile_in_turns(loops: list[Loop], width: int) -> Tile | None:
-    """What moves the elements of arrays that lie `FAR` bits from one another, if in turns.
+    """What moves the elements of several arrays, if in turns.
 
     The loop over them is one of the rows, and not the first: see `tables.offsets_in_turns`.
     """
-    far, found = FAR // 8, tile_of(loops, width)
+    found = tile_of(loops, width)
     if found.strategy in (Strategy.TILES, Strategy.INTERLEAVE):
-        if all(loop.source != far for loop in found.rows):
+        if not any(isinstance(loop, ArrayLoop) for loop in found.rows):
             return None
-        if found.strategy is Strategy.TILES and found.rows[0].source == far:
+        if found.strategy is Strategy.TILES and isinstance(found.rows[0], ArrayLoop):
             return found._replace(rows=(Loop(1, 0, 0), *found.rows))
         return found
     *outer, last = loops
-    if not outer or last.source != far or last.target != width or width > PAGE:
+    if not outer or not isinstance(last, ArrayLoop) or last.target != width or width > PAGE:
         return None
     column, row = outer[-1], last.size * width
     if kind_of(width) and row < PIECE <= column.size * width and column[1:] == (width, row):

@@ -35,7 +35,7 @@ class Plan:
     what is written: the bits of elements, and no other. Arrays that are written in turns go
     `apart` bits from one another in the target. `small` is the Layout that a
     small plan is made of, `shuffle` the network of SHUFFLE. `seen` and `into` are the Layouts
-    of source and target that it was made for. `kept` is the engine's.
+    of source and target that it was made for.
     """
 
     strategy: Enum  # a strategies.Strategy
@@ -58,16 +58,12 @@ class Plan:
     shuffle: Shuffle | None = None
     seen: Layout | None = field(default=None, compare=False, repr=False)
     into: Layout | None = field(default=None, compare=False, repr=False)
-    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         scale = "bits" if self.row.bits else "bytes"
         lines = [f"{self.row.words}; {self.width} {scale} at a time, {self.nbytes} bytes"]
         for part, loops in (("loop", self.loops), ("column", self.columns), ("row", self.rows)):
-            lines += [
-                f"  {part} {loop.size}: source {loop.source:+d}, target {loop.target:+d} {scale}"
-                for loop in loops
-            ]
+            lines += [f"  {part} {loop} {scale}" for loop in loops]
         lines.append("  split over the threads" if self.parallel else "  one thread")
         if self.streaming:
             lines[-1] += ", whole lines streamed past the caches"

@@ -54,15 +54,11 @@ def small_plan_of_dims(dims: Sequence[tuple[int, int]], itemsize: int) -> Words:
 
 def slower_whole(plan: Plan) -> bool:
     """Whether a small plan moves one by one elements that the Plan moves faster."""
-    known: bool | None = plan.kept.get("slower whole")
-    if known is None:
-        assert plan.seen is not None
-        table = small_plan(plan.seen)
-        vectors = plan.row.vectors or plan.shuffle is not None
-        plane = int(table[ROWS] * table[COLUMNS])
-        known = _one_by_one(table) and (vectors or plane < PLANE)
-        plan.kept["slower whole"] = known
-    return known
+    assert plan.seen is not None
+    table = small_plan(plan.seen)
+    vectors = plan.row.vectors or plan.shuffle is not None
+    plane = int(table[ROWS] * table[COLUMNS])
+    return _one_by_one(table) and (vectors or plane < PLANE)
 
 
 def _one_by_one(table: Words) -> bool:

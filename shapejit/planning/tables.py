@@ -21,7 +21,7 @@ from ..kernels.constants import (
     per_byte,
 )
 from ..runtime.cpu_caches import LINE, PAGE, l2
-from .loops import Loop, length_of
+from .loops import ArrayLoop, Loop, length_of
 
 # Bytes of a tile along the target (rows) and along the source (columns), by the width of
 # what moves whole: several lines of each, so that DRAM pages and the hardware prefetchers
@@ -240,17 +240,15 @@ def _lined(columns: Dims, by_row: _Side, width: int) -> bool:
 
 
 def offsets_in_turns(sides: Sides, rows: Dims, places: Offsets) -> Offsets:
-    """The offsets of sides one of whose rows' dims lies anywhere: step k at `places[k]`.
+    """The offsets of sides one of whose rows' loops is over arrays: that k lies at `places[k]`.
 
-    It is the dim with the largest source stride, and not the first of several steps: the
-    table then holds it whole.
+    It is not the first of several rows: the table then holds it whole.
     """
-    at = max(range(len(rows)), key=lambda i: abs(rows[i].source))
-    size, apart, _ = rows[at]
+    at = next(i for i, loop in enumerate(rows) if isinstance(loop, ArrayLoop))
     made = sides.offsets.copy()
     by_row = made[: sides.tile[COLUMNS, START]]
-    k = np.arange(len(by_row)) // length_of(rows[at + 1 :], 1) % size
-    by_row += places[k] - k * apart
+    k = np.arange(len(by_row)) // length_of(rows[at + 1 :], 1) % rows[at].size
+    by_row += places[k]
     return made
 
 

@@ -76,20 +76,21 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
         raise DTypeError(f"copy is None, True or False, not {copy!r}")
     if copy is False and out is not None:
         raise ReshapeError("copy=False and out= exclude each other", asked_by=ASKED_BY)
-    keyed = is_mapping(tensors)
+    resolve = array_structs.kernel(array_structs.RESOLVE_ALL)
+    keyed = type(tensors) is not list and is_mapping(tensors)
     keys = tuple(tensors) if keyed else ()
     items = tuple(tensors[key] for key in keys) if keyed else tuple(tensors)
     names: Sequence[Any] = keys if keyed else range(len(items))
     wanted = TargetShapes.of(shapes, keyed, names)
-    given = items
-    items, kinds = _natives(items, names, "tensor")
-    outs = None
+    given, outs = items, None
+    if not {*map(type, items)} <= _NATIVE:
+        items = _natives(items, names, "tensor")
     if out is not None:
-        outs, _ = _natives(arranged(out, keyed, names, "out="), names, "out")
+        outs = _natives(arranged(out, keyed, names, "out="), names, "out")
     batch = _Batch(items, names, wanted, copy, outs)
-    if Tensor in kinds:
+    if Tensor in map(type, items):
         batch.lend()
-    results = batch.run()
+    results = batch.run(resolve)
     if out is not None:
         return out
     if items is not given:
@@ -100,23 +101,20 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: A
     return dict(zip(names, results, strict=True)) if keyed else results
 
 
-def _natives(
-    items: tuple[Any, ...], names: Sequence[Any], what: str
-) -> tuple[tuple[Any, ...], set[type]]:
+_NATIVE = {np.ndarray, Tensor}
+
+
+def _natives(items: tuple[Any, ...], names: Sequence[Any], what: str) -> tuple[Any, ...]:
     """The same with plain ndarrays for those of other classes, which could say what they like.
 
-    Arrays of other libraries become ndarrays or Tensors over their memory. Returns the
-    classes of all, too.
+    Arrays of other libraries become ndarrays or Tensors over their memory.
     """
-    kinds = set(map(type, items))
-    if kinds <= {np.ndarray, Tensor}:
-        return items, kinds
     made = list(items)
     for i, x in enumerate(items):
-        if type(x) not in (np.ndarray, Tensor):
+        if type(x) not in _NATIVE:
             with about(f"{what} {names[i]!r}"):
                 made[i] = plain(x) if is_a(x, np.ndarray) else foreign.native(x)
-    return tuple(made), set(map(type, made))
+    return tuple(made)
 
 
 class _Batch:
@@ -132,7 +130,7 @@ class _Batch:
     ) -> None:
         self.items, self.names, self.shapes, self.copy, self.outs = items, names, shapes, copy, outs
         count = len(items)
-        self.ranks = shapes.ranks(count)
+        self.ranks = np.broadcast_to(np.diff(shapes.starts), count)
         self.lent: list[int] = []
         self.verdicts = np.full(count, APART)
         self.groups = np.empty(count, np.int64)  # of equal dtypes
@@ -179,16 +177,15 @@ class _Batch:
             elif isinstance(array, np.ndarray):
                 check_possible(shape, array.itemsize)
 
-    def run(self) -> list[Any]:
+    def run(self, resolve: Callable[..., Any] | None) -> list[Any]:
         """The results; into `outs`, if there are any, after all is checked."""
-        resolve = array_structs.kernel(array_structs.RESOLVE_ALL)
         if resolve is None:
             self.unready = (array_structs.work_of(array_structs.RESOLVE_ALL),)
-        made = self._plainly()
-        if made is None:
-            self._resolve_all(resolve)
-            made = self._made()
-        return made
+            made = self._plainly()
+            if made is not None:
+                return made
+        self._resolve_all(resolve)
+        return self._made()
 
     def _plainly(self) -> list[Any] | None:
         """What NumPy makes of ndarrays meanwhile, whose words mean the same.
@@ -223,9 +220,10 @@ class _Batch:
         asked = (verdicts == APART) | (verdicts == REFUSED)
         if self.copy is False:
             asked |= verdicts == COPY
-        with by_numpy(*self.unready):
-            for i in np.flatnonzero(asked).tolist():
-                self._check(i)
+        if asked.any():
+            with by_numpy(*self.unready):
+                for i in np.flatnonzero(asked).tolist():
+                    self._check(i)
         assert fault == count  # or the check raised what the kernel refused
 
     def _resolve_compiled(self, resolve: Callable[..., Any]) -> int:
@@ -263,16 +261,9 @@ class _Batch:
                 if made is not None:
                     return made
                 large, small = copied, small[:0]
-        packed = []
-        with by_numpy(*self.unready):
-            for i in np.flatnonzero((self.verdicts == APART) | large).tolist():
-                if self._moves_bits(i):
-                    packed.append(i)
-                    continue
-                out = None if self.outs is None else self.outs[i]
-                results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
-        if packed:
-            self._copy_packed(packed, results)
+        single = (self.verdicts == APART) | large
+        if single.any():
+            self._one_by_one(np.flatnonzero(single).tolist(), results)
         if addresses is None:
             self._view(results)
         if len(small):
@@ -284,6 +275,16 @@ class _Batch:
         for i in self.lent if addresses is None else ():
             results[i] = asarray(results[i])
         return results
+
+    def _one_by_one(self, which: Sequence[int], results: list[Any]) -> None:
+        """The results that have a call of their own, but for packed Tensors that are copied."""
+        packed = [i for i in which if self._moves_bits(i)]
+        with by_numpy(*self.unready):
+            for i in sorted({*which}.difference(packed)):
+                out = None if self.outs is None else self.outs[i]
+                results[i] = views.reshape_as(self.items[i], self.shapes.request(i), self.copy, out)
+        if packed:
+            self._copy_packed(packed, results)
 
     def _moves_bits(self, i: int) -> bool:
         """Whether it is a packed Tensor that has to be copied."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine import execution
+from ..engine import routes
 from ..engine.addresses import low_bits
 from ..engine.converting import launch
 from ..engine.execution import Work
@@ -51,15 +51,13 @@ class Pass(NamedTuple):
     def work(self, count: int) -> Work | None:
         """What does as many tensors in fresh memory, if kernels do and no scales are given."""
         if self.conversion is None:
-            plan = planner.compiled(self.layout, count=count)
-            ready = bool(plan.nbytes) and execution.by_kernels(plan)
-            return execution.work_of(plan, count, fresh=True) if ready else None
-        if self.scales is not None or not self.layout.size:
+            route = routes.compiled(self.layout, count=count)
+        elif self.scales is None:
+            given = self.layout, self.unit, None, None, count
+            route = routes.casts(*given, self.conversion, fresh=True)
+        else:
             return None
-        made = cast_plan(self.layout, self.unit, None, None, count)
-        if execution.unready_casts(made, self.conversion, fresh=True):
-            return None
-        return execution.cast_work(made, self.conversion, fresh=True)
+        return route.work_for(count, fresh=True) if self.layout.size and route.ready else None
 
     def run(self, sources: Addresses, targets: Addresses, fresh: bool) -> None:
         """From every source (bit addresses) to its target, which may begin within a byte."""
@@ -73,8 +71,8 @@ class Pass(NamedTuple):
                 src = src & ~7
             into = Layout.row_major(self.layout.shape, self.unit).at(bit) if bit else None
             if self.conversion is None:
-                made = planner.compiled(self.layout, into=into, count=len(src))
-                execution.run(made, src, dst, fresh)
+                made = routes.compiled(self.layout, into=into, count=len(src))
+                routes.run(made, src, dst, fresh)
             elif self.layout.size:
                 there = (a for a in self.operands if a is not None)
                 at = [address_of(a) + n for a, n in zip(there, self.begins, strict=True)]

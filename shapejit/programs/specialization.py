@@ -17,8 +17,7 @@ from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
 from ..engine.outputs import Kind
-from ..engine.patience import by_numpy
-from ..engine.small_calls import SMALL_CALLS, Routes
+from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
 from ..runtime import result_memory
@@ -77,12 +76,8 @@ class Specialization:
         """Let later calls with arrays like `x`, whose result is like `out`, be compiled ones."""
         if not self.one_copy or not out.flags.carray or not routes.met(x):
             return
-        with by_numpy(SMALL_CALLS):  # or their kernels may never be loaded
-            plan = whole_plan(self.route.fills[0].layout)
-            if plan is None:
-                return
-            made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
-            routes.add(x, out, plan, self.source.span, made)
+        made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
+        routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
     def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
         """What makes new results of as many arrays like `x`, where that is one small launch."""
@@ -93,7 +88,7 @@ class Specialization:
         ):
             return None
         work = self.route.copies[0].work(count)
-        if work is None or not array_structs.trusted():
+        if work is None or array_structs.kernel(array_structs.READ_ALIKE) is None:
             return None
         kind = array_structs.kind_of(x.dtype, x.shape, x.strides)
         return MapRoute(work, kind, x.dtype, dtype, shape)

@@ -18,7 +18,7 @@ from ..runtime.kernel_names import Call
 from ..runtime.launches import Addresses
 from ..runtime.ndarrays import is_a, is_mapping, is_sequence, plain
 from ..shapes.arithmetic import INVALID, MAX_SIZE
-from ..shapes.request import MAX_INTS, Request, integers
+from ..shapes.request import MAX_INTS, Request, are_sizes, integers
 from ..shapes.resolver import resolve
 
 ASKED_BY = "reshape_batch"
@@ -41,21 +41,20 @@ class TargetShapes(NamedTuple):
     @staticmethod
     def of(shapes: Any, keyed: bool, names: Sequence[Any]) -> TargetShapes:
         """The shapes for the named tensors, which are the values of a dict if `keyed`."""
+        if are_sizes(shapes) and len(shapes) <= MAX_INTS and max(shapes) <= MAX_SIZE:
+            tokens = np.array((*shapes, 0, len(shapes)), np.int64)
+            return TargetShapes((shapes,) * len(names), tokens[:-2], tokens[-2:])
         if not is_mapping(shapes) and _is_one(shapes):
-            rows, *tokens = _tokens((shapes,), None, "the target shape")
-            return TargetShapes(rows * len(names), *tokens)
+            rows, *found = _tokens((shapes,), None, "the target shape")
+            return TargetShapes(rows * len(names), *found)
         rows = arranged(shapes, keyed, names, "shapes")
         same = len(rows) > 1 and rows[0] is rows[-1] and len(set(map(id, rows))) == 1
-        read, *tokens = _tokens(rows[:1] if same else rows, names, "the target shape")
-        return TargetShapes(read * len(rows) if same else read, *tokens)
+        read, *found = _tokens(rows[:1] if same else rows, names, "the target shape")
+        return TargetShapes(read * len(rows) if same else read, *found)
 
     def request(self, index: int) -> Request:
         """A shape as the resolver understands it."""
         return array_request(self.shapes[index], ASKED_BY)
-
-    def ranks(self, count: int) -> NDArray[np.int64]:
-        """How many dims each of `count` results has."""
-        return np.broadcast_to(np.diff(self.starts), count)
 
     def dims(self, index: int, targets: Addresses) -> list[int]:
         """The resolved shape of a tensor, among those of all."""

@@ -8,7 +8,7 @@ import warnings
 from functools import cache
 from typing import Any
 
-_CONFIG = "numba.core.config"
+CONFIG = "numba.core.config"
 
 
 def text(name: str) -> str | None:
@@ -19,13 +19,13 @@ def text(name: str) -> str | None:
 
 def number(name: str, default: int) -> int:
     """The same as a number."""
-    found = _loaded(name) if _CONFIG in sys.modules else None
+    found = _loaded(name) if CONFIG in sys.modules else None
     return _parsed(name, default) if found is None else int(found)
 
 
 def _loaded(name: str) -> Any:
     """What numba itself says, which a program may have changed; None if it is not imported."""
-    config = sys.modules.get(_CONFIG)
+    config = sys.modules.get(CONFIG)
     names = name, name.removeprefix("NUMBA_")
     return next((vars(config)[n] for n in names if n in vars(config)), None) if config else None
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from mmap import mmap
+from operator import mul
 from time import monotonic
 from typing import NamedTuple
 
@@ -69,7 +69,8 @@ class ResultMemory:
     @property
     def nbytes(self) -> int:
         """The bytes of all blocks; summed anew: a running total would need a lock."""
-        return sum(size * len(blocks) for size, blocks in list(self._blocks.items()))
+        blocks = self._blocks.copy()
+        return sum(map(mul, blocks, map(len, blocks.values())))
 
     def take(self, nbytes: int) -> tuple[Bytes, bool] | None:
         """Memory of at least so many bytes, and whether it is fresh; None: it is not our size.
@@ -82,24 +83,17 @@ class ResultMemory:
         if now > self._looked + SECONDS:
             self.forget_old()
         sizes = _sizes(nbytes)
-        found = next(filter(None, map(self._free, sizes)), None)
+        queues = filter(None, map(self._blocks.get, sizes))
+        found = next(filter(None, map(_unused, queues)), None)
         memory = found.memory if found else _mapped(sizes[0], nbytes)
         if memory is None:  # the system has no more
             self.forget(0)
             return None
         self._blocks.setdefault(memory.size, deque()).append(Block(memory, now))
-        self.forget(self.most)  # now: another thread may not have seen what we looked at
+        blocks = self._blocks.copy()  # now: another thread may not have seen what we looked at
+        if sum(map(mul, blocks, map(len, blocks.values()))) > self.most:  # `nbytes`, written out
+            self.forget(self.most)
         return memory, found is None
-
-    def _free(self, size: int) -> Block | None:
-        """A block of this size that nothing refers to, taken out of its queue.
-
-        The last ones given away may be in a cache still, the first ones are likely to be free.
-        """
-        blocks = self._blocks.get(size)
-        if not blocks:
-            return None
-        return _unused(blocks.pop, blocks.extend) or _unused(blocks.popleft, blocks.extendleft)
 
     def forget(self, most: int) -> None:
         """Forget those that were given away first until no more than `most` bytes are left.
@@ -123,21 +117,27 @@ class ResultMemory:
         return any(self._blocks.values())
 
 
-def _unused(take: Callable[[], Block], put: Callable[[list[Block]], None]) -> Block | None:
-    """A block at one end of a queue that nothing else refers to, taken out of it."""
-    used: list[Block] = []
-    found = None
-    with suppress(IndexError):  # there are no more, or another thread has taken them
-        while found is None and len(used) < LOOKS:
-            block = take()
-            if _references(block) == _FREE:
-                found = block
-            else:
-                used.append(block)
-    put(used[::-1])
-    return found
+def _unused(blocks: deque[Block]) -> Block | None:
+    """A block at either end of a queue that nothing else refers to, taken out of it.
+
+    The last ones given away may be in a cache still, the first ones are likely to be free.
+    """
+    for take, put in ((blocks.pop, blocks.extend), (blocks.popleft, blocks.extendleft)):
+        used, found = list[Block](), None
+        with suppress(IndexError):  # there are no more, or another thread has taken them
+            while found is None and len(used) < LOOKS:
+                block = take()
+                if _references(block) == _FREE:
+                    found = block
+                else:
+                    used.append(block)
+        put(used[::-1])
+        if found is not None:
+            return found
+    return None
 
 
+@lru_cache(maxsize=64)
 def _sizes(nbytes: int) -> range:
     """The sizes of blocks that serve for so many bytes, the least one first."""
     step = 1 << max((nbytes - 1).bit_length() - STEPS.bit_length(), 0)

@@ -25,7 +25,7 @@ from .control_group import limits
 from .cpu_caches import LINE
 from .kernel_names import Call
 from .kernels import called
-from .numba_settings import number
+from .numba_settings import CONFIG, number
 
 IDLE = 10.0  # seconds without a job, after each of which a worker looks what is left to do
 LOOKING = 200e-6  # seconds before a worker sleeps: waking it takes 100 to 500 us in a VM
@@ -86,8 +86,10 @@ class Workers:
         """Call `run(True)`, which opens a job, and let `threads` - 1 workers join in."""
         if self._count < threads - 1:
             self._start(threads - 1)
-        job = self._latest = Job(run, [None] * (threads - 1), current_core())
-        self._wake(job)
+        core = current_core() if self._asleep else None
+        job = self._latest = Job(run, [None] * (threads - 1), core)
+        if self._asleep:
+            self._wake(job, core)
         run(True)
 
     def _start(self, count: int) -> None:
@@ -97,11 +99,9 @@ class Workers:
             with suppress(RuntimeError):  # no more threads may be started
                 thread.start()
 
-    def _wake(self, job: Job) -> None:
-        """Wake two workers at most; each of them wakes two more."""
-        if not self._asleep or not job.wanted:
-            return
-        taken = {job.core, current_core()}
+    def _wake(self, job: Job, core: int | None) -> None:
+        """Wake two workers at most, from a thread on this core; each of them wakes two more."""
+        taken = {job.core, core}
         with suppress(IndexError):  # none is left, or another thread woke the last one
             for _ in range(2):
                 job.wanted.pop()
@@ -127,7 +127,8 @@ class Workers:
                     known = self._latest  # given while this thread waited for Python's lock
                     continue
                 job = me.next_job()
-                self._wake(job)
+                if self._asleep and job.wanted:
+                    self._wake(job, current_core())
                 now = job_after(self.signal, seen, 1)
             seen, known = now, job
             job.run(False)
@@ -179,8 +180,14 @@ def threads() -> int:
     if parallel is not None and getattr(parallel, "_is_initialized", True):
         count = sys.modules["numba"].get_num_threads()
     else:
-        count = number("NUMBA_NUM_THREADS", sys.maxsize)
+        count = number("NUMBA_NUM_THREADS", sys.maxsize) if CONFIG in sys.modules else _wanted()
     return max(1, min(int(count), _most, len(system.usable_cores()), quota()))
+
+
+@cache
+def _wanted() -> int:
+    """The threads that the environment wants, where numba is not imported."""
+    return number("NUMBA_NUM_THREADS", sys.maxsize)
 
 
 @cache

@@ -54,7 +54,10 @@ class Layout:
         low, high = canonical.span
         if low < -MAX_SIZE or high > MAX_SIZE:
             raise FormatError(f"shape {shape} with strides {strides} reaches beyond 2**63 bits")
-        _set(self, shape, canonical.strides, canonical.offset, bits)
+        _set_shape(self, shape)
+        _set_strides(self, canonical.strides)
+        _set_offset(self, canonical.offset)
+        _set_bits(self, bits)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Layout, (self.shape, self.strides, self.offset, self.bits)
@@ -263,21 +266,19 @@ def _reshaped(
     return Layout.of(shape, made[::-1], 0, bits).strides
 
 
-def _set(
-    layout: Layout, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int
-) -> None:
-    """Set the fields of a new Layout, which is frozen."""
-    fill = object.__setattr__
-    fill(layout, "shape", shape)
-    fill(layout, "strides", strides)
-    fill(layout, "offset", offset)
-    fill(layout, "bits", bits)
+# They set the fields of a new Layout, which is frozen.
+_set_shape, _set_strides, _set_offset, _set_bits = (
+    vars(Layout)[name].__set__ for name in ("shape", "strides", "offset", "bits")
+)
 
 
 def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
     """The Layout of canonical arguments, which are not checked."""
     layout = object.__new__(Layout)
-    _set(layout, shape, strides, offset, bits)
+    _set_shape(layout, shape)
+    _set_strides(layout, strides)
+    _set_offset(layout, offset)
+    _set_bits(layout, bits)
     return layout
 
 
