@@ -35,6 +35,7 @@ from .constants import (
     START,
     WIDTHS,
 )
+from .copies import lines_of
 from .jit import Numbers, Table, kernel
 from .memory import address_of, load_word, move_line, move_piece, prefetch, size_of
 from .odometer import offset_at, seek, step
@@ -176,13 +177,9 @@ def drain_row(
     width = len(bits)
     if 8 % width != 0:
         pack(row, row, count, bits)
-    first, behind = dst + own * width, dst + end * width
-    if own > 0:
-        first += -first & (LINE_BITS - 1)
-    if end < limit:
-        behind = min(behind + (-behind & (LINE_BITS - 1)), dst + limit * width)
+    first, behind = lines_of(dst, own * width, end * width, limit * width, LINE_BITS)
     if first < behind:
-        move_bits(first, 8 * row + first - dst - own * width, behind - first, streamed)
+        move_bits(dst + first, 8 * row + first - own * width, behind - first, streamed)
 
 
 @kernel

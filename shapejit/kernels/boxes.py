@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..runtime.cpu_caches import LINE
 from ..runtime.jobs import AHEAD, DST, HIGH, LEFT, LOW, SOURCE, SPAN, SRC, STREAMED, TARGET, TENSOR
 from .constants import (
     BLOCKS,
@@ -27,19 +26,16 @@ from .constants import (
     RUN_TARGETS,
     RUNS,
     START,
-    WIDTHS,
 )
-from .copies import small_row
+from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
-from .memory import address_of, copy, move, move_piece, prefetch, size_of, stream_line
+from .memory import address_of, copy, move, move_piece, prefetch, size_of
 from .odometer import seek, step
 from .shares import take
 from .vectors import pick, transpose_block
 
 SHIFT = 24
 CHUNK = 64  # rows between which lines of the next box are asked for
-
-W1, W4 = WIDTHS[1], WIDTHS[4]
 
 
 @kernel
@@ -93,43 +89,12 @@ def singles(
 
 
 @kernel
-def fragment(target: int, source: int, nbytes: int) -> None:
-    """Copy less than a line."""
-    if nbytes >= PIECE:
-        done = PIECE
-        while done < nbytes:
-            move_piece(target + done - PIECE, source + done - PIECE)
-            done += PIECE
-        move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
-    elif nbytes >= 4:
-        move(target, source, W4)
-        if nbytes > 8:
-            move(target + 4, source + 4, W4)
-            move(target + nbytes - 8, source + nbytes - 8, W4)
-        move(target + nbytes - 4, source + nbytes - 4, W4)
-    else:
-        for i in range(nbytes):
-            move(target + i, source + i, W1)
-
-
-@kernel
-def leave(target: int, stage: int, nbytes: int) -> None:
-    """Stream the whole lines of a run."""
-    done = min(-target & (LINE - 1), nbytes)
-    fragment(target, stage, done)
-    while done + LINE <= nbytes:
-        stream_line(target + done, stage + done)
-        done += LINE
-    fragment(target + done, stage + done, nbytes - done)
-
-
-@kernel
 def drain(target: int, stage: int, box: Table, offsets: Numbers, streamed: bool) -> None:
     """Move the runs of a full stage to the target."""
     staged, places, run = box[RUNS, START], box[RUN_TARGETS, START], box[RUN, NBYTES]
     for k in range(box[RUNS, COUNT]):
         if streamed:
-            leave(target + offsets[places + k], stage + offsets[staged + k], run)
+            stream(target + offsets[places + k], stage + offsets[staged + k], run)
         else:
             copy(target + offsets[places + k], stage + offsets[staged + k], run)
 

@@ -13,24 +13,20 @@ from ..runtime.jobs import (
     DST,
     FILLED,
     FIRST,
-    HIGH,
     LEAD,
     LEFT,
     LENGTH,
-    LOW,
     NEXT_LINE,
     SOURCE,
     SPAN,
     SRC,
     TARGET,
-    TENSOR,
 )
 from .constants import BLOCK, COLUMNS, COUNT, PIECE, ROWS, STAGE
 from .copies import flush, stream
 from .jit import Numbers, Table, kernel
 from .memory import address_of, move, size_of
-from .odometer import offset_at, seek, step
-from .shares import take
+from .odometer import advance, offset_at
 from .vectors import interleave, pick, turn_groups
 
 
@@ -55,26 +51,21 @@ def next_block(
     """
     at = span[SPAN:]
     last = loops.shape[0] - 1
-    if span[LEFT] > 0:
-        if stage != 0:
-            span[FILLED] += span[DONE_BYTES]
-            if span[FILLED] > STAGE:
-                flushed = flush(span[NEXT_LINE], stage, span[LEAD], span[FILLED])
-                span[NEXT_LINE], span[FILLED] = flushed
-                span[LEAD] = 0
-        span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
-        span[LEFT] -= 1
-        if span[LEFT] == 0 and stage != 0:
+    begins = span[LEFT] <= 1
+    if span[LEFT] > 0 and stage != 0:
+        span[FILLED] += span[DONE_BYTES]
+        if span[FILLED] > STAGE:
+            flushed = flush(span[NEXT_LINE], stage, span[LEAD], span[FILLED])
+            span[NEXT_LINE], span[FILLED] = flushed
+            span[LEAD] = 0
+        if begins:
             stream(span[NEXT_LINE], stage + span[LEAD], span[FILLED] - span[LEAD])
-    if span[LEFT] == 0:
-        if not take(work, span):
-            return False
-        s, t = seek(loops, at, span[LOW])
-        span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
-        span[LEFT] = span[HIGH] - span[LOW]
-        span[NEXT_LINE] = span[TARGET] + at[last] * tile[side, BLOCK] * size
-        span[LEAD] = span[FILLED] = span[NEXT_LINE] & (LINE - 1)
+    if not advance(places, work, span, loops):
+        return False
     first = at[last] * tile[side, BLOCK]
+    if begins:
+        span[NEXT_LINE] = span[TARGET] + first * size
+        span[LEAD] = span[FILLED] = span[NEXT_LINE] & (LINE - 1)
     count = min(tile[side, BLOCK], tile[side, COUNT] - first)
     back = max(least - count, 0)
     src, span[FIRST] = offset_at(tile, side, first - back)

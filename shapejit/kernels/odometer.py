@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+from ..runtime.jobs import HIGH, LEFT, LOW, SOURCE, SPAN, TARGET, TENSOR
 from .constants import INNER, START, STRIDE
 from .jit import Numbers, Table, kernel
+from .shares import take
 
 
 @kernel
@@ -48,3 +50,24 @@ def step(loops: Table, at: Numbers, source: int, target: int) -> tuple[int, int]
         at[k] = 0
         k -= 1
     return source, target
+
+
+@kernel
+def advance(places: Table, work: Numbers, span: Numbers, loops: Table) -> bool:
+    """Go to the next iteration of the loops; False when the job is done.
+
+    `span` gets the addresses where it begins, `SOURCE` and `TARGET`, and how many are `LEFT` of
+    the share with it; their positions are those in `span[SPAN:]`.
+    """
+    at = span[SPAN:]
+    if span[LEFT] > 1:
+        span[LEFT] -= 1
+        span[SOURCE], span[TARGET] = step(loops, at, span[SOURCE], span[TARGET])
+        return True
+    span[LEFT] = 0
+    if not take(work, span):
+        return False
+    s, t = seek(loops, at, span[LOW])
+    span[SOURCE], span[TARGET] = places[0, span[TENSOR]] + s, places[1, span[TENSOR]] + t
+    span[LEFT] = span[HIGH] - span[LOW]
+    return True

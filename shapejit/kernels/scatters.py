@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
+from ..runtime.jobs import SOURCE, SPAN, TARGET
 from .constants import BLOCK, COLUMNS, COUNT, ROWS, START, STEP
 from .copies import small_row
 from .jit import Numbers, Table, kernel
 from .memory import copy, stream_line
-from .odometer import offset_at, seek, step
-from .shares import take
+from .odometer import advance, offset_at
 
 
 @kernel
@@ -58,22 +57,17 @@ def scatter(
     """
     gap, columns = tile[COLUMNS, STEP], tile[COLUMNS, START]
     at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        s, t = seek(loops, at, low)
-        for _ in range(low, high):
-            p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
-            p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
-            src, first = offset_at(tile, ROWS, p_low)
-            src += source + s
-            for p in range(p_low, p_high):
-                row, place = src + offsets[first + p - p_low], target + t + p * nbytes
-                begins, ends = p == p_low, p == p_high - 1
-                for q in range(tile[COLUMNS, COUNT]):
-                    dst, run = place + offsets[columns + q], row + q * gap
-                    if stage == 0:
-                        small_row(dst, run, nbytes, width)
-                    else:
-                        scatter_run(dst, run, nbytes, stage + q * LINE, begins, ends)
-            s, t = step(loops, at, s, t)
+    while advance(places, work, span, loops):
+        p_low = at[loops.shape[0] - 2] * tile[ROWS, BLOCK]
+        p_high = min(p_low + tile[ROWS, BLOCK], tile[ROWS, COUNT])
+        src, first = offset_at(tile, ROWS, p_low)
+        src += span[SOURCE]
+        for p in range(p_low, p_high):
+            row, place = src + offsets[first + p - p_low], span[TARGET] + p * nbytes
+            begins, ends = p == p_low, p == p_high - 1
+            for q in range(tile[COLUMNS, COUNT]):
+                dst, run = place + offsets[columns + q], row + q * gap
+                if stage == 0:
+                    small_row(dst, run, nbytes, width)
+                else:
+                    scatter_run(dst, run, nbytes, stage + q * LINE, begins, ends)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import SOURCE, SPAN, STREAMED, TARGET
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .llvm import Builder, Value, emits
 from .memory import address_of, copy, prefetch
 from .network_code import SIGNATURE
-from .odometer import seek, step
-from .shares import take
+from .odometer import advance
 
 # The table of a box, and its columns.
 CALLS, BLOCKS, GROUPS, ROWS, PIECES = range(5)
@@ -56,23 +55,18 @@ def shuffle_blocks(
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
     count, ahead = steps[0, COUNT], steps[1]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        s, t = seek(loops, at, span[LOW])
-        for _ in range(span[LOW], span[HIGH]):
-            some = min(most, count - at[last] * most)
-            shuffle(
-                entry,
-                source + s,
-                target + t,
-                table,
-                some,
-                steps[0, FROM],
-                steps[0, TO],
-                ahead[FROM],
-                ahead[TO],
-            )
-            s, t = step(loops, at, s, t)
+    while advance(places, work, span, loops):
+        shuffle(
+            entry,
+            span[SOURCE],
+            span[TARGET],
+            table,
+            min(most, count - at[last] * most),
+            steps[0, FROM],
+            steps[0, TO],
+            ahead[FROM],
+            ahead[TO],
+        )
 
 
 @kernel
@@ -93,7 +87,7 @@ def shuffle_boxes(
     source to the stage; groups of rows, rows, and the pieces of each, from the stage to the
     target, where the offsets of rows begin at the index that is told instead of a step.
     """
-    at, table = span[SPAN:], address_of(offsets)
+    table = address_of(offsets)
     calls, call_source, call_stage = box[CALLS, COUNT], box[CALLS, FROM], box[CALLS, TO]
     blocks, block_source, block_stage = box[BLOCKS, COUNT], box[BLOCKS, FROM], box[BLOCKS, TO]
     groups, group_stage, group_target = box[GROUPS, COUNT], box[GROUPS, FROM], box[GROUPS, TO]
@@ -101,28 +95,23 @@ def shuffle_boxes(
     pieces, piece, piece_target = box[PIECES, COUNT], box[PIECES, FROM], box[PIECES, TO]
     together = piece_target == piece
     streamed = work[STREAMED] != 0 and together
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        s, t = seek(loops, at, span[LOW])
-        for _ in range(span[LOW], span[HIGH]):
-            for i in range(calls):
-                begin, into = source + s + i * call_source, stage + i * call_stage
-                shuffle(
-                    entry, begin, into, table, blocks, block_source, block_stage, call_source, 0
-                )
-            for k in range(groups):
-                for row in range(rows):
-                    begin = stage + k * group_stage + row * pitch
-                    into = target + t + k * group_target + offsets[first + row]
-                    if streamed:
-                        stream(into, begin, pieces * piece)
-                    elif together:
-                        copy(into, begin, pieces * piece)
-                    else:
-                        # The lines of the next row; behind the last one is some other line.
-                        ahead = into - offsets[first + row] + offsets[first + (row + 1) % rows]
-                        for line in range(0, pieces * piece_target, LINE):
-                            prefetch(ahead + line)
-                        for i in range(pieces):
-                            small_row(into + i * piece_target, begin + i * piece, piece, width)
-            s, t = step(loops, at, s, t)
+    while advance(places, work, span, loops):
+        source, target = span[SOURCE], span[TARGET]
+        for i in range(calls):
+            begin, into = source + i * call_source, stage + i * call_stage
+            shuffle(entry, begin, into, table, blocks, block_source, block_stage, call_source, 0)
+        for k in range(groups):
+            for row in range(rows):
+                begin = stage + k * group_stage + row * pitch
+                into = target + k * group_target + offsets[first + row]
+                if streamed:
+                    stream(into, begin, pieces * piece)
+                elif together:
+                    copy(into, begin, pieces * piece)
+                else:
+                    # The lines of the next row; behind the last one is some other line.
+                    ahead = into - offsets[first + row] + offsets[first + (row + 1) % rows]
+                    for line in range(0, pieces * piece_target, LINE):
+                        prefetch(ahead + line)
+                    for i in range(pieces):
+                        small_row(into + i * piece_target, begin + i * piece, piece, width)

@@ -6,8 +6,8 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE
 from .array_structs import is_like
-from .boxes import fragment
 from .constants import WIDTHS
+from .copies import fragment
 from .jit import Numbers, kernel
 from .memory import address_of, copy, load_word as word, move, prefetch, size_of
 from .object_layouts import AHEAD, CONTIGUOUS_WRITEABLE, DATA, DESCR, ITEMS

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
+from ..runtime.jobs import HIGH, LOW, SOURCE, SPAN, STREAMED, TARGET, TENSOR
 from .constants import (
     BLOCK,
     BOUNCED,
@@ -29,10 +29,10 @@ from .constants import (
     UNIT,
 )
 from .conversions import convert
-from .copies import small_row, stream
+from .copies import lines_of, small_row, stream
 from .jit import Numbers, Table, kernel
-from .memory import address_of, copy, move_piece, prefetch, size_of, stream_line
-from .odometer import offset_at, seek, step
+from .memory import address_of, move_piece, prefetch, size_of
+from .odometer import advance, offset_at, seek, step
 from .shares import take
 from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
 
@@ -72,23 +72,6 @@ def lead_of(place: int, size: int, lined: bool) -> int:
 
 
 @kernel
-def drain(dst: int, stage: int, start: int, end: int, limit: int) -> None:
-    """Stream the lines that start in [start, end) of a row, which ends at `limit`.
-
-    The first tile of a row also owns the bytes before the first line.
-    """
-    done = start + (-(dst + start) & (LINE - 1))
-    if start == 0 and done > 0:
-        copy(dst, stage, min(done, limit))
-    while done < end:
-        if done + LINE <= limit:
-            stream_line(dst + done, stage + done)
-        else:
-            copy(dst + done, stage + done, limit - done)
-        done += LINE
-
-
-@kernel
 def drain_tile(
     dst: int,
     stage: int,
@@ -112,8 +95,9 @@ def drain_tile(
         stream(dst + offsets[columns], stage, count * limit)
         return
     for q in range(count):
-        staged = stage - low * size + q * tile[STAGED, PITCH]
-        drain(dst + offsets[columns + q], staged, own * size, end, limit)
+        staged, into = stage - low * size + q * tile[STAGED, PITCH], dst + offsets[columns + q]
+        first, behind = lines_of(into, own * size, end, limit, LINE)
+        stream(into + first, staged + first, behind - first)
 
 
 @kernel
@@ -140,12 +124,9 @@ def convert_tile(
         staged, into = stage + q * tile[STAGED, PITCH], dst + offsets[columns + q]
         first, end = low, low + some
         if streamed:
-            # The lines that start in the tile's own rows, and what is before the first one.
             end = min(own + tile[ROWS, BLOCK], limit)
-            end = min(end + (-(into + end * unit) & (LINE - 1)) // unit, limit)
-            first = own
-            if own > 0:
-                first += (-(into + own * unit) & (LINE - 1)) // unit
+            first, end = lines_of(into, own * unit, end * unit, limit * unit, LINE)
+            first, end = first // unit, end // unit
         staged += (first - low) * size
         convert(entry, staged, into + first * unit, end - first, 1, 0, 0, 0, 0, 0)
 
@@ -266,40 +247,35 @@ def run_tiles(
     bytes may be read.
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
-    at = span[SPAN:]
-    while take(work, span):
-        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
-        low, high = span[LOW], span[HIGH]
-        gap, last = tile[COLUMNS, STEP], source + reach
-        s, t = seek(loops, at, low)
-        for _ in range(low, high):
-            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
-            src, rows_at = offset_at(tile, ROWS, p_low)
-            dst, columns = offset_at(tile, COLUMNS, q_low)
-            src += source + s + q_low * gap
-            dst += target + t
-            short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
-            for p in range(p_high - p_low):
-                row = src + offsets[rows_at + p]
-                ahead = src + offsets[rows_at + p + 1]
-                if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
-                    # Whole pieces: what is too much of one run lies where the next row's will be.
-                    for line in range(0, (q_high - q_low) * gap, LINE):
-                        prefetch(ahead + line)
-                    for q in range(q_high - q_low):
-                        move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
-                    continue
+    at, gap = span[SPAN:], tile[COLUMNS, STEP]
+    while advance(places, work, span, loops):
+        last = places[0, span[TENSOR]] + reach
+        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
+        src, rows_at = offset_at(tile, ROWS, p_low)
+        dst, columns = offset_at(tile, COLUMNS, q_low)
+        src += span[SOURCE] + q_low * gap
+        dst += span[TARGET]
+        short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
+        for p in range(p_high - p_low):
+            row = src + offsets[rows_at + p]
+            ahead = src + offsets[rows_at + p + 1]
+            if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
+                # Whole pieces: what is too much of one run lies where the next row's will be.
+                for line in range(0, (q_high - q_low) * gap, LINE):
+                    prefetch(ahead + line)
                 for q in range(q_high - q_low):
-                    # Several short runs share a line: it is asked for once.
-                    if q * gap & (LINE - 1) < gap:
-                        for line in range(0, nbytes, LINE):
-                            prefetch(ahead + q * gap + line)
-                    if stage == 0:
-                        place = dst + offsets[columns + q] + (p_low + p) * nbytes
-                    else:
-                        place = stage + q * tile[STAGED, PITCH] + p * nbytes
-                    small_row(place, row + q * gap, nbytes, width)
-            if stage != 0:
-                count = q_high - q_low
-                drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
-            s, t = step(loops, at, s, t)
+                    move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
+                continue
+            for q in range(q_high - q_low):
+                # Several short runs share a line: it is asked for once.
+                if q * gap & (LINE - 1) < gap:
+                    for line in range(0, nbytes, LINE):
+                        prefetch(ahead + q * gap + line)
+                if stage == 0:
+                    place = dst + offsets[columns + q] + (p_low + p) * nbytes
+                else:
+                    place = stage + q * tile[STAGED, PITCH] + p * nbytes
+                small_row(place, row + q * gap, nbytes, width)
+        if stage != 0:
+            count = q_high - q_low
+            drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
