@@ -11,7 +11,9 @@ import pytest
 import scheme_fixtures
 
 import shapejit as sj
-from shapejit.conversion import changes, weights
+from shapejit.conversion import changes, repacks, weights
+from shapejit.dtypes.table import dtype
+from shapejit.files import file_formats
 
 RNG = np.random.default_rng(9)
 X = RNG.standard_normal((24, 10, 6)).astype(np.float32)
@@ -77,6 +79,27 @@ def test_some_rows_at_a_time_make_the_same_bytes(case, tmp_path, monkeypatch):
     monkeypatch.setattr(changes, "PIECE", 300)
     monkeypatch.setattr(weights, "BAND", 1)
     assert converted(source, tmp_path / "rows.safetensors", rules, chunk="1MB") == wanted
+
+
+@pytest.mark.parametrize("target", [name for name, row in sj.formats.items() if not row.blocks])
+def test_rows_of_repacked_codes_in_every_format(target, tmp_path):
+    """Whatever rows are repacked alone: together they are what the whole tensor becomes."""
+    shape, codes, path = (64, 64), dtype("uint4"), tmp_path / "a.npz"
+    for name, row in sj.formats.items():
+        if row.blocks or 4 not in (row.bits or (4,)) or 4 not in (sj.formats[target].bits or (4,)):
+            continue
+        stored = row.stored(shape, codes)
+        raw = RNG.integers(0, 16 if stored.pitch > stored.bits else 256, stored.nbytes, np.uint8)
+        x = raw.view(f"u{stored.unit.itemsize}").reshape(stored.shape)
+        wanted = sj.repack(x, shape=shape, dtype=codes, source=name, target=target)
+        sj.save_file({"q": x}, path)
+        base = changes.Change.of("q", file_formats.read(path).members["q"])
+        made = repacks.Repacked(
+            dtype(wanted.dtype), wanted.shape, base, shape, codes, (name, target)
+        )
+        ends = range(0, made.count, made.unit)
+        rows = [made.rows(at, min(at + made.unit, made.count)).tobytes() for at in ends]
+        assert b"".join(rows) == sj.asarray(wanted).tobytes(), name
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from ..conversion.comparing import Weights, differences
 from ..dtypes.table import dtype
 from ..engine import patience
 from ..operations.casts import cast
+from ..quantization.configuration import CONFIG
 from ..quantization.declaring import declaration
 from ..quantization.table import schemes
 from ..runtime import building
@@ -115,7 +116,7 @@ def run(progress: Callable[[str], object] | None = None, keep: str | None = None
         weights = _checkpoint()
         os.mkdir(source)
         files.save_file(weights, os.path.join(source, "model.safetensors"))
-        with open(os.path.join(source, "config.json"), "w") as file:
+        with open(os.path.join(source, CONFIG), "w") as file:
             json.dump(_CONFIG, file)
         copies = _copies(weights)
         tell("compiling kernels that are not on disk")

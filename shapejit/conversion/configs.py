@@ -1,4 +1,4 @@
-"""What config.json, or a file's metadata, say of weights after a conversion."""
+"""What a config, or a file's metadata, says of weights after a conversion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.configuration import Config
-from ..quantization.configuration import BESIDE, COMFY, comfy_layers, declared, sections
+from ..quantization.configuration import BESIDE, COMFY, CONFIG, comfy_layers, declared, sections
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
@@ -25,7 +25,7 @@ _PLAIN = ("bfloat16", "float16", "float32")
 
 
 def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
-    """config.json as it must be after the rules; FormatError for what it cannot say."""
+    """The config as it must be after the rules; FormatError for what it cannot say."""
     made = dict(config.content)
     if tensors.became or tensors.encoded:
         left = {weight.scheme for weight in untouched(tensors)}
@@ -36,7 +36,7 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
-            raise FormatError(f"config.json cannot tell of weights of several schemes: {both}")
+            raise FormatError(f"{CONFIG} cannot tell of weights of several schemes: {both}")
         for scheme in schemes:
             made = declaration(scheme, _settings(tensors, scheme), made)
         if not schemes and not left:
@@ -53,7 +53,7 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
 
 
 def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
-    """What tells of the weights of a destination with this config.json, as `detect` takes it."""
+    """What tells of the weights of a destination with this config, as `detect` takes it."""
     config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
     gone = {*config.content, *(BESIDE if tensors.became and is_folder else ())}
     return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
@@ -86,7 +86,7 @@ def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
         if part.whole.scheme == scheme and part.settings not in found:
             found.append(dict(part.settings))
     if len(found) > 1:
-        raise FormatError(f"config.json cannot tell of several settings of {scheme}: {found[:2]}")
+        raise FormatError(f"{CONFIG} cannot tell of several settings of {scheme}: {found[:2]}")
     return found[0]
 
 

@@ -1,4 +1,4 @@
-"""A folder as the destination: shards, index, config.json, and the other files of the source."""
+"""A folder as the destination: shards, index, config, and the other files of the source."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Shard:
 class Folder:
     """All that a conversion writes to a folder.
 
-    `shards` have the tensors; `texts` are the index and config.json, `copied` the paths of other
+    `shards` have the tensors; `texts` are the index and the config, `copied` the paths of other
     files of the source, all by their names. `index` is the name that the index has, or would
     have, `gone` are files of an existing folder that do not stay in it. `plan` is JSON that
     says all that makes it this conversion: files written under another plan are not its own.
@@ -108,7 +108,7 @@ def folder(
 ) -> Folder:
     """The folder `path` as it is to be made of the folder `source`, which it may be.
 
-    `config` is the content of config.json after the rules, which `rules` tells as text.
+    `config` is the content of the config after the rules, which `rules` tells as text.
     Raises FileFormatError for what files cannot hold.
     """
     target, home = places(path).real(path), places(source).real(source)
@@ -117,7 +117,7 @@ def folder(
     stem = stem_of(checkpoint.path)
     files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
-    telling = {CONFIG, *(BESIDE if tensors.became else ())}  # config.json alone tells of them now
+    telling = {CONFIG, *(BESIDE if tensors.became else ())}  # the config alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     read = {name for name, _ in _sources(checkpoint, home)}
     others = {} if home == target else _others(home, own | read | shards_of(home, index))

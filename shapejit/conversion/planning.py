@@ -75,7 +75,7 @@ class Conversion:
 
     @cached_property
     def _content(self) -> dict[str, Any]:
-        """config.json as it is to be."""
+        """The config as it is to be."""
         return rewritten(self.tensors.config, self.tensors)
 
     @property
@@ -256,7 +256,7 @@ def convert(
 
     `rules` are pairs of a kind and its text, as `shapejit convert` takes them, in the order
     in which they apply: `("to", "bf16")`, `("rename", "s/a/b/")`; or mappings, as the tables
-    of a file of rules. A folder becomes a folder, with index, config.json and its other files,
+    of a file of rules. A folder becomes a folder, with index, config and its other files,
     of shards of at most `max_shard_size` bytes (also `"5GB"`), unless `dst` has the suffix
     of a file format. `dst` appears as a whole or not at all, and may be `src`. With `proof` a
     sample of each kind of tensor is converted and compared with NumPy first; `verify`

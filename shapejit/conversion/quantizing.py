@@ -207,7 +207,7 @@ def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
 
 
 def unquantised(tensors: Tensors) -> list[str]:
-    """The modules that config.json must tell apart from those that are quantised."""
+    """The modules that a config must tell apart from those that are quantised."""
     made = [
         name.removesuffix(".weight")
         for name, change in tensors.changes.items()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import lcm, prod
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from .tensors import Rule, Tensors
 __all__ = ["Repacked", "formats_of", "repacked"]
 
 _PROBE = 3072  # elements of a dim that every format can store
-_ROWS = 256  # elements of the other dim, when columns are tried
+_TRIED = 4  # rows, or groups of them, that are repacked alone and together
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,32 +47,24 @@ class Repacked(Planned):
         return self.formats
 
     @cached_property
-    def unit(self) -> int:
-        """The rows whose codes are alone in their bytes in both formats; all if there are none."""
-        given, wanted = map(formats.__getitem__, self.formats)
-        rows, count = given.rows_of(self.elements), self.elements[0] if self.elements else 1
-        turned = [each.inputs_first and len(rows) == 2 for each in (given, wanted)]
-        unit = lcm(*(_unit(each, rows, self.codes) for each in (given, wanted)))
-        if turned[0] != turned[1]:
-            return self._columns[0] if self._columns else self.shape[0]
-        before, after = (unit * shape[0] for shape in (self.base.shape, self.shape) if shape)
-        if before % count or after % count or count % unit:
-            return self.shape[0]
-        return after // count
+    def _step(self) -> tuple[int, int, int] | None:
+        """Rows here that hold the codes of so many indices there, and of which dim; and no others.
 
-    @cached_property
-    def _columns(self) -> tuple[int, int] | None:
-        """Rows here and columns of the other tensor that hold the same codes, and no others."""
-        given, wanted = map(formats.__getitem__, self.formats)
-        if given.inputs_first == wanted.inputs_first or len(self.base.shape) != 2:
-            return None
-        count, before, after = self.elements[1], self.base.shape[1], self.shape[0]
-        if len(self.shape) != 2 or not count or count % before or count % after:
-            return None
-        group = lcm(count // before, count // after)
-        if count % group or not _apart(given, wanted, self.codes, group):
-            return None
-        return group * after // count, group * before // count
+        Formats change at most the order of two dims, so that it is the first or the second one.
+        """
+        for axis in range(min(2, len(self.elements), len(self.base.shape), len(self.shape))):
+            count, before, after = self.elements[axis], self.base.shape[axis], self.shape[0]
+            if not (count and before and after):
+                break
+            unit = lcm(count // gcd(count, before), count // gcd(count, after))
+            if _apart(self.formats, self.codes, self.elements, axis, unit):
+                return unit * after // count, unit * before // count, axis
+        return None
+
+    @property
+    def unit(self) -> int:
+        """The rows that hold the codes of a slice of the other tensor; all if there are none."""
+        return self._step[0] if self._step else self.count
 
     def held(self, most: int) -> int:
         """Some rows, before and after."""
@@ -87,55 +79,35 @@ class Repacked(Planned):
 
     def based(self, begin: int, end: int) -> tuple[Change, tuple[int, ...]]:
         """The rows of the other tensor, and the shape of their codes."""
-        if not self.shape or end - begin == self.shape[0]:
+        if self._step is None or end - begin == self.shape[0]:
             return self.base, self.elements
-        if self._columns is not None:
-            rows, columns = self._columns
-            first, last = begin // rows * columns, end // rows * columns
-            codes = self.elements[1] * (end - begin) // self.shape[0]
-            return self.base.cut(first, last, 1), (self.elements[0], codes)
-        count, stored = self.shape[0], self.base.shape[0]
-        rows = self.elements[0] * (end - begin) // count
-        return (
-            self.base.cut(begin * stored // count, end * stored // count),
-            (rows, *self.elements[1:]),
-        )
+        rows, size, axis = self._step
+        elements = [*self.elements]
+        elements[axis] = elements[axis] * (end - begin) // self.shape[0]
+        some = self.base.cut(begin // rows * size, end // rows * size, axis)
+        return some, tuple(elements)
 
 
 @lru_cache(maxsize=1024)
-def _apart(given: Packing, wanted: Packing, codes: DType, group: int) -> bool:
-    """Whether each `group` of columns becomes rows that depend on no others: tried on a few."""
-    shape = _ROWS, 2 * group
-    settings: dict[str, Any] = {"dtype": codes, "source": given.name, "target": wanted.name}
+def _apart(
+    names: tuple[str, str], codes: DType, elements: tuple[int, ...], axis: int, unit: int
+) -> bool:
+    """Whether each `unit` of a dim becomes rows that depend on no others: tried on a few."""
+    one, all_ = ((*elements[:axis], n * unit, *elements[axis + 1 :]) for n in (1, _TRIED))
+    settings: dict[str, Any] = {"dtype": codes, "source": names[0], "target": names[1]}
+    if elements[axis] % unit:
+        return False
     try:
-        stored = given.stored(shape, codes)
+        stored = formats[names[0]].stored(all_, codes)
         raw = np.arange(stored.nbytes, dtype=np.uint64) * 0x9E3779B97F4A7C15 >> np.uint64(56)
+        if stored.pitch > stored.bits:
+            raw &= np.uint64((1 << codes.bits) - 1)
         units = raw.astype(np.uint8).view(stored.unit).reshape(stored.shape)
-        halves = np.split(units, 2, axis=1)
-        parts = [repack(np.ascontiguousarray(x), shape=(_ROWS, group), **settings) for x in halves]
-        return np.array_equal(np.concatenate(parts), repack(units, shape=shape, **settings))
+        some = (np.ascontiguousarray(x) for x in np.split(units, _TRIED, axis=axis))
+        parts = [repack(x, shape=one, **settings) for x in some]
+        return np.array_equal(np.concatenate(parts), repack(units, shape=all_, **settings))
     except ValueError:
         return False
-
-
-def _unit(row: Packing, rows: tuple[int, ...], codes: DType) -> int:
-    """The indices of the stored array's outer dim whose codes are alone in their bytes."""
-    stored = row.stored_rows(rows, codes, None)
-    axis = 1 if row.inputs_first and len(rows) == 2 else 0
-    count, unit = rows[axis], 1
-    for part in stored.parts:
-        whole = [prod(n for n, _ in dim) for dim in part.dims] == [*stored.logical]
-        outer = part.dims[0 if row.flat else axis][:1]
-        if not whole or not outer or stored.words:
-            return count
-        ((times, step),) = outer
-        others = sum((n - 1) * abs(by) for dim in part.dims for n, by in dim) - (times - 1) * step
-        if times * step != 8 * stored.nbytes or part.offset + others + part.bits > step:
-            return count
-        size = prod(rows) if row.flat else count
-        unit = lcm(unit, size // times)
-    row_size = prod(rows) // count if row.flat else 1
-    return lcm(unit, row_size) // row_size
 
 
 def repacked(r: Rule, tensors: Tensors) -> None:

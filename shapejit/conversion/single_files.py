@@ -64,7 +64,7 @@ def untold(path: str, tensors: Tensors) -> Iterator[str]:
         )
     schemes = list[str]()
     content = tensors.config.content
-    with suppress(FormatError):  # of what no config.json can tell
+    with suppress(FormatError):  # of what no config can tell
         content = rewritten(tensors.config, tensors)
         schemes = told_by_config(facts_after(content, tensors), tensors)
     beside = content == tensors.config.content and _folder_of(path) == _folder_of(source.path)

@@ -1,4 +1,4 @@
-"""config.json beside a checkpoint, and the files of quantisers beside that: read, and written."""
+"""The config beside a checkpoint, and the files of quantisers beside that: read, and written."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.configuration import BESIDE, COMFY, Declared, declared
+from ..quantization.configuration import BESIDE, COMFY, CONFIG, Declared, declared
 from .checkpoint import Checkpoint
 from .places import opened, places
 
 __all__ = ["CONFIG", "Config", "configuration"]
 
-CONFIG = "config.json"
 # An entry for each of 70 000 experts takes about 10 MB; a parsed file up to fifty times its bytes.
 _MAX_BYTES = 16_000_000
 
@@ -24,7 +23,7 @@ _MAX_BYTES = 16_000_000
 class Config:
     """`facts` tell of weights, as `schemes.detect` takes them.
 
-    `content` is that of config.json, `text` the same as it is written in a folder of shards
+    `content` is that of the config, `text` the same as it is written in a folder of shards
     (empty: there is none), `beside` are the files of quantisers beside it.
     """
 
@@ -39,14 +38,14 @@ class Config:
         return declared(self.facts)
 
     def written(self, content: Mapping[str, Any]) -> str:
-        """config.json with this content; as it is where that is the same."""
+        """The config with this content; as it is where that is the same."""
         return self.text if content == self.content else json.dumps(content, indent=2) + "\n"
 
 
 def configuration(checkpoint: Checkpoint) -> Config:
     """The config of a checkpoint: that of its folder, and what the file's metadata tell.
 
-    What files of quantisers beside config.json say stands under the names of these files.
+    What files of quantisers beside it say stands under the names of these files.
     Raises FileFormatError where a file is not a JSON object, has more than 16 MB, or is a
     link out of the folder.
     """

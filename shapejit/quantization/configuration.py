@@ -11,8 +11,9 @@ from ..runtime.ndarrays import is_a, is_mapping
 
 # The keys under which a config, or the config of a part of the model, tells of quantised weights.
 KEYS = ("quantization_config", "compression_config", "quantization")
-# Files of quantisers beside config.json, by which `configuration` has their content: AutoAWQ's,
-# AutoGPTQ's, nvidia-modelopt's.
+# The config of a model, and files of quantisers beside it, by which `configuration` has their
+# content: AutoAWQ's, AutoGPTQ's, nvidia-modelopt's.
+CONFIG = "config.json"
 BESIDE = ("quant_config.json", "quantize_config.json", "hf_quant_config.json")
 _PARTS = ("_config", *BESIDE)
 COMFY = "_quantization_metadata"  # of ComfyUI's files: JSON in a string

@@ -1,4 +1,4 @@
-"""What config.json says of weights in a scheme, as the loaders of the ecosystem read it."""
+"""What a config says of weights in a scheme, as the loaders of the ecosystem read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import FormatError
-from .configuration import KEYS, completed, is_part, sections
+from .configuration import CONFIG, KEYS, completed, is_part, sections
 
 __all__ = ["declaration", "left_out", "of_dtype", "without"]
 
@@ -42,7 +42,7 @@ def _bytes(kind: str, strategy: str, **more: Any) -> dict[str, Any]:
 
 _MX = {"group_size": 32, "scale_dtype": "torch.uint8", "zp_dtype": "torch.uint8"}
 
-# One row per scheme: the key of config.json, the list of modules left out, the rest.
+# One row per scheme: the key of the config, the list of modules left out, the rest.
 _ROWS: dict[str, tuple[str, str, Callable[[Settings], dict[str, Any]]]] = {
     "fp8:block": (KEYS[0], _LISTS[1], lambda s: {
         "quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
@@ -79,21 +79,21 @@ def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> d
     """A config with what it says of weights in `scheme` in the place of what it said before.
 
     `settings` are those of the weights' parts, as `Scheme.decode` takes them. Raises
-    FormatError for schemes that no loader of config.json knows.
+    FormatError for schemes that no loader of configs knows.
 
     >>> declaration("mxfp4:gpt-oss", {}, {"model_type": "gpt_oss"})
     {'model_type': 'gpt_oss', 'quantization_config': {'quant_method': 'mxfp4'}}
     """
     if scheme not in _ROWS:
         known = ", ".join(_ROWS)
-        raise FormatError(f"config.json cannot tell of {scheme}, only of {known}")
+        raise FormatError(f"{CONFIG} cannot tell of {scheme}, only of {known}")
     key, names, made = _ROWS[scheme]
     lists = (each.get(name) for each in sections(config).values() for name in _LISTS)
     skipped = next((given for given in lists if given and isinstance(given, list)), [])
     try:
         said = made(settings)
     except KeyError as missing:
-        reason = f"config.json tells the {missing.args[0]} of {scheme}, which these weights lack"
+        reason = f"{CONFIG} tells the {missing.args[0]} of {scheme}, which these weights lack"
         raise FormatError(reason) from None
     return {**without(config), key: {**said, names: skipped} if skipped and names else said}
 

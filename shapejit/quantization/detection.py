@@ -93,8 +93,8 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     """The quantised weights among the tensors of a checkpoint, by names, dtypes, shapes, config.
 
     `tensors` maps names to Tensors, ndarrays or tensors of gguf.GGUFReader, `config` is the
-    content of config.json (or of hf_quant_config.json, or a file's metadata); what files of
-    quantisers beside config.json say may stand in it under their names. What
+    content of the model's config (or of a quantiser's file, or a file's metadata); what files of
+    quantisers beside the config say may stand in it under their names. What
     `sj.load_file` returns of an ONNX model tells the nodes of its weights, too. The result is
     a list of (prefix, scheme, parts) with two attributes: `unclear` has, by name, what fits
     two schemes, or none although it looks quantised, and `warnings` what contradicts

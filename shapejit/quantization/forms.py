@@ -69,7 +69,7 @@ class Form:
     reads settings from parts. `rounds` says what the reference rounds to the type of the
     result before the end: "" nothing, "scales" or "product". `rule` encodes, in blocks of
     the sizes that are `chosen` unless the caller says others, weights padded to a `multiple`;
-    `writes` makes the parts that say how a weight is stored. `unsaid` is what only a config.json
+    `writes` makes the parts that say how a weight is stored. `unsaid` is what only a config
     tells, and what is taken without one; of the settings and parts `asks` a checkpoint must have
     one, since shapes alone fit several widths of codes.
     """
@@ -108,9 +108,9 @@ class Form:
 
 @dataclass(frozen=True)
 class Row:
-    """A scheme: its name, the words of a config.json that speak for it, and where its facts stand.
+    """A scheme: its name, the words of a config that speak for it, and where its facts stand.
 
-    `layouts` are what a config.json may say, under some keys, of how the weights lie, and the
+    `layouts` are what a config may say, under some keys, of how the weights lie, and the
     settings that each value stands for. `joints` come between a prefix and the names of parts;
     `file_type` is the type that a GGUF file tells for each of its tensors, `operator` the
     operator of the nodes of ONNX that take such weights. The prefix and `weight` make the name
