@@ -1,9 +1,8 @@
-"""Arrays of other libraries: they enter as ndarrays or Tensors, results leave as the library's own.
+"""Arrays of other libraries: converted to ndarrays or Tensors, and results back to theirs.
 
-Whatever has `__dlpack__` is such an array. It enters over its own memory, as an ndarray or,
-where elements share bytes, as a Tensor; everything else in the package sees only these.
-A result leaves as an array of the library of the first one that came in. `libraries` has what is
-special about each.
+Anything with `__dlpack__` is such an array. It becomes an ndarray over its own memory or, where
+elements share bytes, a Tensor; the rest of the package sees only these. A result has the library
+of the first argument. `libraries` has what is special about each library.
 """
 
 from __future__ import annotations

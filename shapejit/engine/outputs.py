@@ -1,4 +1,4 @@
-"""Every rule about results: which out= is accepted, that it lies apart, what is allocated.
+"""Every rule about results: which out= is accepted, that it overlaps no input, what is allocated.
 
 An out= has exactly the result's kind, dtype and shape, is contiguous and writable,
 begins on a byte, and shares no byte with the elements of an operand. Only the bits of

@@ -1,9 +1,8 @@
 """Any packing format to any other: one copy between two views of the same codes.
 
-Both formats say where each code lies. Where one Layout can say it on either side, split
-at the same places, the codes move in one pass through the planner's kernels, a
-difference of biases included. What is left (planes, padding within factors) goes by way of
-codes, one byte each.
+Both formats say where each code is. If both can be written as Layouts of the same dims, one copy
+by the planner's kernels moves the codes, and adds the difference of biases. Other formats (planes,
+padding within factors) are converted through codes of one byte each.
 """
 
 from __future__ import annotations

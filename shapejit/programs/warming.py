@@ -1,6 +1,6 @@
-"""Kernels compiled beforehand: one row per kind of work, which does a little of it.
+"""Kernels compiled beforehand: one row per kind of work, a small example of it.
 
-What a row does is compiled, and kept on disk for every process to come.
+The kernels that an example needs are compiled, and kept on disk for other processes.
 """
 
 from __future__ import annotations

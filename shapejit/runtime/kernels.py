@@ -1,9 +1,8 @@
 """Which kernels are ready, and how one that is ready is called.
 
 A kernel is built by a builder (`building`), or read from disk (`object_files`), and loaded
-(`loading`); none of this is waited for unless somebody says so. What is asked of a kernel that is
-not ready fails: whoever asks looks first (`ready`, `find`). With the JIT off kernels are plain
-Python, and always ready.
+(`loading`); only `wait` waits for that. Calling a kernel that is not ready raises: check with
+`ready` or `find` first. With the JIT off kernels are plain Python, and always ready.
 """
 
 from __future__ import annotations

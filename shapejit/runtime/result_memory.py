@@ -1,10 +1,10 @@
 """Memory of dropped results, which is kept for a while and used for new ones.
 
-The pages of new memory are made when they are first written, which takes longer than the
-copy that writes them. A block is free when it has no references but ours: every view of
-an ndarray holds the array that it is a view of. Blocks are taken out of their queue while
-they are looked at, so that no two threads find the same one; there are no locks for a fork
-or a signal's handler to find taken. A forked child has copies of its own.
+The page faults of the first write to new memory take longer than the copy itself. A block is free
+when it has no references but ours: every view of an ndarray holds the array that it is a view of.
+Blocks are taken out of their queue while they are looked at, so that no two threads find the same
+one; there are no locks for a fork or a signal's handler to find taken. A forked child has copies of
+its own.
 """
 
 from __future__ import annotations
