@@ -147,7 +147,7 @@ def recorded() -> Iterator[dict[Name, None]]:
 
 
 class KernelState(NamedTuple):
-    """What became of a kernel: "missing", "asked for", "ready" or "failed".
+    """The state of a kernel: "missing", "asked for", "ready" or "failed".
 
     `reason` says why it failed, `file` where it was loaded from: "" if it came from the builder.
     """
@@ -158,7 +158,7 @@ class KernelState(NamedTuple):
 
 
 def kernel_status() -> dict[str, KernelState]:
-    """What became of each kernel that this process looked for, by the name of its object file.
+    """The state of each kernel that this process has asked for, by the name of its object file.
 
     A kernel that is "missing" is not on disk, and its work is not worth a compilation yet: NumPy
     does that. The files are in the folder that `NUMBA_CACHE_DIR` names or beside the package, or

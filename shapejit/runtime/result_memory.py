@@ -191,14 +191,13 @@ when_idle.append(lambda: kept().forget_old())
 
 
 def set_result_cache(nbytes: int, /) -> int:
-    """Remember at most so many bytes of memory for new results; return what it was before.
+    """Set the most bytes that freed results may keep for new ones; return the old limit.
 
-    The memory of a result of 512 KiB or more that is dropped is used again for a new one,
-    whose pages need not be made anew; what no new result wants within about ten seconds goes
-    back to the system, at the next call if not before. 0 turns that off, and gives back at
-    once what no result lies in. The default is 1/32 of the memory that the process may use,
-    or the bytes that the environment variable `SHAPEJIT_RESULT_CACHE` says. Raises
-    DTypeError, FormatError.
+    The memory of a result of 512 KiB or more is reused after it was dropped, which saves its page
+    faults. Memory that is not reused within about ten seconds is returned to the system, at the
+    next call at the latest. 0 turns that off, and frees unused memory at once. The default is
+    1/32 of the memory that the process may use, or the environment variable
+    `SHAPEJIT_RESULT_CACHE`, in bytes. Raises DTypeError, FormatError.
 
     >>> before = set_result_cache(1 << 28)
     >>> set_result_cache(before) == 1 << 28
