@@ -1,4 +1,4 @@
-"""shapejit: a dtype-complete reshape engine.
+"""shapejit: fast copies, casts and packing of arrays on CPUs, and conversion of checkpoints.
 
 >>> import numpy as np
 >>> import shapejit as sj

@@ -119,6 +119,16 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def type_name(x: object) -> str:
+    """The type of an argument, with its library: `torch.Tensor`, but `list`.
+
+    >>> type_name(ShapeJitError()), type_name([])
+    ('shapejit.ShapeJitError', 'list')
+    """
+    library, name = type(x).__module__.partition(".")[0], type(x).__name__
+    return name if library == "builtins" else f"{library}.{name}"
+
+
 class ShapeJitError(Exception):
     """The base class of all errors that shapejit raises itself.
 

@@ -1,4 +1,4 @@
-"""Other programs, a leaf module each: onnx, einops, dask, torch's loader. Nothing imports them.
+"""Adapters for onnx, einops, dask and torch's DataLoader, one module each. Nothing imports them.
 
 Arrays of other libraries, which the core takes, are in `arrays/`.
 """

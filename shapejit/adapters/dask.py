@@ -1,8 +1,8 @@
 """reshape, permute_dims, flip, cast and dequantize of dask arrays, chunk by chunk.
 
-The results are ordinary dask arrays; equal calls make equal keys. Chunks stay as they are, and are
-merged only where one would end within a byte or a block of scales; what they are to be otherwise,
-`rechunk` of the array says. A reshape that needs elements of several chunks is dask's own.
+The results are ordinary dask arrays; equal calls make equal keys. Chunks are kept, except that
+those that would split a byte or a block of scales are merged; call `rechunk` of the array for
+others. A reshape whose chunks need elements of several chunks is done by dask.
 
 `packed` names the dtype of elements of 1, 2 or 4 bits in an array of uint8: the last dim is
 packed, least significant bits first, as in the memory of a Tensor, and has whole bytes. Shapes

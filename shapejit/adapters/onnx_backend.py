@@ -1,5 +1,8 @@
 """ONNX operators (onnx.ai/onnx/operators) for onnx's evaluator, and a Backend with them.
 
+>>> import numpy as np, onnx
+>>> from onnx.reference import ReferenceEvaluator
+>>> from shapejit.adapters.onnx_backend import OPS
 >>> graph = onnx.parser.parse_graph("g (float[2,3,4] x) => (int64[N] y) { y = Shape(x) }")
 >>> evaluator = ReferenceEvaluator(onnx.helper.make_model(graph), new_ops=OPS)
 >>> evaluator.run(None, {"x": np.zeros((2, 3, 4), np.float32)})

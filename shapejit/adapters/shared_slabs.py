@@ -1,9 +1,9 @@
-"""Shared memory that a process fills again and again, and another one reads (Linux).
+"""Shared memory that one process fills repeatedly and another one reads (Linux).
 
-A slab has no name: it is gone with the last process that maps it, however that ends. Others
-of the same user open it by the descriptor of the one who made it, which `/proc` shows (see
-proc_pid_fd(5)). Its first line tells which of them still use it, one byte each, which only the
-receiver clears.
+A slab is anonymous: it is freed with the last process that maps it, however that ends. Other
+processes of the same user open it by `/proc/PID/fd/N` of the process that made it (see
+proc_pid_fd(5)). The first cache line has one byte per process that uses it; only the receiver
+clears that byte.
 """
 
 from __future__ import annotations

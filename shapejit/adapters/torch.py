@@ -1,4 +1,4 @@
-"""For torch's DataLoader: a `collate_fn` that writes each batch to its place, in one pass.
+"""For torch's DataLoader: a `collate_fn` that copies and converts a batch in one pass.
 
 >>> from torch.utils.data import DataLoader
 >>> import shapejit as sj

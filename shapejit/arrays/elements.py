@@ -1,8 +1,9 @@
 """Elements in memory as NumPy's arrays of codes, packed or not: read, and written.
 
-Places are bit addresses, from which the offsets of Layouts count; whoever calls keeps the memory
-alive, and has checked it. Elements of whole bytes are seen where they lie. Others are taken apart
-into units, a byte each, the widest of which elements consist wherever they begin.
+Places are bit addresses, from which the offsets of Layouts count; the caller keeps the memory
+alive, and has checked it. Elements of whole bytes are views of it. Packed elements are divided
+into units of equal width, and each unit is expanded to a byte. Units are as wide as possible: the
+width divides that of an element, and the positions of all elements.
 """
 
 from __future__ import annotations

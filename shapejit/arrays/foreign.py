@@ -1,9 +1,8 @@
-"""Arrays of other libraries: they enter as ndarrays or Tensors, results leave as the library's own.
+"""Arrays of other libraries: converted to ndarrays or Tensors, and results back to theirs.
 
-Whatever has `__dlpack__` is such an array. It enters over its own memory, as an ndarray or,
-where elements share bytes, as a Tensor; everything else in the package sees only these.
-A result leaves as an array of the library of the first one that came in. `libraries` has what is
-special about each.
+Anything with `__dlpack__` is such an array. It becomes an ndarray over its own memory or, where
+elements share bytes, a Tensor; the rest of the package sees only these. A result has the library
+of the first argument. `libraries` has what is special about each library.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DTypeError
+from ..errors import DTypeError, type_name
 from ..runtime.ndarrays import is_a, unwrapped
 from .libraries import Library, library
 from .tensor import Tensor, asarray, is_array
@@ -123,17 +122,12 @@ def to_library(made: Any, like: Any) -> Any:
     return made
 
 
-def _named(x: Any) -> str:
-    """The type of an array for a message, such as `torch.Tensor`."""
-    return f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}"
-
-
 def natives(items: Sequence[Any]) -> list[Any]:
     """Foreign arrays, which must all be of one library, as `native` has each."""
     own = _library_of(items[0])
     for i, x in enumerate(items):
         if _library_of(x) is not own:
-            raise DTypeError(f"array {i} is of type {_named(x)}, array 0 {_named(items[0])}")
+            raise DTypeError(f"array {i} is of type {type_name(x)}, array 0 {type_name(items[0])}")
     return [own.enter(x) for x in items]
 
 
@@ -185,7 +179,8 @@ def check_out(x: Any, out: Any) -> None:
         return
     like, into = _first(x), _first(out)
     if _library_of(into) is not _library_of(like):
-        raise DTypeError(f"out= must be of type {_named(like)} like the source, not {_named(into)}")
+        want, have = type_name(like), type_name(into)
+        raise DTypeError(f"out= must be of type {want} like the source, not {have}")
 
 
 def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:

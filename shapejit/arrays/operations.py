@@ -1,7 +1,7 @@
 """The table of operations on arrays, a row each: the methods of Tensor are made from the rows.
 
-So are the functions of the package and what NumPy's functions do to Tensors. This module
-is imported with the package and imports nothing itself but for type checkers.
+The functions of the package, and what NumPy's functions do to Tensors, are found by the same rows.
+This module is imported with the package, and imports nothing at run time.
 """
 
 from __future__ import annotations

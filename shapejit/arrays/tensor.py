@@ -325,9 +325,9 @@ _tensor.__module__ = "shapejit"  # where pickles look for it
 def asarray(x: Any, /, *, dtype: object = None) -> Tensor:
     """An ndarray, or any object that NumPy or DLPack can read, as a Tensor over its memory.
 
-    A Tensor is returned unchanged. With `dtype`, what has another one is cast to it, as by
-    `shapejit.cast`. ml_dtypes' sub-byte arrays have one byte per
-    element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
+    A Tensor is returned unchanged. With `dtype`, an array of another dtype is cast, as by
+    `shapejit.cast`: integers beyond its range keep their low bits. ml_dtypes' sub-byte arrays
+    have one byte per element: their Tensor has strides of 8 bits (`shapejit.pack` makes a packed
     one). Dtypes that NumPy lacks come by DLPack from the CPU: torch's bfloat16 and
     float8; its float4_e2m1fn_x2 of shape (m, n) becomes float4_e2m1fn of shape
     (m, 2 * n). Raises DTypeError for strings, objects and unsupported dtypes,

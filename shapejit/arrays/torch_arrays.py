@@ -1,7 +1,7 @@
-"""torch's tensors on the CPU, of every dtype: they enter and leave in a microsecond.
+"""torch's tensors on the CPU, of every dtype: converted to ndarrays and back in a microsecond.
 
-torch's own DLPack would take 40. NumPy gets the memory as integers where it lacks the
-dtype; a result that lies in the memory of a tensor which came in is a view of that tensor.
+torch's own DLPack would take 40 microseconds. Where NumPy lacks the dtype, the ndarray has integers
+of that width; a result in the memory of a tensor that was passed is a view of that tensor.
 """
 
 from __future__ import annotations

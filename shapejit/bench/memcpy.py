@@ -1,7 +1,7 @@
 """The measure of every copy: memcpy on all threads, the same whatever package is measured.
 
-Threads find their part, and wait for one another, in machine code: to wait for Python's lock would
-take some 50 us a copy.
+Threads take their shares and wait for each other in machine code: waiting for the GIL would take
+some 50 us per copy.
 """
 
 from __future__ import annotations

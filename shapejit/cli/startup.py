@@ -1,8 +1,8 @@
 """Ctrl-C ends the command line silently while its modules are imported.
 
-The first import of the package, and itself importing next to nothing: NumPy and
-the rest take some tenths of a second, in which people press Ctrl-C too. In any
-other process than the command line's it does nothing.
+It is imported before anything else of the package, and imports next to nothing: NumPy and the rest
+take some tenths of a second, in which people press Ctrl-C, too. Other processes than the command
+line's are not affected.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Where tensors lie in memory, one or thousands: bit addresses, and the bytes they reach.
 
-A place is 8 times the address of a byte, and more where an element begins within one.
+A place is a bit address: 8 times the address of a byte, plus the bit at which an element begins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What kernels read of Python's and NumPy's objects where they lie: see `kernels.object_layouts`.
 
-`trusted` compares a few objects with what Python says before any kernel is believed.
+`trusted` compares a few objects with what Python says, before any kernel relies on it.
 """
 
 from __future__ import annotations

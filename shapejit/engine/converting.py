@@ -1,7 +1,7 @@
 """Copies that convert: every number of an array, scaled or not, into another array.
 
-What is done to a number is a Conversion, where scales lie is in Operands; how a copy runs
-is the planner's to say; few elements are converted by NumPy, see `patience`.
+A Conversion says what is done to a number, Operands where scales are, and the planner how a copy
+runs. NumPy converts until kernels are ready, see `patience`.
 """
 
 from __future__ import annotations

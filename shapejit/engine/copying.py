@@ -1,7 +1,7 @@
 """One copy: the elements of an array, whatever its strides, into row-major memory.
 
-Whether a call of NumPy, a kernel that needs no Plan, or a Plan moves it is the
-planner's to say.
+`choose` decides by size and strides whether NumPy copies it, a kernel that needs no Plan, or a
+Plan; the thresholds are the planner's.
 """
 
 from __future__ import annotations

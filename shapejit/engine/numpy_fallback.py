@@ -1,7 +1,7 @@
 """Copies and conversions by NumPy, wherever elements lie, packed or not.
 
-Places are bit addresses, from which the offsets of Layouts count; whoever calls keeps the
-memory alive, and has checked it. Tensors that are evenly spaced are one.
+Places are bit addresses, from which the offsets of Layouts count; the caller keeps the memory
+alive, and has checked it. Evenly spaced tensors are handled as one with a dim more.
 """
 
 from __future__ import annotations

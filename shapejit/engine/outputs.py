@@ -1,4 +1,4 @@
-"""Every rule about results: which out= is accepted, that it lies apart, what is allocated.
+"""Every rule about results: which out= is accepted, that it overlaps no input, what is allocated.
 
 An out= has exactly the result's kind, dtype and shape, is contiguous and writable,
 begins on a byte, and shares no byte with the elements of an operand. Only the bits of
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..runtime import result_memory
 from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
@@ -57,8 +57,8 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
     if not is_a(out, kind):
-        name = "a Tensor" if kind is Tensor else "an ndarray"
-        raise DTypeError(f"out= must be {name} like the source, not {type(out).__name__}")
+        name = "a shapejit.Tensor" if kind is Tensor else "an ndarray"
+        raise DTypeError(f"out= must be {name} like the source, not {type_name(out)}")
     if is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
     seen: Any = out if kind is Tensor else plain(out)

@@ -1,10 +1,14 @@
-"""Who does a piece of work: NumPy, until kernels are there that do it.
+"""NumPy or kernels: NumPy does each kind of work until its kernels are ready.
 
-The kernels of a piece of work have a *kind*, which is known before any is looked for. NumPy does
-the first work of a kind. When that has taken it a few milliseconds in all, kernels are loaded on
-another thread, if they are on disk; when it has taken `patience()`, loading is waited for, which
-takes no longer, and what is missing is asked for: the first call after it is ready takes it. No
-call waits for a compiler, and results are the same.
+A *kind* of work is known before its kernels are looked for. What happens depends on the time that
+NumPy has spent on this kind in total:
+
+- less than `LOOKED_FOR`: nothing;
+- from then on: kernels on disk are loaded by another thread, and used when they are ready;
+- `patience()` and more: loading is waited for, and kernels that are missing are asked of a builder;
+  the first call after they are ready uses them.
+
+No call waits for a compiler, and results are the same. (By size, `copying.choose` decides.)
 """
 
 from __future__ import annotations

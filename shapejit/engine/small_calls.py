@@ -2,7 +2,7 @@
 
 A Route says what is done to an ndarray of one kind (dtype, shape, strides): which small plan or
 which kernel runs, and what the result is. Compiled code finds it by the array's own struct, makes
-the result if none is given, and runs: with the GIL held, so that there is one thing at a time.
+the result if none is given, and runs, holding the GIL, so that no lock is needed.
 """
 
 from __future__ import annotations

@@ -117,17 +117,17 @@ def read(path: Path) -> Checkpoint:
 def load_file(path: Path | Any, *, file_format: str | None = None) -> Mapping[str, Tensor]:
     """The tensors of a file, by name: read-only, mapped, and made when they are asked for.
 
-    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with
-    `model.safetensors` or shards and their `model.safetensors.index.json`, or others of these, as
-    diffusers, PEFT and Mistral name them; the first bytes say which, the suffix of ONNX. A
+    `path` is a safetensors, NPY, NPZ, GGUF or ONNX file, or a folder with `model.safetensors`, or
+    with shards and their `model.safetensors.index.json`, also under the names of diffusers, PEFT
+    and Mistral. The first bytes say which format it is; for ONNX the suffix does. A
     checkpoint of PyTorch (.bin, .pt) is loaded by `torch.load(weights_only=True, mmap=True)`, of
     torch 2.6 or later. An NPY file has one tensor, `arr_0`. Of an ONNX model the
     initialisers and the values of Constant nodes are read, those of subgraphs too.
     Compressed members of an NPZ file are decompressed when they are asked for; other pickles are
     never loaded. Quantised tensors of GGUF are uint8: rows of raw blocks. The file must not
-    be overwritten in place while Tensors of it are in use. `path` may be a URL, as
+    be overwritten in place while Tensors of it are in use. `path` may be a URL, such as
     `s3://bucket/model/`: headers are read, and each tensor when it is asked for, to memory of
-    its own (fsspec has them; the package of the scheme must be installed). Instead of a path
+    its own (by fsspec, which needs a package for the protocol, such as s3fs). Instead of a path
     the bytes of a file can be given, as bytes or any other object with a buffer: Tensors are
     views of them, `file_format` ("onnx") says what they are where they do not say it themselves.
     Raises OSError where it cannot be opened, FileFormatError (with the file and the tensor) where
@@ -190,7 +190,7 @@ def save_file(
     which one is written (safetensors, npy, npz, gguf or onnx; the first if it is not given).
     Raises FileFormatError (with
     the tensor) for what the format cannot hold, DTypeError for strings, both before
-    anything is written; OSError where the disk refuses.
+    anything is written; OSError for errors of the disk.
 
     >>> import numpy as np, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

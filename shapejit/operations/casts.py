@@ -38,14 +38,18 @@ def cast(
 ) -> Any:
     """The numbers of `x`, of any strides, as numbers of `dtype`: row-major, a new array or `out`.
 
-    Floats are rounded to the nearest, ties to even, once. Beyond the largest finite value of a
-    float of 8 bits, infinities too, they become that value, or without `saturate` infinity, NaN
-    where there is none; wider floats always become infinity, narrower ones always the largest
-    value. What is below the least float8_e8m0fnu becomes that, or NaN; `round_mode` "up" or
-    "down" is for this dtype. A float becomes the whole part of it, the nearest end of the range
-    beyond it, 0 for NaN; an integer keeps its low bits as a narrower one; everything but 0
-    becomes True. NaNs keep their sign, and their payload only from bfloat16 and float32 to a
-    wider float. Complex numbers only become complex numbers, and strings nothing. `out` (same
+    Floats are rounded once, to the nearest, ties to even. Beyond the range of the target:
+
+    - a float of 8 bits has its largest finite value, also for infinities; with `saturate=False`
+      infinity, or NaN if it has no infinity;
+    - wider floats have infinity, narrower ones their largest value;
+    - float8_e8m0fnu has its least value for what is below that, or NaN with `saturate=False`;
+      `round_mode` "up" or "down" is for this dtype alone;
+    - integers of floats are truncated, and have the nearest end of their range, 0 for NaN;
+    - integers of wider integers keep the low bits; bool is True for all but 0.
+
+    NaNs keep their sign, and their payload only from bfloat16 and float32 to a wider float.
+    Complex numbers only become complex numbers, and strings cannot be cast. `out` (same
     kind as `x`, of `dtype` and the shape of `x`, C-contiguous, not overlapping any other argument)
     is filled and returned. ONNX operators Cast-25, section "saturate". Raises DTypeError,
     ReshapeError.

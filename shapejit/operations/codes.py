@@ -11,7 +11,7 @@ from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs
-from ..errors import DTypeError, FormatError
+from ..errors import DTypeError, FormatError, type_name
 from ..kernels.constants import CODES_BLOCK
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import array_of, is_a
@@ -26,7 +26,7 @@ def pack(x: NDArray[Any] | Tensor, dtype: object = None, *, out: Tensor | None =
 
     `x` has an ml_dtypes sub-byte dtype, whose bits above an element's width are
     ignored, or holds integers of any width: numbers of a `dtype` of integers, or codes of
-    it, as which unsigned integers are taken always. Padding bits are zero. `out` as in
+    it; unsigned integers are always read as codes. Padding bits are zero. `out` as in
     `reshape`, of the packed dtype. Raises FormatError, which names the first number out of
     range, DTypeError, ReshapeError.
 
@@ -91,16 +91,16 @@ def _side_by_side(t: Tensor, apart: int) -> bool:
 
 
 def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """One element a byte (or whole bytes) as a new ndarray, or in `out`.
+    """The elements of a Tensor in whole bytes each, as a new ndarray or in `out`.
 
-    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes. Raises
-    DTypeError for what is no Tensor, DTypeError and ReshapeError for an `out` that does not fit.
+    The dtype is ml_dtypes' or NumPy's; types that both lack give uint8 codes. Raises DTypeError
+    if `t` is not a Tensor, DTypeError and ReshapeError for an `out` that does not fit.
 
     >>> Tensor.frombuffer(bytes([0x21, 0x03]), "uint4", (3,)).unpack()
     array([1, 2, 3], dtype=uint4)
     """
     if not is_a(t, Tensor):
-        raise DTypeError(f"unpack takes a Tensor, not {type(t).__name__}")
+        raise DTypeError(f"unpack takes a shapejit.Tensor, not {type_name(t)}")
     target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.

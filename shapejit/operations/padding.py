@@ -1,6 +1,6 @@
 """Arrays with elements added around them, or removed: constant, edge, reflect, wrap.
 
-The array goes to its place in the result. Then each dim is padded on both sides, the last
+The array is copied to its place in the result. Then each dim is padded on both sides, the last
 dim first, from what is there already: with k padded dims that is 1 + 2k copies (and not 3
 to the power of k regions), and each element is written once.
 """

@@ -16,7 +16,7 @@ from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
 from ..engine.routes import FOUND, follow
-from ..errors import DTypeError, ReshapeError, shape_text
+from ..errors import DTypeError, ReshapeError, shape_text, type_name
 from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
@@ -143,8 +143,8 @@ def checked(x: Array) -> Array:
         return x
     if not is_array(x) and not issubclass(type(x), np.generic):
         raise DTypeError(
-            f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
-            f"wrap it with numpy.asarray or shapejit.asarray"
+            f"expected an array (numpy.ndarray, shapejit.Tensor, torch.Tensor or what DLPack "
+            f"lends), not {type_name(x)}; for dask arrays there is shapejit.adapters.dask"
         )
     made: Array = unwrapped(x)
     return made
@@ -181,7 +181,7 @@ def copied(
 
 @typed
 def ascontiguous(x: Array, *, out: Array | None = None) -> Array:
-    """`x` in row-major order: itself if it is so already and starts on a byte, else a copy.
+    """`x` in row-major order: `x` itself if it already is (and starts on a byte), else a copy.
 
     `out` is filled and returned, as in `reshape`. Raises ReshapeError, DTypeError.
 

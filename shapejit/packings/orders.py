@@ -5,9 +5,12 @@ factors, have a stride each. An order such as `"n (w e) -> w n [e]"` names them,
 outermost first: on the left the dims, with the factors of a dim in parentheses, on the
 right the memory. Other dims of the tensor stay in front, as they are.
 
-The size of a factor is the number behind its name; `e` are the elements of one unit
-(of as few units as hold whole elements), `s` those of a block; the rest of a dim goes to
-the factor without a number. On the right
+The size of a factor is the number after its name. `e` are the elements of one unit, that is of one
+item of the stored array (of as few units as hold whole elements); `s` those of a block; a factor
+without a number has the rest of its dim. For example `"(w a4 b2) k -> k w [b a]"`, AWQ's: output
+channel 8w + 2a + b of input k is in word w of row k; within the word of 8 nibbles, b counts steps
+of 4 nibbles and a single nibbles, so channels 0 to 7 are at the nibbles 0 4 1 5 2 6 3 7. On the
+right
 
 - `-e` runs backwards, `c*18` takes 18 bytes per step, `h*4.2` 4 bytes and 2 bits, `@2` skips 2
   bytes at the start;

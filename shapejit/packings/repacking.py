@@ -1,9 +1,8 @@
 """Any packing format to any other: one copy between two views of the same codes.
 
-Both formats say where each code lies. Where one Layout can say it on either side, split
-at the same places, the codes move in one pass through the planner's kernels, a
-difference of biases included. What is left (planes, padding within factors) goes by way of
-codes, one byte each.
+Both formats say where each code is. If both can be written as Layouts of the same dims, one copy
+by the planner's kernels moves the codes, and adds the difference of biases. Other formats (planes,
+padding within factors) are converted through codes of one byte each.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ def repack(
     layout: str | None = None,
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """The codes of a tensor, stored as the format `source` says, as `target` stores them.
+    """Convert packed codes from the format `source` to the format `target`.
 
     `buffer` holds the stored array (see `Packing.stored`): an ndarray or a Tensor of its dtype
     and shape, a Tensor of packed elements, or any contiguous buffer of its bytes. `shape`
-    (elements) is that of the tensor in the source: of GPTQ, AWQ and MatMulNBits (in, out), of
-    the others as stored; between the two kinds the last two dims change places. Formats that do
-    not say how a weight lies (lsb, onnx, safetensors, padded and other flat ones; see
-    `Packing.layout`) hold it as (out, in), or, with `layout="in,out"`, as (in, out): codes of AWQ
-    and GPTQ are not transposed then. `dtype` is that of its elements. MatMulNBits needs its
+    (elements) is that of the tensor in the source: (in, out) for GPTQ, AWQ and MatMulNBits, as
+    stored for the others; the last two dims are exchanged between these two kinds. Formats
+    without an orientation of their own (lsb, onnx, safetensors, padded and other flat ones; see
+    `Packing.layout`) hold a weight as (out, in), or, with `layout="in,out"`, as (in, out): codes of
+    AWQ and GPTQ are not transposed then. `dtype` is that of its elements. MatMulNBits needs its
     `block_size` (elements). The result is an array of the target's dtype and shape, or `out`;
     padding, and bytes for scales in new arrays, are zero; bytes of `out` for scales are left
     alone. Facts and their sources: `shapejit.formats`. Raises

@@ -1,9 +1,9 @@
 """Boxes: parts of a copy that are whole cache lines on both sides, permuted within a cache.
 
-A box takes the target's last dims until its runs there are long enough, and the
-source's fastest dims until they are there; dims that both sides want are taken
-once. What is inside goes to a stage in the order of the target, and leaves in
-long runs.
+A box has the last dims of the target until its runs in the target are long enough, and the
+fastest dims of the source until its runs in the source are; a dim that is among both counts
+once. The elements of a box are put in the target's order on a stage, a buffer that stays in a
+cache, and are written from there in long runs.
 """
 
 from __future__ import annotations

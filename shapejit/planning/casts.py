@@ -1,6 +1,6 @@
 """Layouts of elements, scales and results -> CastPlan: how a copy that converts runs.
 
-The result is cut into boxes that fit into a cache with what they are made of. A box is
+The result is cut into boxes that fit into a cache together with their inputs. A box is
 fetched in the result's order, unless it lies so in the source already, and converted
 in runs.
 """

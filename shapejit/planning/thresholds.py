@@ -1,7 +1,6 @@
 """From which sizes on one way takes less time than another: the one table of thresholds.
 
-Measured on 2-core x86 machines (benchmarks.tools.ablation); bytes of the result, if nothing else
-is said.
+Measured on 2-core x86 machines (benchmarks.tools.ablation), in bytes of the result unless noted.
 """
 
 from __future__ import annotations

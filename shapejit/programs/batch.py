@@ -56,7 +56,7 @@ def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: O
 
 
 def reshape_batch(tensors: Any, shapes: Any, *, copy: bool | None = None, out: Any = None) -> Any:
-    """Every one of many tensors in its own new shape: a list, or a dict with the same keys.
+    """Reshape many tensors, each to its own shape: a list, or a dict with the same keys.
 
     `tensors` are ndarrays, Tensors and arrays that DLPack lends (torch's), of any
     shapes and dtypes, in a sequence or a dict (a `state_dict()`); `shapes` (elements;

@@ -1,8 +1,7 @@
 """The operations of a Program: one row per operation holds all there is to know of it.
 
-A function that is traced becomes a tuple of Ops. What an operation does to a view,
-how it is written down, checked, done by NumPy and to a stack of tensors, its row in
-`OPERATIONS` says.
+A function that is traced becomes a tuple of Ops. A row of `OPERATIONS` says what an operation
+does to a view, how it is checked, and how NumPy does it, to one tensor or to a stack.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TargetShapes(NamedTuple):
 
 
 def resolve_batch(source_shapes: Any, request: Request) -> NDArray[np.int64]:
-    """The shapes that one request means for many tensors: an int64 array, one row per tensor.
+    """Resolve one request for many source shapes: an int64 array, one row per tensor.
 
     `source_shapes` (elements) is a 2-D array of integers, or a sequence of
     shapes of any ranks; `request` comes from a dialect, as in `resolve`. All of

@@ -1,6 +1,6 @@
-"""Kernels compiled beforehand: one row per kind of work, which does a little of it.
+"""Kernels compiled beforehand: one row per kind of work, a small example of it.
 
-What a row does is compiled, and kept on disk for every process to come.
+The kernels that an example needs are compiled, and kept on disk for other processes.
 """
 
 from __future__ import annotations
@@ -159,9 +159,9 @@ def warmup(only: Sequence[str] | None = None, *, processes: int | None = None) -
     """Compile kernels, or those for some kinds of work only, and keep them on disk.
 
     `only` names rows of "copies", "joins", "packed" (narrower than a byte), "casts", "scales",
-    "programs" (`plan`), "batches" (`reshape_batch`) and "schemes". So many `processes` compile,
-    one per core unless said otherwise. Returns the seconds that each row took, beside the others;
-    what is there already takes next to none. Other processes find the kernels where
+    "programs" (`plan`), "batches" (`reshape_batch`) and "schemes". `processes` processes compile
+    (default: one per core). Returns the seconds that each row took, while the others ran; kernels
+    that exist take next to none. Other processes find the kernels where
     `NUMBA_CACHE_DIR` is the same, on the same processor, for the same version. Raises FormatError
     for an unknown name.
 

@@ -1,4 +1,4 @@
-"""Weights -> contents: a scale for each block, then the nearest code for each number.
+"""Quantising weights of floats: a scale for each block, then the nearest code for each number.
 
 A scheme's row names the rule that its reference follows. The arithmetic is float32.
 """

@@ -1,9 +1,9 @@
-"""Builder processes, which are asked for kernels through a pipe; their faults stay theirs.
+"""Builder processes, which are asked for kernels through a pipe; a crash of one is no crash here.
 
 A thread per builder starts it, hands it what was asked for, and waits for the answers. It ends a
 builder that has had nothing to do for a while. Where no process can be started, the thread builds
-by itself. What a builder is asked for that ends, hangs or answers rubbish, another one builds;
-if that fails as well, there are no such kernels.
+by itself. If a builder ends, hangs or sends rubbish, its kernels are retried once, in another one;
+if that fails as well, they are marked as failed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Which kernels are ready, and how one that is ready is called.
 
 A kernel is built by a builder (`building`), or read from disk (`object_files`), and loaded
-(`loading`); none of this is waited for unless somebody says so. What is asked of a kernel that is
-not ready fails: whoever asks looks first (`ready`, `find`). With the JIT off kernels are plain
-Python, and always ready.
+(`loading`); only `wait` waits for that. Calling a kernel that is not ready raises: check with
+`ready` or `find` first. With the JIT off kernels are plain Python, and always ready.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def recorded() -> Iterator[dict[Name, None]]:
 
 
 class KernelState(NamedTuple):
-    """What became of a kernel: "missing", "asked for", "ready" or "failed".
+    """The state of a kernel: "missing", "asked for", "ready" or "failed".
 
     `reason` says why it failed, `file` where it was loaded from: "" if it came from the builder.
     """
@@ -159,7 +158,7 @@ class KernelState(NamedTuple):
 
 
 def kernel_status() -> dict[str, KernelState]:
-    """What became of each kernel that this process looked for, by the name of its object file.
+    """The state of each kernel that this process has asked for, by the name of its object file.
 
     A kernel that is "missing" is not on disk, and its work is not worth a compilation yet: NumPy
     does that. The files are in the folder that `NUMBA_CACHE_DIR` names or beside the package, or

@@ -1,9 +1,9 @@
-"""Object code on disk: where it lies, what it is known by, and whether it is to be trusted.
+"""Object code on disk: where it is stored, what identifies it, and whether it may be loaded.
 
-A file is a checksum, and an object file. The checksum is keyed with all that the code depends on
-(sources, versions, processor) and with the kernel's name: a file that is damaged, stale or
-another's counts as missing. Object code runs in the process that loads it, so that it is only
-taken from folders that nobody but this user and root may write.
+A file is a checksum followed by an object file. The checksum is keyed with all that the code
+depends on (sources, versions, processor) and with the kernel's name, so a file that is damaged,
+stale or of another kernel counts as missing. Object code runs in the process that loads it: it is
+loaded only from folders that nobody but this user and root may write.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Memory of dropped results, which is kept for a while and used for new ones.
 
-The pages of new memory are made when they are first written, which takes longer than the
-copy that writes them. A block is free when it has no references but ours: every view of
-an ndarray holds the array that it is a view of. Blocks are taken out of their queue while
-they are looked at, so that no two threads find the same one; there are no locks for a fork
-or a signal's handler to find taken. A forked child has copies of its own.
+The page faults of the first write to new memory take longer than the copy itself. A block is free
+when it has no references but ours: every view of an ndarray holds the array that it is a view of.
+Blocks are taken out of their queue while they are looked at, so that no two threads find the same
+one; there are no locks for a fork or a signal's handler to find taken. A forked child has copies of
+its own.
 """
 
 from __future__ import annotations
@@ -191,14 +191,13 @@ when_idle.append(lambda: kept().forget_old())
 
 
 def set_result_cache(nbytes: int, /) -> int:
-    """Remember at most so many bytes of memory for new results; return what it was before.
+    """Set the most bytes that freed results may keep for new ones; return the old limit.
 
-    The memory of a result of 512 KiB or more that is dropped is used again for a new one,
-    whose pages need not be made anew; what no new result wants within about ten seconds goes
-    back to the system, at the next call if not before. 0 turns that off, and gives back at
-    once what no result lies in. The default is 1/32 of the memory that the process may use,
-    or the bytes that the environment variable `SHAPEJIT_RESULT_CACHE` says. Raises
-    DTypeError, FormatError.
+    The memory of a result of 512 KiB or more is reused after it was dropped, which saves its page
+    faults. Memory that is not reused within about ten seconds is returned to the system, at the
+    next call at the latest. 0 turns that off, and frees unused memory at once. The default is
+    1/32 of the memory that the process may use, or the environment variable
+    `SHAPEJIT_RESULT_CACHE`, in bytes. Raises DTypeError, FormatError.
 
     >>> before = set_result_cache(1 << 28)
     >>> set_result_cache(before) == 1 << 28

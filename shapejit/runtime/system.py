@@ -1,7 +1,6 @@
-"""What Linux, macOS and Windows have, and a plain way where one of them lacks it.
+"""What differs between Linux, macOS and Windows, with a portable fallback for each.
 
-No other module tests for it. Where there is no plain way that does the same, the docstring says
-what is given up.
+No other module asks which system it runs on. Where a fallback does less, its docstring says so.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """Shapes: what is asked for, what it resolves to, and where elements are.
 
-Who decides what 0 and -1 mean is a dialect; what they do is here, once, in Python and in compiled
-code. Whether a view exists is asked of `layout`. Nothing here has memory.
+Dialects define what 0 and -1 mean; `arithmetic` computes the result, for Python and compiled code,
+and `resolver` turns its faults into messages. `layout` knows whether a view exists. Nothing here
+has memory.
 """
