@@ -228,3 +228,28 @@ def test_experts_of_nvfp4_have_a_factor_each():
     both, parts = scheme.encode(x), [scheme.encode(each) for each in x]
     for k, one in enumerate(parts):
         assert both["weight"].numpy()[k].tobytes() == one["weight"].tobytes()
+
+
+@pytest.mark.parametrize("name", [name for name in ENCODED if name not in BY_NUMPY])
+def test_each_weight_has_parts_of_its_own(name):
+    """What is known from one serves the next one of that shape, which leaves the first alone."""
+    scheme = sj.schemes[name]
+    with patience.force_kernels():
+        first = scheme.encode(weights((256, 512), "bfloat16"))
+        before = {key: t.tobytes() for key, t in first.items()}
+        scheme.encode(weights((256, 512), "bfloat16", "bits"))
+        zeros = scheme.encode(weights((256, 512), "bfloat16") * 0)
+    assert {key: t.tobytes() for key, t in first.items()} == before
+    with patience.force_numpy():
+        wanted = scheme.encode(weights((256, 512), "bfloat16") * 0)
+    assert {key: t.tobytes() for key, t in zeros.items()} == {
+        key: t.tobytes() for key, t in wanted.items()
+    }
+
+
+def test_weights_of_one_shape_have_each_its_settings():
+    x = weights((64, 128), "bfloat16")
+    for settings in ({"amax": 9.0}, {"amax": 3.5}, {}, {"amax": 9.0}):
+        check("nvfp4:modelopt", x, **settings)
+    for settings in ({"group_size": 32}, {"group_size": 64}, {"symmetric": False}, {}):
+        check("int4:compressed-tensors", x, **settings)

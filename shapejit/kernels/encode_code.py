@@ -48,7 +48,7 @@ class _Box:
     """The steps over a box.
 
     The stage has words for each block: the number of largest magnitude, as the source has it, what
-    elements are scaled by, the inverse of that in two parts, and the stored scale.
+    elements are scaled by, the stored scale, and the parts of the inverse that a division takes.
     """
 
     def __init__(self, builder: Any, what: Encoding, arguments: Any) -> None:
@@ -64,9 +64,12 @@ class _Box:
         builder.store(llvm.number(0), self.rare)
         self.blocks = self._up(self.columns, self.block)
         room = builder.mul(self._up(self.blocks, llvm.number(LINED_UP)), llvm.number(4 * LINED_UP))
-        self.most, self.by, self.first, self.rest, self.stored = (
+        self.most, self.by, self.stored, *inverses = (
             llvm.at(builder, stage, k, room) for k in range(5)
         )
+        parts = 1 if what.source.mantissa <= 10 else 2
+        divides = FUSED and what.rule.name not in MULTIPLIES
+        self.inverses = inverses[: parts * divides]
 
     def _up(self, count: Any, size: Any) -> Any:
         """The quotient, rounded up."""
@@ -169,18 +172,11 @@ class _Box:
             builder.store(builder.select(some, llvm.number(1), before), self.rare)
             llvm.store(builder, stored, llvm.at(builder, self.stored, nbytes, k))
             llvm.store(builder, by, llvm.at(builder, self.by, 4, k))
-            if self._inverts:
-                pairs = zip(
-                    (self.first, self.rest), Nearest(builder, LINED_UP).inverses(by), strict=True
-                )
-                for place, part in pairs:
+            if self.inverses:
+                parts = Nearest(builder, LINED_UP).inverses(by)
+                for place, part in zip(self.inverses, parts, strict=False):
                     llvm.store(builder, part, llvm.at(builder, place, 4, k))
         self._spread(nbytes)
-
-    @property
-    def _inverts(self) -> bool:
-        """Whether elements are divided by way of inverses."""
-        return FUSED and self.what.rule.name not in MULTIPLIES
 
     def _spread(self, nbytes: int) -> None:
         """Copy stored scales from the stage to where they belong."""
@@ -228,13 +224,10 @@ class _Box:
 
     def _scaling(self, block: Any, count: int) -> tuple[Any, ...]:
         """What the stage has for the elements of some blocks: scales, and perhaps inverses."""
-        kind, places = ir.VectorType(ir.FloatType(), count), [self.by]
+        kind, places = ir.VectorType(ir.FloatType(), count), (self.by, *self.inverses)
         if self.what.rule.name == FIXED:
             by = llvm.load(self.builder, self.factor, kind)
-            inverses = Nearest(self.builder, count).inverses(by) if self._inverts else ()
-            return by, *inverses
-        if self._inverts:
-            places += [self.first, self.rest]
+            return by, *Nearest(self.builder, count).inverses(by)[: len(self.inverses)]
         at = (llvm.at(self.builder, place, 4, block) for place in places)
         return tuple(llvm.load(self.builder, each, kind) for each in at)
 

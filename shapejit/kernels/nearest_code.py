@@ -39,16 +39,21 @@ class Nearest(Vector):
         return builder.add(codes, self.whole(what.bias, 32)) if what.bias else codes
 
     def _quotient(self, x: Any, by: Any, inverse: Any) -> Any:
-        """x / by, rounded once: the inverse in two parts gives a neighbour of it, then Markstein's
-        theorem says that one step more is exact.
+        """x / by, rounded once: the inverse gives a neighbour of it, then Markstein's theorem says
+        that one step more is exact.
+
+        That neighbour takes both parts of the inverse; for numbers of 11 bits or fewer the first is
+        enough, as all of them by all scales have shown.
         """
         if not FUSED:
             return self.builder.fdiv(x, by)
-        first, rest = inverse
-        near = self._fused(x, first, self.builder.fmul(x, rest))
+        first, *rest = inverse
+        near = self.builder.fmul(x, first)
+        if rest:
+            near = self._fused(x, first, self.builder.fmul(x, rest[0]))
         return self._fused(self._left(x, near, by), first, near)
 
-    def inverses(self, by: Any) -> Any:
+    def inverses(self, by: Any) -> tuple[Any, Any]:
         """1 / by in two parts, the first of which is rounded once."""
         none = self.builder.fcmp_ordered("==", by, self.real(0, 32))
         by = self.builder.select(none, self.real(1, 32), by)
@@ -84,10 +89,16 @@ class Nearest(Vector):
             power = builder.and_(bits, self.whole(0xFF << 23, 32))
             power = self._most(power, self.whole(least << 23, 32))
             begin = -(least + up << number.mantissa) % top
-            power = builder.add(power, self.whole((up << 23) + begin, 32))
-            pair = [builder.bitcast(each, self.floats(32)) for each in (bits, power)]
-            made = self._fused(pair[0], self.real(_BELOW_ONE, 32), pair[1]) if lower else None
-            made = builder.bitcast(made or builder.fadd(*pair), self.ints(32))
+            power, above = (builder.bitcast(x, self.floats(32)) for x in (power, bits))
+            # Exact: a power of two times a float.
+            times = self.real(2.0**up * (1 + begin * 2.0**-23), 32)
+            if lower:
+                made = self._fused(above, self.real(_BELOW_ONE, 32), builder.fmul(power, times))
+            elif FUSED:
+                made = self._fused(power, times, above)
+            else:
+                made = builder.fadd(above, builder.fmul(power, times))
+            made = builder.bitcast(made, self.ints(32))
             codes = builder.add(builder.lshr(made, self.whole(up, 32)), made)
         codes = builder.and_(codes, self.whole(~top, 32))
         sign = builder.lshr(signs, self.whole(32 - number.bits, 32))

@@ -6,17 +6,18 @@ codes in another order than that of the weight's rows, numbers that are not fini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.tensor import Tensor
+from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
+from ..engine import outputs
 from ..engine.addresses import place_of
 from ..engine.converting import number_of
 from ..engine.patience import Kind
@@ -30,8 +31,9 @@ from ..shapes.layout import Layout
 from . import rules
 from .content import blocks_of
 from .groups import Group
+from .parts import Parts
 from .rules import Wanted, top_of
-from .writing import put
+from .writing import put, takes_all
 
 Floats = NDArray[np.float32]
 
@@ -65,23 +67,41 @@ RULES: dict[rules.Rule, Callable[[Wanted], Rule]] = {
 }
 
 
+class Fresh(NamedTuple):
+    """A part that is made anew: its dtype and shape, and what it has before codes and scales are
+    put there; None where these take all of it.
+    """
+
+    kind: Any
+    shape: tuple[int, ...]
+    before: NDArray[Any] | None
+
+    def made(self) -> NDArray[Any]:
+        """Its memory."""
+        made: NDArray[Any] = outputs.new_array(self.kind, self.shape)[0]
+        if self.before is not None:
+            made[...] = self.before
+        return made
+
+
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """What encodes `x`, (out, in) last, into the parts of a group: so many weights of one plan.
+    """What encodes weights of one shape, (out, in) last, into the parts of a group, by one plan.
 
-    `codes` is the address of the memory of codes, `scales` that of scales; these are put into
-    their part from `apart` if they lie there.
+    A weight is so many `weights` of the plan. Codes begin at a byte of a part, and so do scales
+    unless they lie `apart`, as an array from which they are put into their part.
     """
 
     group: Group
-    x: Tensor
+    parts: Mapping[str, Fresh]
     rule: rules.Rule
     wanted: Wanted
     plan: EncodePlan
+    total: int
     weights: int
-    codes: int
-    scales: int
-    apart: NDArray[Any] | None
+    codes: tuple[str, int]
+    scales: tuple[str, int]
+    apart: Fresh | None
 
     @property
     def kind(self) -> Kind:
@@ -102,26 +122,32 @@ class Encoder:
         if not unknown and made.rule.name != FIXED:
             return None
         only = Encoding(made.source, FLOAT32, FLOAT32, Rule(LARGEST), 0, scale_step=FLOAT32.nbytes)
-        return plain_plan(only, self.x.size // self.weights)
+        return plain_plan(only, self.total)
 
-    def run(self) -> bool:
-        """Encode them; False where there are numbers that NumPy has to encode."""
-        x = self.x.ascontiguous()
+    def run(self, weight: Tensor, amax: np.float32 | None) -> Parts | None:
+        """Encode a weight; None where there are numbers that NumPy has to encode."""
+        turned = (*range(weight.ndim - 2), -1, -2) if self.group.form.result == "K N" else None
+        x = (weight.permute_dims(turned) if turned else weight).ascontiguous()
+        arrays = {key: part.made() for key, part in self.parts.items()}
+        group = replace(self.group, tensors={key: asarray(each) for key, each in arrays.items()})
+        scales = None if self.apart is None else self.apart.made()
         source = place_of(x)[0] // 8
-        factor = self._factor(source)
-        if factor is None or not _run(self.plan, (source, self.codes, self.scales), factor):
-            return False
-        if self.apart is not None:
-            put(self.group, self.group.form.scales[0], self.apart)
-        return True
+        factor = self._factor(group, source, amax)
+        codes, place = (address_of(arrays[part]) + at for part, at in (self.codes, self.scales))
+        place = place if scales is None else address_of(scales)
+        if factor is None or not _run(self.plan, (source, codes, place), factor):
+            return None
+        if scales is not None:
+            put(group, group.form.scales[0], scales)
+        return Parts(group.tensors, group.settings)
 
-    def _factor(self, source: int) -> Floats | None:
+    def _factor(self, group: Group, source: int, amax: np.float32 | None) -> Floats | None:
         """The factor of each weight, which is stored; None where NumPy has to find it."""
-        group, wanted, plan = self.group, self.wanted, self._tops
+        plan = self._tops
         if plan is None and self.rule not in rules.FACTORS:
             return np.ones(self.weights, np.float32)
         if plan is None:
-            tops = np.full((self.weights, 1), wanted.amax, np.float32)
+            tops = np.full((self.weights, 1), amax, np.float32)
         else:
             tops = np.empty((self.weights, plan.boxes), np.float32)
             if not _run(plan, (source, 0, address_of(tops)), np.ones(self.weights, np.float32)):
@@ -132,7 +158,7 @@ class Encoder:
                 factor = np.asarray(rules.FACTORS[self.rule](most))
                 put(group, group.form.scales[1], factor.reshape(group.batch))
                 return factor
-            made = self.rule(rules.Blocks(most[:, None], (1, 1)), wanted)
+            made = self.rule(rules.Blocks(most[:, None], (1, 1)), self.wanted)
         put(group, group.form.scales[0], made.scale)
         by = np.ascontiguousarray(made.scale.astype(np.float32).reshape(-1))
         safe = (by >= SAFE[0]) & (by <= SAFE[1])
@@ -140,7 +166,9 @@ class Encoder:
 
 
 def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encoder | None:
-    """What encodes weights of (out, in) into parts that are laid out; None if no kernel does."""
+    """What encodes weights like `x`, (out, in) last, into parts as they are laid out; None if no
+    kernel does.
+    """
     form, (rows, columns), batch = group.form, x.shape[-2:], prod(group.batch)
     (tall, wide), planes = blocks_of(form, group.known, (rows, columns)), group.planes(form.codes)
     if planes is None or len(planes) > 1:
@@ -150,22 +178,39 @@ def encoder(group: Group, x: Tensor, rule: rules.Rule, wanted: Wanted) -> Encode
     # The one scale of a weight is known before its codes.
     fixed = (tall, wide) == (rows, columns) and rows > 1 and rule is rules.by_most
     weights = batch if fixed or rule in rules.FACTORS or rows % tall else 1
-    total, place, apart = x.size // weights, 0, None
+    total, apart = x.size // weights, None
     if fixed:
         plan = plain_plan(made._replace(rule=Rule(FIXED)), total, codes.layout)
     else:
         counts = (*group.batch, -(-rows // tall), -(-columns // wide))
         if scales is None:
-            apart = np.empty(counts, dtype(wanted.scale).codes)
-            lie = Layout.row_major(counts, 8 * apart.itemsize)
-            place = address_of(apart)
+            apart = Fresh(dtype(wanted.scale).codes, counts, None)
+            lie = Layout.row_major(counts, 8 * apart.kind.itemsize)
         else:
-            lie, place = scales.layout, address_of(scales.buffer)
+            lie = scales.layout
         plan = encode_plan(made, (total // columns, columns), (tall, wide), codes.layout, lie)
     if plan is None:
         return None
-    begin, place = address_of(codes.buffer) + plan.first, place + plan.scale_first
-    return Encoder(group, x, rule, wanted, plan, weights, begin, place, apart)
+    begin = _begin(group, form.codes.part, codes, plan.first)
+    second = _begin(group, form.scales[0].part, scales, plan.scale_first)
+    parts = {key: _fresh(group, key, t.numpy()) for key, t in group.tensors.items()}
+    group = replace(group, tensors={})
+    return Encoder(group, parts, rule, wanted, plan, total, weights, begin, second, apart)
+
+
+def _begin(group: Group, key: str, numbers: Tensor | None, first: int) -> tuple[str, int]:
+    """A part, and the byte of it where numbers begin, `first` bytes on in their memory."""
+    if numbers is None:
+        return key, 0
+    return key, address_of(numbers.buffer) - address_of(group.tensors[key].numpy()) + first
+
+
+def _fresh(group: Group, key: str, x: NDArray[Any]) -> Fresh:
+    """A part as it is laid out; zeros are kept as one."""
+    if takes_all(group, key, x.nbytes):
+        return Fresh(x.dtype, x.shape, None)
+    some = np.frombuffer(x.tobytes(), np.uint8).any()
+    return Fresh(x.dtype, x.shape, x.copy() if some else np.zeros((), x.dtype))
 
 
 def _encoding(group: Group, x: Tensor, wanted: Wanted, rule: Rule) -> Encoding:

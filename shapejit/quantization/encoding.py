@@ -16,6 +16,7 @@ from ..errors import DTypeError, shape_text
 from ..operations.casts import cast
 from ..operations.scaling import flag
 from ..runtime.kernels import compiled
+from ..runtime.recent import Recent
 from . import sizes
 from .content import Content, blocks_of, code_bits
 from .encode_runs import RULES, Encoder, encoder
@@ -29,38 +30,54 @@ from .writing import laid_out, written
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
 
 
+_encoders: Recent[object, Encoder] = Recent(256)  # of some kilobytes each
+
+
 def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, Any]) -> Parts:
     """See `Scheme.encode`."""
+    given, weight = dict(settings), asarray(x)
+    amax = given.pop("amax", None)
+    amax = None if amax is None else np.float32(amax)
+    key = scheme, weight.shape, weight.dtype.name, amax is None, repr(given)
+    work = _encoders.get(key)
+    if work is None:
+        work = _by_kernel(*_meant(scheme, forms, weight, given, amax))
+        if work is not None:
+            _encoders.put(key, work)
+    kinds = () if work is None else unready(work.kind, lambda: work.names)
+    made = None if work is None or kinds else work.run(weight, amax)
+    if made is not None:
+        return made
+    with by_numpy(*kinds):
+        return _by_numpy(*_meant(scheme, forms, weight, given, amax))
+
+
+def _meant(
+    scheme: str,
+    forms: tuple[Form, ...],
+    weight: Tensor,
+    settings: Mapping[str, Any],
+    amax: np.float32 | None,
+) -> tuple[Group, Tensor, Wanted]:
+    """The parts that a weight becomes, without tensors, the weight, and what codes are to be."""
     given = dict(settings)
     symmetric, codes = flag(given.pop("symmetric", True)), given.pop("dtype", None)
-    scale, amax = given.pop("scale_dtype", None), given.pop("amax", None)
+    scale = given.pop("scale_dtype", None)
     known = sizes_of(scheme, given)
     form = _form(scheme, forms, codes, known)
-    weight = asarray(x)
     shape = _shape(scheme, form, weight)
     axes = dict(zip(form.axes, shape[-len(form.axes) :], strict=True))
     whole, batch = {**form.usual, **form.chosen, **known, **axes}, shape[: len(shape) - len(axes)]
     group = Group(scheme, form, {}, whole, batch)
-    wanted = Wanted(
-        code_bits(group, form.codes),
-        group.values,
-        symmetric,
-        _scale_kind(scheme, form, scale),
-        None if amax is None else np.float32(amax),
-    )
-    work = _by_kernel(group, weight, shape, wanted)
-    kinds = () if work is None else unready(work.kind, lambda: work.names)
-    if work is not None and not kinds and work.run():
-        return Parts(work.group.tensors, work.group.settings)
-    with by_numpy(*kinds):
-        return _by_numpy(group, weight, wanted)
+    kind = _scale_kind(scheme, form, scale)
+    wanted = Wanted(code_bits(group, form.codes), group.values, symmetric, kind, amax)
+    return group, weight, wanted
 
 
-def _by_kernel(
-    group: Group, weight: Tensor, shape: tuple[int, ...], wanted: Wanted
-) -> Encoder | None:
-    """What encodes a weight into parts that are laid out for it; None if no kernel does."""
+def _by_kernel(group: Group, weight: Tensor, wanted: Wanted) -> Encoder | None:
+    """What encodes weights of this shape and dtype; None if no kernel does."""
     form = group.form
+    shape = group.sizes(" ".join(form.axes))
     zeros = form.zeros is not None and not form.part(form.zeros.part).optional
     if form.rule not in RULES or not wanted.symmetric or zeros or not compiled():
         return None

@@ -166,9 +166,7 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
             made[part.key] = extra[part.key]
         elif part.key in used:
             held = [n for n in values if n.part == part.key]
-            to_come = content.codes is None and part.key == form.codes.part
-            filled = [form.codes, *held] if to_come else []
-            made[part.key] = _array(group, part, held, values, filled)
+            made[part.key] = _array(group, part, held, values, content.codes is None)
     tensors = {key: asarray(x) for key, x in made.items()}
     group = replace(group, tensors=tensors)
     codes = content.codes
@@ -189,15 +187,11 @@ def _parts(group: Group, content: Content, values: Mapping[Numbers, Array]) -> d
 
 
 def _array(
-    group: Group,
-    part: Part,
-    held: list[Numbers],
-    values: Mapping[Numbers, Array],
-    filled: Sequence[Numbers],
+    group: Group, part: Part, held: list[Numbers], values: Mapping[Numbers, Array], to_come: bool
 ) -> Array:
     """The array of a part: zeros, in a dtype that holds the values exactly.
 
-    It is not cleared where numbers that are still to come take all bits.
+    It is not cleared where codes and scales that are still `to_come` take all of it.
     """
     kinds = part.kinds
     name = kinds[0]
@@ -210,15 +204,18 @@ def _array(
     if any(sizes.value(size, group.known) is None for size in part.dims.split()):
         raise fault(group.scheme, f"only reads {part.key} of {part.dims}")
     shape, kind = group.sizes(part.dims), dtype(name).codes
-    if _bits(group, filled) == 8 * prod(shape) * kind.itemsize:
+    if to_come and takes_all(group, part.key, prod(shape) * kind.itemsize):
         made: Array = outputs.new_array(kind, shape)[0]
         return made
     return np.zeros(shape, kind)
 
 
-def _bits(group: Group, several: Sequence[Numbers]) -> int:
-    """The bits that numbers take."""
-    return sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in several)
+def takes_all(group: Group, key: str, nbytes: int) -> bool:
+    """Whether codes, and scales beside them, take all bytes of a part."""
+    form = group.form
+    there = [numbers for numbers in (form.codes, *form.scales) if numbers.part == key]
+    bits = sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in there)
+    return form.codes in there and bits == 8 * nbytes
 
 
 def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
