@@ -152,7 +152,7 @@ class Conversion:
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
             single_files.check(name, self.tensors)
             return None
-        check_parts(self.tensors, self.config)
+        check_parts(self.tensors, self.config, self.results)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         source = source if home.is_folder(source) else home.parent(source) or os.curdir
         return folder(self.tensors, source, name, self._content, max_shard, rules)
