@@ -302,6 +302,34 @@ def test_parts_alone_can_go_to_a_file(tmp_path):
         sj.files.convert(source, tmp_path / "out.npz", rules)
 
 
+# Rules for the other kind of weights
+
+
+@KINDS
+def test_dtype_says_that_quantised_weights_stay(kind, tmp_path, capsys):
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), "n.weight": ONES})
+    words = "convert", source, target
+    for rules in (["--dtype", "bf16"], ["--dtype", "f16", "--dry-run"]):
+        code, said = run(capsys, *words, *rules, *["--strict"] * (kind == "folder"))
+        assert code == 0
+        assert f"{rules[0]} {rules[1]} casts no quantised weights: 1 stay" in said.err
+        assert "(--to " in said.err
+    for rules in (["--dtype", "bf16", "--to", "bf16"], ["--dtype", "n.*=bf16"],
+                  ["--keep", f"{FP8.prefix}.*", "--dtype", "bf16"]):  # fmt: skip
+        code, said = run(capsys, *words, *rules, "--dry-run")
+        assert (code, "casts no quantised" in said.err) == (0, False)
+
+
+@KINDS
+def test_to_of_floats_names_dtype(kind, tmp_path, capsys):
+    source, target = given(kind, tmp_path, {"n.weight": ONES}, {})
+    code, said = run(capsys, "convert", source, target, "--to", "n.*=bf16")
+    assert code == 2
+    assert "no quantised weight has a name" in said.err
+    assert "; --dtype n.*=bf16 casts floats" in said.err
+    assert run(capsys, "convert", source, target, "--dtype", "n.*=bf16")[0] == 0
+
+
 # Types of GGUF
 
 
@@ -567,6 +595,20 @@ def test_messages_say_what_a_scheme_has(to, text, tmp_path):
         sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", to)])
     assert text in str(caught.value)
     assert "known are" not in str(caught.value)
+    assert str(caught.value).count(DECODED) <= 1
+
+
+def test_what_no_scheme_can_hold_is_decoded_first(tmp_path):
+    sj.save_file(FP8.checkpoint(), tmp_path / "a.npz")
+    with pytest.raises(sj.FormatError, match="; --to bf16 --to fp8:channel rounds the weight"):
+        sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", "fp8:channel")])
+    rules = [("to", "bf16"), ("to", "fp8:channel")]
+    sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", rules)
+    (found,) = sj.schemes.detect(sj.load_file(tmp_path / "b.npz"))
+    wanted = sj.schemes["fp8:channel"].encode(FP8.expected["bfloat16"])
+    assert {k: x.tobytes() for k, x in found.parts.items()} == {
+        k: x.tobytes() for k, x in wanted.items()
+    }
 
 
 def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):

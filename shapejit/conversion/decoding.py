@@ -13,6 +13,7 @@ from ..errors import FormatError, quoted
 from ..quantization.naming import part_name
 from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
+from ..quantization.table import schemes
 from .changes import Change
 from .quantizing import quantise
 from .remaining import Use, uses
@@ -53,7 +54,9 @@ def to(r: Rule, tensors: Tensors) -> None:
     if not matched and target not in DECODED and quantise(r, tensors, target):
         return
     if not matched:
-        raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
+        reason = f"no quantised weight has a name that {r} matches"
+        floats = f"; --dtype {r.text} casts floats" if target in DECODED else ""
+        raise FormatError(f"{tensors.path}: {reason}{floats}")
     tensors.replace(r, made)
     if target in DECODED:
         _forget_cache(tensors)
@@ -143,7 +146,13 @@ class _Known:
             *((k, t.dtype, t.shape) for k, t in weight.group.tensors.items()),
         )
         if shapes not in self._parts:
-            self._parts[shapes] = whole.made()
+            try:
+                self._parts[shapes] = whole.made()
+            except FormatError as fault:
+                if not schemes[self._target].encodes:
+                    raise
+                anew = f"--to bf16 --to {self._target} rounds the weight to other codes"
+                raise FormatError(f"{fault}; {anew}") from None
         return {
             key: replace(part, weight=weight, whole=whole)
             for key, part in self._parts[shapes].items()

@@ -29,7 +29,7 @@ from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
 from .quantizing import encoding_errors
-from .remaining import check, check_parts
+from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
 from .specifications import Dialect, dialect
@@ -131,7 +131,7 @@ class Conversion:
             moved=sum(c.moves for c in changes),
             bytes_read=self.checkpoint.nbytes * written // max(1, total),
             bytes_written=written,
-            warnings=self.warnings,
+            warnings=(*self.warnings, *still_quantised(self.tensors, self.rules)),
             left_out=tuple(self.tensors.untold.items()),
         )
 

@@ -16,10 +16,10 @@ from ..quantization.forms import Form, Numbers
 from ..quantization.rows import ROWS
 from .changes import Change
 from .repacks import Repacked
-from .tensors import Tensors
+from .tensors import Rule, Tensors
 from .weights import OfWeight, Weight
 
-__all__ = ["Use", "check", "check_parts", "untouched", "uses"]
+__all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"]
 
 
 class Use(NamedTuple):
@@ -52,6 +52,18 @@ def untouched(tensors: Tensors) -> list[Weight]:
     """The quantised weights whose codes are as they were."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
     return [weight for weight in tensors.weights if weight.codes in there]
+
+
+def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
+    """Warnings of quantised weights that `--dtype` leaves as they are."""
+    names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
+    for r in rules:
+        found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
+        if found:
+            yield (
+                f"{tensors.path}: {r} casts no quantised weights: {len(found)} stay as they are, "
+                f"such as {quoted(found[0])} (--to {r.values[0]} decodes them)"
+            )
 
 
 def check(tensors: Tensors) -> None:
