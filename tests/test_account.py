@@ -218,13 +218,45 @@ def test_an_earlier_rule_hides_no_weight(rules, kind, tmp_path):
         ([("cast", ".*scale_inv=I8")], "as int8 it would not stand for"),
         ([("exclude", ".*scale_inv")], "is of no use without"),
         ([("select", r".*\.weight")], "is of no use without"),
+        ([("rename", r"s/q_proj\.weight/w/")], "'w' would hold codes of fp8:block that cannot be"),
+        ([("rename", r"s/q_proj\.weight_scale_inv/q_proj.scale/")], "'q_proj.weight' would hold"),
+        ([("rename", r"s/(.*)\.weight(.*)/\1.codes\2/")], "'k_proj.codes' would hold codes"),
+        (
+            [("rename", r"s/k_proj\.weight_scale_inv/a/"),
+             ("rename", r"s/q_proj\.weight_scale_inv/k_proj.weight_scale_inv/"),
+             ("rename", "s/a/q_proj.weight_scale_inv/")],
+            "'k_proj.weight_scale_inv' is not made of its parts",
+        ),
+        (
+            [("concat", r"q_proj\.weight(.*)=0:k_proj.weight\1->qk.weight\1")],
+            "fp8:block: weight_scale_inv must have shape",
+        ),
     ],
-)
-def test_parts_that_do_not_fit_their_config_are_refused(rules, text, tmp_path):
-    source = folder_of(tmp_path / "in", TWO, FP8.config)
+)  # fmt: skip
+@pytest.mark.parametrize("config", [FP8.config, {}], ids=["config", "none"])
+def test_parts_that_do_not_fit_their_config_are_refused(config, rules, text, tmp_path):
+    """Names tell of them where no config does."""
+    source = folder_of(tmp_path / "in", {**TWO, "norm": np.ones(3, np.float32)}, config)
     with pytest.raises(sj.FormatError, match=text):
         sj.files.convert(source, tmp_path / "out", rules)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("rule", "cure"),
+    [(".*qweight=awq:gemm->gptq:qweight", "--to gptq"), (".*qweight=awq:gemm->lsb", "match all")],
+)
+@pytest.mark.parametrize("config", [{"quant_method": "awq"}, {}], ids=["config", "none"])
+def test_codes_are_not_repacked_without_their_weight(config, rule, cure, tmp_path):
+    """The zero points and the config would stay another scheme's; --keep before it means that."""
+    parts = sj.schemes["awq"].encode(np.eye(128, 256, dtype=np.float32))
+    tensors = {f"fc.{part}": x for part, x in parts.items()}
+    source = folder_of(tmp_path / "in", tensors, {"quantization_config": config})
+    with pytest.raises(sj.FormatError, match=rf"'fc\.qweight'.* of awq .*\({cure}"):
+        sj.files.convert(source, tmp_path / "out", [("repack", rule)])
+    assert not (tmp_path / "out").exists()
+    rules = [("keep", ".*qweight"), ("repack", rule)]
+    assert sj.files.convert(source, tmp_path / "out", rules).changed == 1
 
 
 @pytest.mark.parametrize(
@@ -235,6 +267,8 @@ def test_parts_that_do_not_fit_their_config_are_refused(rules, text, tmp_path):
         [("permute", r"q_proj\..*=1,0")],
         [("cast", ".*scale_inv=BF16")],
         [("select", "k_proj.*")],
+        [("rename", r"s/(.)_proj\.(.*)/\1.\2/")],
+        [("rename", "s/k_proj(.*)/w.0\\1/"), ("rename", "s/q_proj(.*)/w.1\\1/")],
     ],
     ids=lambda rules: " ".join(rules[0]),
 )
@@ -246,11 +280,54 @@ def test_rules_on_whole_weights_are_meant(rules, tmp_path):
     assert found.unclear == []
 
 
+def test_weights_are_joined_with_their_scales_in_one_order(tmp_path):
+    parts = sj.schemes["fp8:channel"].encode(np.eye(8, dtype=np.float32))
+    source = folder_of(tmp_path / "in", {f"{w}.{k}": x for w in "qk" for k, x in parts.items()}, {})
+    joined = ("concat", r"q\.weight=0:k.weight->qk.weight")
+    rules = [joined, ("concat", r"k\.(weight_scale)=0:q.\1->qk.\1")]
+    with pytest.raises(sj.FormatError, match=r"'qk\.weight_scale' is not made of its parts"):
+        sj.files.convert(source, tmp_path / "out", rules)
+    rules = [joined, ("concat", r"q\.(weight_scale)=0:k.\1->qk.\1")]
+    sj.files.convert(source, tmp_path / "out", rules)
+    (found,) = sj.schemes.detect(sj.load_file(tmp_path / "out"))
+    assert (found.prefix, found.scheme) == ("qk", "fp8:channel")
+    decoded = sj.schemes["fp8:channel"].decode(found.parts, dtype="float32").numpy()
+    assert decoded.tobytes() == np.concatenate([np.eye(8, dtype=np.float32)] * 2).tobytes()
+
+
 def test_parts_alone_can_go_to_a_file(tmp_path):
     """Which tells nothing of them."""
     source = folder_of(tmp_path / "in", TWO, FP8.config)
     for rules in ([("select", ".*q_proj.weight")], [("cast", ".*weight=F32")]):
         sj.files.convert(source, tmp_path / "out.npz", rules)
+
+
+# Rules for the other kind of weights
+
+
+@KINDS
+def test_dtype_says_that_quantised_weights_stay(kind, tmp_path, capsys):
+    source, target = given(kind, tmp_path, {**FP8.checkpoint(), "n.weight": ONES})
+    words = "convert", source, target
+    for rules in (["--dtype", "bf16"], ["--dtype", "f16", "--dry-run"]):
+        code, said = run(capsys, *words, *rules, *["--strict"] * (kind == "folder"))
+        assert code == 0
+        assert f"{rules[0]} {rules[1]} casts no quantised weights: 1 stay" in said.err
+        assert "(--to " in said.err
+    for rules in (["--dtype", "bf16", "--to", "bf16"], ["--dtype", "n.*=bf16"],
+                  ["--keep", f"{FP8.prefix}.*", "--dtype", "bf16"]):  # fmt: skip
+        code, said = run(capsys, *words, *rules, "--dry-run")
+        assert (code, "casts no quantised" in said.err) == (0, False)
+
+
+@KINDS
+def test_to_of_floats_names_dtype(kind, tmp_path, capsys):
+    source, target = given(kind, tmp_path, {"n.weight": ONES}, {})
+    code, said = run(capsys, "convert", source, target, "--to", "n.*=bf16")
+    assert code == 2
+    assert "no quantised weight has a name" in said.err
+    assert "; --dtype n.*=bf16 casts floats" in said.err
+    assert run(capsys, "convert", source, target, "--dtype", "n.*=bf16")[0] == 0
 
 
 # Types of GGUF
@@ -518,6 +595,20 @@ def test_messages_say_what_a_scheme_has(to, text, tmp_path):
         sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", to)])
     assert text in str(caught.value)
     assert "known are" not in str(caught.value)
+    assert str(caught.value).count(DECODED) <= 1
+
+
+def test_what_no_scheme_can_hold_is_decoded_first(tmp_path):
+    sj.save_file(FP8.checkpoint(), tmp_path / "a.npz")
+    with pytest.raises(sj.FormatError, match="; --to bf16 --to fp8:channel rounds the weight"):
+        sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [("to", "fp8:channel")])
+    rules = [("to", "bf16"), ("to", "fp8:channel")]
+    sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", rules)
+    (found,) = sj.schemes.detect(sj.load_file(tmp_path / "b.npz"))
+    wanted = sj.schemes["fp8:channel"].encode(FP8.expected["bfloat16"])
+    assert {k: x.tobytes() for k, x in found.parts.items()} == {
+        k: x.tobytes() for k, x in wanted.items()
+    }
 
 
 def test_the_metadata_of_comfyui_go_on_to_tell_of_what_is_left(tmp_path):

@@ -14,6 +14,7 @@ from ..errors import FormatError, quoted
 from ..quantization.naming import part_name
 from ..quantization.rows import BY_NAME
 from ..quantization.scheme import DECODED
+from ..quantization.table import schemes
 from .changes import Change
 from .quantizing import quantise
 from .remaining import Use, uses
@@ -54,7 +55,9 @@ def to(r: Rule, tensors: Tensors) -> None:
     if not matched and target not in DECODED and quantise(r, tensors, target):
         return
     if not matched:
-        raise FormatError(f"{tensors.path}: no quantised weight has a name that {r} matches")
+        reason = f"no quantised weight has a name that {r} matches"
+        floats = f"; --dtype {r.text} casts floats" if target in DECODED else ""
+        raise FormatError(f"{tensors.path}: {reason}{floats}")
     tensors.replace(r, made)
     if target in DECODED:
         _forget_cache(tensors)
@@ -129,7 +132,13 @@ def _made(
         *((k, t.dtype, t.shape) for k, t in weight.group.tensors.items()),
     )
     if alike not in known:
-        parts = whole.parts()
+        try:
+            parts = whole.parts()
+        except FormatError as fault:
+            if not schemes[target].encodes:
+                raise
+            anew = f"--to bf16 --to {target} rounds the weight to other codes"
+            raise FormatError(f"{fault}; {anew}") from None
         told = settings_of(parts)
         known[alike] = {key: PartOf(t.dtype, t.shape, whole, key, told) for key, t in parts.items()}
     return [

@@ -28,7 +28,7 @@ from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
 from .proof import prove
 from .quantizing import encoding_errors
-from .remaining import check, check_parts
+from .remaining import check, check_parts, still_quantised
 from .rules import RULES, Given, rules_of
 from .runs import Settings, WriteShards, destination, write_folder, write_shard
 from .single_files import file_types
@@ -130,7 +130,7 @@ class Conversion:
             moved=sum(c.moves for c in changes),
             bytes_read=self.checkpoint.nbytes * written // max(1, total),
             bytes_written=written,
-            warnings=self.warnings,
+            warnings=(*self.warnings, *still_quantised(self.tensors, self.rules)),
             left_out=tuple(self.tensors.untold.items()),
         )
 
@@ -149,7 +149,7 @@ class Conversion:
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
             single_files.check(name, self.tensors)
             return None
-        check_parts(self.tensors, self.config)
+        check_parts(self.tensors, self.config, self.results)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])
         source = source if home.is_folder(source) else home.parent(source) or os.curdir
         return folder(self.tensors, source, name, self._content, max_shard, rules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -10,13 +10,16 @@ from ..dtypes.table import DType
 from ..errors import FormatError, quoted
 from ..files.stored import Stored
 from ..quantization.account import Held, Quantised, unaccounted
-from ..quantization.configuration import declared
-from ..quantization.forms import Numbers
+from ..quantization.configuration import Declared, declared
+from ..quantization.detection import detected
+from ..quantization.forms import Form, Numbers
+from ..quantization.rows import ROWS
 from .changes import Change
-from .tensors import Tensors
+from .repacks import Repacked
+from .tensors import Rule, Tensors
 from .weights import Weight
 
-__all__ = ["Use", "check", "check_parts", "untouched", "uses"]
+__all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"]
 
 
 class Use(NamedTuple):
@@ -49,6 +52,18 @@ def untouched(tensors: Tensors) -> list[Weight]:
     """The quantised weights whose codes are as they were."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
     return [weight for weight in tensors.weights if weight.codes in there]
+
+
+def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
+    """Warnings of quantised weights that `--dtype` leaves as they are."""
+    names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
+    for r in rules:
+        found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
+        if found:
+            yield (
+                f"{tensors.path}: {r} casts no quantised weights: {len(found)} stay as they are, "
+                f"such as {quoted(found[0])} (--to {r.values[0]} decodes them)"
+            )
 
 
 def check(tensors: Tensors) -> None:
@@ -90,17 +105,17 @@ def _is_meant(use: Use, told: bool) -> bool:
     return not told and use.change.dtype.kind == "integer" and bool(use.ops)
 
 
-def check_parts(tensors: Tensors, config: Mapping[str, Any]) -> None:
-    """FormatError for parts of weights that do not fit any more what a config goes on to tell.
+def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    """FormatError for parts of quantised weights that nobody could read as a weight any more.
 
-    That are codes without their scales, parts that are cast, and some that are moved, or cut,
-    while the others are not.
+    Those are codes without their scales, parts that are cast, moved, cut or renamed while the
+    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors
+    of the destination, `config` what it goes on to tell of them.
     """
-    changed = any(change.ops or change.stored is None for change in tensors.changes.values())
-    fewer = len(tensors.changes) < len(tensors.checkpoint.members)
-    if not (changed or fewer) or not declared(config).tells:
+    same = (c.stored and c.name == c.stored.name and not c.ops for c in tensors.changes.values())
+    if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
         return
-    used = uses(tensors)
+    used, moved = uses(tensors), list[Weight]()
     for weight, parts in _numbers(tensors, used):
         for part in parts.values():
             if part.name not in used:
@@ -109,6 +124,71 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any]) -> None:
                     f"{quoted(part.name)}, which a rule leaves out"
                 )
         _check_changed(tensors.path, weight, {n: used[x.name] for n, x in parts.items()})
+        if not _stays_together(weight, parts.values(), used):
+            moved.append(weight)
+    _check_found(tensors, moved, used, results, declared(config))
+
+
+def _stays_together(
+    weight: Weight, parts: Iterable[Stored], used: Mapping[str, Sequence[Use]]
+) -> bool:
+    """Whether parts are as they were, but for casts, in names that begin in another way at most."""
+    before, after = [part.name for part in parts], list[str]()
+    for name in before:
+        if len(used[name]) != 1 or _moves(used[name]) != [()]:
+            return False
+        after.append(used[name][0].change.name)
+    own = [name.removeprefix(_stem(weight.codes)) for name in before]
+    new = _stem(after[before.index(weight.codes)])
+    return own == [name.removeprefix(new) for name in after]
+
+
+def _stem(name: str) -> str:
+    """A name without its last component."""
+    return name[: name.rfind(".") + 1]
+
+
+def _check_found(
+    tensors: Tensors, weights: Sequence[Weight], used: Mapping[str, Sequence[Use]],
+    results: Mapping[str, Any], said: Declared,
+) -> None:  # fmt: skip
+    """FormatError for a weight that the destination's names, dtypes and shapes do not tell of."""
+    changes = {use.change.name: use.change for found in used.values() for use in found}
+    own = {use.change.name for w in weights for n in w.names for use in used.get(n, ())}
+    detection = detected({name: results[name] for name in changes if name in own}, said)
+    found = {each.named[each.group.form.codes.part]: each for each in detection}
+    unclear = {name: each.reason for each in detection.unclear for name in each.names}
+    sources = {name: [n for n, _ in _stored(changes[name])] for name in own}
+    by_codes = {weight.codes: weight for weight in weights}
+    for weight, use in ((w, use) for w in weights for use in used[w.codes]):
+        name, made = use.change.name, found.get(use.change.name)
+        repacked = "repack" in use.ops
+        reason = unclear.get(name, "no scheme has codes of such a name beside its scales")
+        if made is not None and not (repacked and made.scheme != weight.scheme):
+            parts = [by_codes[n].found.named for n in sources[name] if n in by_codes]
+            numbers = {n.part for n in _with_numbers(made.group.form)} & made.named.keys()
+            apart = [
+                other
+                for part, other in made.named.items()
+                if part in numbers and sources[other] != [named.get(part) for named in parts]
+            ]
+            if not apart:
+                continue
+            reason = f"{quoted(apart[0])} is not made of its parts"
+        raise FormatError(
+            f"{tensors.path}: tensor {quoted(name)} would hold codes of {weight.scheme} that "
+            f"cannot be read any more, since rules change some parts of the weight alone: "
+            f"{reason} ({_cure(use.change)})"
+        )
+
+
+def _cure(change: Change) -> str:
+    """What to do instead of rules that take a weight apart."""
+    source = change.source
+    target = source.formats[1] if isinstance(source, Repacked) else ""
+    schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
+    cure = f"--to {' or --to '.join(schemes)} stores whole weights so" if target and schemes else ""
+    return f"{cure or 'match all its parts'}; --keep before that rule says that it is right"
 
 
 def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Use]]) -> None:
@@ -138,10 +218,14 @@ def _numbers(
 ) -> Iterator[tuple[Weight, dict[Numbers, Stored]]]:
     """The quantised weights whose codes stay, and their parts with numbers."""
     for weight in tensors.weights:
-        form = weight.group.form
-        numbers = (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
-        if weight.codes in used:
+        if weight.codes in used and weight.codes not in tensors.kept:
+            numbers = _with_numbers(weight.group.form)
             yield weight, {n: weight.stored[n.part] for n in numbers if n.part in weight.stored}
+
+
+def _with_numbers(form: Form) -> tuple[Numbers, ...]:
+    """Those of a weight's codes, scales, offsets and zero points."""
+    return (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
 
 
 def _moves(found: Sequence[Use]) -> list[tuple[str, ...]]:

@@ -138,7 +138,8 @@ class Tensors:
                 f"{where}: {fault.reason}", fault.source, fault.target, fault.notes, asked_by
             ) from None
         except (DTypeError, FormatError) as fault:
-            raise type(fault)(f"{where}: {fault} ({r})") from None
+            reason = str(fault).removeprefix(f"weight {quoted(name)}: ")
+            raise type(fault)(f"{where}: {reason} ({r})") from None
 
 
 def each(

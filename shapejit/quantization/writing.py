@@ -35,7 +35,9 @@ def written(
             return Parts(group.tensors, group.settings)
         except FormatError as wrong:
             reasons.append(str(wrong).removeprefix(f"{scheme}: "))
-    raise fault(scheme, "; or ".join(dict.fromkeys(reasons)))
+    first, *others = dict.fromkeys(reasons)
+    head = "each of its forms differs from this weight: " if others else ""
+    raise fault(scheme, head + "; ".join([first, *others]))
 
 
 def is_written(form: Form) -> bool:
@@ -57,7 +59,7 @@ def laid_out(scheme: str, form: Form, content: Content, known: Mapping[str, int]
     if len(content.blocks) != rank:
         raise fault(scheme, f"stores weights of {rank} dims, these have {len(content.blocks)}")
     if (content.offset is None) != (not form.offset):
-        raise fault(scheme, f"has {'offsets' if form.offset else 'no offsets'}")
+        raise fault(scheme, "has offsets, not none" if form.offset else "has no offsets")
     sized = _sized(form, content, known)
     group = Group(scheme, form, {}, sized, content.batch, content.result)
     _check_codes(group, content)
