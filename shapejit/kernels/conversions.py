@@ -11,19 +11,24 @@ source and zero in the target. With the JIT off, `plain_conversions` does the sa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from operator import and_
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
-from . import llvm
+from . import llvm, numerics
+from .lanes import load
 from .llvm import Builder, Value, emits
 from .lookups import Lookups, looks_up
-from .number_vectors import Vector
+from .number_vectors import decoded, encoded, takes_words, words_of
 from .numbers import Conversion
-from .run_loops import LANES, WIDE, Counted, Own, Run
+from .numerics import Values
+from .run_loops import LANES, WIDE, Own, Run, first_of
 
-TRUE = ir.Constant(ir.IntType(1), 1)
+WIDEST = LANES * WIDE
 GROUPS = 16, 32  # elements with one scale, several of which are in a wide vector
 
 
@@ -40,7 +45,7 @@ def write(function: Any, what: tuple[Conversion, int]) -> None:
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     if looks_up(what[0]):
         tables = Lookups(builder, *what, function.args)
-        with builder.if_then(tables.fit()):
+        with builder.if_then(tables.fit().value):
             tables.write()
             builder.ret_void()
     _Loops(builder, *what, function.args).write()
@@ -52,195 +57,161 @@ class _Loops(Run):
 
     def write(self) -> None:
         """Convert all elements."""
-        builder, count = self.builder, self.count
-        with builder.if_else(builder.icmp_signed("<", count, llvm.number(LANES))) as (few, many):
-            with few, Counted(builder, count, llvm.number(1)) as index:
+        count = self.count
+        with self.builder.if_else((count < LANES).value) as (few, many):
+            with few, self.loop(count, 1) as index:
                 self._elements(index, 1)
             with many:
                 if self.streams:
                     self._streamed()
                 else:
-                    whole = builder.and_(count, llvm.number(-LANES * WIDE))
-                    self._wide(llvm.number(0), whole)
+                    whole = count & -WIDEST
+                    self._wide(self.zero, whole)
                     self._vectors(whole)
 
     def _streamed(self) -> None:
         """Convert all elements, past the caches those of whole lines of the target."""
-        builder, wide, none = self.builder, llvm.number(LANES * WIDE), llvm.number(0)
         head = self.head()
-        left = builder.sub(self.count, head)
-        many = builder.icmp_signed(">=", left, wide)
-        with builder.if_else(many) as (long, short):
+        left = self.count - head
+        with self.builder.if_else((left >= WIDEST).value) as (long, short):
             with short:
-                self._vectors(none)
+                self._vectors(self.zero)
             with long:
                 self.ask_ends(head)
-                whole = builder.and_(left, llvm.number(-LANES * WIDE))
+                whole = left & -WIDEST
                 self._wide(head, whole)
-                done = builder.add(head, whole)
-                with self.ends(head, done) as (first, end):
-                    last = builder.sub(self.count, wide)
-                    fits = builder.icmp_signed("<", first, last)
-                    index = builder.select(fits, first, last)
-                    self._elements(index, LANES * WIDE, (first, end))
+                with self.ends(head, head + whole) as (first, end):
+                    index = np.minimum(first, self.count - WIDEST)
+                    self._elements(index, WIDEST, (first, end))
 
-    def _vectors(self, begin: Any) -> None:
+    def _vectors(self, begin: Values) -> None:
         """Convert the elements from `begin` on; the last vector reaches back."""
-        builder, last = self.builder, self.builder.sub(self.count, llvm.number(LANES))
-        with Counted(builder, builder.sub(self.count, begin), llvm.number(LANES)) as index:
-            at = builder.add(begin, index)
-            short = builder.icmp_signed(">", at, last)
-            self._elements(builder.select(short, last, at), LANES)
+        last = self.count - LANES
+        with self.loop(self.count - begin, LANES) as index:
+            self._elements(np.minimum(begin + index, last), LANES)
 
-    def _wide(self, begin: Any, count: Any) -> None:
+    def _wide(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by wide vectors."""
-        builder, wide, other = self.builder, llvm.number(LANES * WIDE), []
-        groups = GROUPS if self.conversion.scales == "blocks" else ()
-        for group in groups:
-            fits = [builder.icmp_signed("==", self.block, llvm.number(group))]
-            size = llvm.number(self.conversion.arithmetic // 8)
-            fits += [builder.icmp_signed("==", step, size) for _, step in self.operands]
-            grouped = reduce(builder.and_, fits)
-            other.append(builder.not_(grouped))
-            with builder.if_then(grouped):
-                ahead = builder.and_(begin, llvm.number(group - 1))
-                with Counted(builder, count, wide) as index:
-                    at = builder.add(begin, index)
-                    self._grouped(Vector(builder, LANES * WIDE), at, group, ahead)
-        rest = builder.select(reduce(builder.and_, other, TRUE), count, llvm.number(0))
+        rest = count
+        for group in GROUPS if self.conversion.scales == "blocks" else ():
+            steps = (step == self.floats.itemsize for _, step in self.operands)
+            grouped = reduce(and_, steps, self.block == group)
+            rest = np.where(grouped, 0, rest)
+            with self.builder.if_then(grouped.value):
+                ahead = begin & group - 1
+                with self.loop(count, WIDEST) as index:
+                    self._grouped(begin + index, group, ahead)
         if self.streams > 1:
-            each = builder.udiv(rest, llvm.number(self.streams))
-            part = builder.and_(each, llvm.number(-LANES * WIDE))
-            done = builder.mul(part, llvm.number(self.streams))
-            self.ahead = builder.mul(done, llvm.number(self.conversion.source.nbytes))
-            with Counted(builder, part, wide) as index, Counted(builder, done, part) as stream:
-                at = builder.add(begin, builder.add(stream, index))
-                self._elements(at, LANES * WIDE)
-            begin, rest = builder.add(begin, done), builder.sub(rest, done)
-        with Counted(builder, rest, wide) as index:
-            self._elements(builder.add(begin, index), LANES * WIDE)
+            part = rest // self.streams & -WIDEST
+            done = part * self.streams
+            self.ahead = done * self.conversion.source.nbytes
+            with self.loop(part, WIDEST) as index, self.loop(done, part) as stream:
+                self._elements(begin + (stream + index), WIDEST)
+            begin, rest = begin + done, rest - done
+        with self.loop(rest, WIDEST) as index:
+            self._elements(begin + index, WIDEST)
 
-    def _grouped(self, vector: Vector, index: Any, group: int, ahead: Any) -> None:
+    def _grouped(self, index: Values, group: int, ahead: Values) -> None:
         """Convert a vector of blocks of `group` elements, `ahead` of whose first come before it."""
-        builder, lanes = self.builder, vector.lanes
-        apart, kind = (
-            llvm.number(self.conversion.arithmetic // 8),
-            vector.float_type(self.conversion.arithmetic),
-        )
-        within = builder.sub(llvm.number(group), ahead)
-        first = vector.first_of(group, within, self.conversion.arithmetic)
-        over = builder.icmp_signed("!=", ahead, llvm.number(0))
-        before = builder.udiv(index, llvm.number(group))
-        operands = []
+        size, blocks = self.floats.itemsize, WIDEST // group
+        first = first_of(group - ahead, group, WIDEST, size)
+        before = index // group
+        after, operands = before + (ahead != 0).astype("i8"), list[Values]()
         for begin, _ in self.operands:
-            ends = []
-            for block in (before, builder.add(before, builder.zext(over, llvm.I64))):
-                place = builder.add(begin, builder.mul(block, apart))
-                found = llvm.load(builder, place, ir.VectorType(kind, lanes // group))
-                ends.append(llvm.shuffle(builder, found, found, [k // group for k in range(lanes)]))
-            operands.append(builder.select(first, *ends))
-        self._converted(vector, index, operands)
+            ends = [load(begin + block * size, self.floats, blocks) for block in (before, after)]
+            operands.append(np.where(first, *(end.repeated(group) for end in ends)))
+        self._converted(index, WIDEST, operands)
 
-    def _elements(self, index: Any, lanes: int, own: Own = None) -> None:
+    def _elements(self, index: Values, lanes: int, own: Own = None) -> None:
         """Convert a vector of elements, and store those of `own`."""
-        made, builder = self.conversion, self.builder
-        vector = Vector(builder, lanes)
-        if made.scales != "blocks":
-            operands = [self._each(vector, o, index) for o, _ in self.operands]
-            self._converted(vector, index, operands, own)
+        if self.conversion.scales != "blocks":
+            size = self.floats.itemsize
+            each = [load(begin + index * size, self.floats, lanes) for begin, _ in self.operands]
+            self._converted(index, lanes, each, own)
             return
-        before = builder.udiv(index, self.block)
+        before = index // self.block
         if lanes == 1:
-            self._converted(vector, index, self._one(vector, before), own)
+            self._converted(index, lanes, self._one(before, lanes), own)
             return
-        left = builder.sub(builder.mul(builder.add(before, llvm.number(1)), self.block), index)
+        left = (before + 1) * self.block - index
         if lanes == LANES:
-            self._converted(vector, index, self._several(vector, before, left), own)
+            self._converted(index, lanes, self._several(before, left, lanes), own)
             return
-        within = builder.icmp_signed(">=", left, llvm.number(lanes))
-        with builder.if_else(within) as (one_block, blocks):
+        with self.builder.if_else((left >= lanes).value) as (one_block, blocks):
             with one_block:
-                self._converted(vector, index, self._one(vector, before), own)
+                self._converted(index, lanes, self._one(before, lanes), own)
             with blocks:
-                self._converted(vector, index, self._across(vector, before, left), own)
+                self._converted(index, lanes, self._across(before, left, lanes), own)
 
-    def _converted(self, vector: Vector, index: Any, operands: list[Any], own: Own = None) -> None:
+    def _converted(
+        self, index: Values, lanes: int, operands: Sequence[Values], own: Own = None
+    ) -> None:
         made = self.conversion
-        codes = vector.unshifted(self.loaded(vector, index), made.source, self.shift)
+        codes, bits = self.loaded(index, lanes), made.source.bits
+        if bits < 8:
+            codes = codes >> self.shift.astype("u1").spread(lanes) & (1 << bits) - 1
         if not made.arithmetic:
-            value = vector.resized(codes, made)
-        elif vector.takes_words(made):
-            value = vector.words_of(codes, made.source)
+            value = numerics.resized(codes, made)
+        elif takes_words(lanes, made):
+            value = words_of(codes, made.source)
         else:
-            value = vector.decoded(codes, made)
+            value = decoded(codes, made)
             if made.scales:
                 scale, zero = (*operands, None)[:2]
-                value = vector.scaled(value, made, scale, zero)
-            value = vector.encoded(value, made, codes)
+                value = numerics.scaled(value, made, scale, zero)
+            value = encoded(value, made, codes)
         self.store(value, index, own)
 
-    def _one(self, vector: Vector, block: Any) -> list[Any]:
+    def _one(self, block: Values, lanes: int) -> list[Values]:
         """The operands of elements of one block."""
-        builder = self.builder
-        places = [builder.add(o, builder.mul(block, step)) for o, step in self.operands]
-        return [self._splat(vector, place) for place in places]
+        return [self._splat(begin + block * step, lanes) for begin, step in self.operands]
 
-    def _splat(self, vector: Vector, place: Any) -> Any:
+    def _splat(self, place: Values, lanes: int) -> Values:
         """A vector of the scale or zero point at an address."""
-        kind = vector.float_type(self.conversion.arithmetic)
-        return llvm.splat(self.builder, llvm.load(self.builder, place, kind), vector.lanes)
+        return load(place, self.floats).spread(lanes)
 
-    def _each(self, vector: Vector, begin: Any, index: Any) -> Any:
-        """Scales or zero points that lie one per element."""
-        builder, bits = self.builder, self.conversion.arithmetic
-        place = builder.add(begin, builder.mul(index, llvm.number(bits // 8)))
-        return llvm.load(builder, place, vector.floats(bits))
-
-    def _across(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+    def _across(self, before: Values, left: Values, lanes: int) -> list[Values]:
         """Operands of a wide vector in several blocks: two if these are as long as it is."""
-        builder, branches, blocks = self.builder, list[list[Any]](), list[Any]()
-        long = builder.icmp_signed(">=", self.block, llvm.number(vector.lanes))
-        with builder.if_else(long) as (two, several):
+        builder, branches, blocks = self.builder, list[list[Values]](), list[Any]()
+        with builder.if_else((self.block >= lanes).value) as (two, several):
             for branch, found in ((two, self._two), (several, self._several)):
                 with branch:
-                    branches.append(found(vector, before, left))
+                    branches.append(found(before, left, lanes))
                     blocks.append(builder.block)
         joined = []
         for values in zip(*branches, strict=True):
-            joined.append(builder.phi(values[0].type))
+            phi = builder.phi(values[0].value.type)
+            joined.append(values[0].of(phi))
             for value, block in zip(values, blocks, strict=True):
-                joined[-1].add_incoming(value, block)
+                phi.add_incoming(value.value, block)
         return joined
 
-    def _two(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+    def _two(self, before: Values, left: Values, lanes: int) -> list[Values]:
         """Operands of elements the first `left` of which are of the block `before`."""
-        builder, after = self.builder, self.builder.add(before, llvm.number(1))
-        first = vector.first_of(vector.lanes, left, self.conversion.arithmetic)
-        ends = (self._one(vector, block) for block in (before, after))
-        return [builder.select(first, *pair) for pair in zip(*ends, strict=True)]
+        first = first_of(left, lanes, lanes, self.floats.itemsize)
+        ends = (self._one(block, lanes) for block in (before, before + 1))
+        return [np.where(first, *pair) for pair in zip(*ends, strict=True)]
 
-    def _several(self, vector: Vector, before: Any, left: Any) -> list[Any]:
+    def _several(self, before: Values, left: Values, lanes: int) -> list[Values]:
         """Operands of elements the first `left` of which are of the block `before`.
 
         Blocks have at least `LANES` elements.
         """
-        builder, lanes, part = self.builder, llvm.number(LANES), Vector(self.builder, LANES)
-        none, parts = llvm.number(0), list[list[Any]]()
-        places = [builder.add(o, builder.mul(before, step)) for o, step in self.operands]
-        for _ in range(vector.lanes // LANES):
-            over = builder.icmp_signed("<", left, lanes)
-            some, found = builder.select(over, left, lanes), list[Any]()
-            first = part.first_of(LANES, some, self.conversion.arithmetic)
-            left = builder.sub(left, lanes)
-            done = builder.icmp_signed("<=", left, none)
-            left = builder.add(left, builder.select(done, self.block, none))
+        places, parts = [begin + before * step for begin, step in self.operands], []
+        for _ in range(lanes // LANES):
+            over, some = left < LANES, np.minimum(left, LANES)
+            first = first_of(some, LANES, LANES, self.floats.itemsize)
+            left = left - LANES
+            done, found = left <= 0, list[Any]()
+            left = left + np.where(done, self.block, 0)
             for k, (_, step) in enumerate(self.operands):
-                after = builder.add(places[k], builder.select(over, step, none))
-                ends = (self._splat(part, place) for place in (places[k], after))
-                found.append(builder.select(first, *ends))
-                places[k] = builder.add(places[k], builder.select(done, step, none))
+                after = places[k] + np.where(over, step, 0)
+                ends = (self._splat(place, LANES) for place in (places[k], after))
+                found.append(np.where(first, *ends).value)
+                places[k] = places[k] + np.where(done, step, 0)
             parts.append(found)
-        return [llvm.joined(builder, [*found]) for found in zip(*parts, strict=True)]
+        many = (llvm.joined(self.builder, [*found]) for found in zip(*parts, strict=True))
+        return [left.of(value, self.floats) for value in many]
 
 
 @emits()

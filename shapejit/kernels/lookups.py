@@ -9,29 +9,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
+import numpy as np
 
 from ..runtime.cpu_caches import LINE
-from . import llvm
+from . import llvm, numerics
+from .lanes import called, load, type_of
 from .memory import FEATURES, VECTOR
-from .number_vectors import Vector
+from .number_vectors import decoded, encoded, permuted
 from .numbers import Conversion
-from .run_loops import Counted, Run
+from .numerics import Values
+from .run_loops import Run, first_of
 
 CODES = 16  # that a table has room for
 LANES = 32  # elements that are looked up together
 # By the bytes of a vector, the instruction that looks up bytes in 16 ones; without it
 # there is only arithmetic.
 _BYTES = {32: "llvm.x86.avx2.pshuf.b", 16: "llvm.x86.ssse3.pshuf.b.128"}
-# Those of AVX-512 look up whole results, by their bytes.
-_WHOLE = {2: "llvm.x86.avx512.permvar.hi.512", 4: "llvm.x86.avx512.permvar.si.512"}
+WHOLE = 2, 4  # bytes of results that those of AVX-512 look up
 
 
 def looks_up(made: Conversion) -> bool:
     """Whether blocks of a conversion are looked up, where they are whole vectors."""
     blocks = made.step == "dequantize" and made.scales == "blocks" and made.source.bits <= 4
     shuffles = VECTOR > 16 or "ssse3" in FEATURES
-    return blocks and shuffles and made.target.nbytes in _WHOLE
+    return blocks and shuffles and made.target.nbytes in WHOLE
 
 
 class Lookups(Run):
@@ -39,118 +40,94 @@ class Lookups(Run):
 
     def __init__(self, builder: Any, *given: Any) -> None:
         super().__init__(builder, *given)
-        self.nbytes = self.conversion.target.nbytes
-        self.entries = LINE // self.nbytes if VECTOR == LINE else CODES
-        kind = ir.VectorType(ir.IntType(8 * self.nbytes), self.entries)
-        self.table = builder.alloca(kind)  # a register, in the end
+        nbytes = self.conversion.target.nbytes
+        self.entries, self.dtype = LINE // nbytes if VECTOR == LINE else CODES, f"u{nbytes}"
+        # A register, in the end.
+        self.table = builder.alloca(type_of(self.dtype, self.entries))
 
-    def fit(self) -> Any:
+    def fit(self) -> Values:
         """Whether blocks are whole vectors, and elements of the target may begin with lines."""
-        builder = self.builder
-        uneven = builder.or_(self.block, self.count)
-        lost = builder.and_(uneven, llvm.number(LANES - 1))
-        whole = builder.icmp_signed("==", builder.or_(lost, self.shift), llvm.number(0))
-        if not self.streams:
-            return whole
-        return builder.and_(whole, builder.icmp_signed("<", self.head(), self.count))
+        whole = (self.block | self.count) & LANES - 1 | self.shift == 0
+        return whole & (self.head() < self.count) if self.streams else whole
 
     def write(self) -> None:
         """Convert all elements: those before the first line, all vectors, and those left."""
-        builder, vector, lanes = self.builder, Vector(self.builder, LANES), llvm.number(LANES)
-        builder.store(self._made(llvm.number(0)), self.table)
+        self._keep(self._made(self.zero))
         if not self.streams:
-            self._vectors(vector, llvm.number(0), self.count)
+            self._vectors(self.zero, self.count)
             return
-        head, last = self.head(), builder.sub(self.count, lanes)
-        count = builder.and_(builder.sub(self.count, head), llvm.number(-LANES))
+        head = self.head()
+        count = self.count - head & -LANES
         self.ask_ends(head)
-        first_table = builder.load(self.table)
-        self._vectors(vector, head, count)
-        with self.ends(head, builder.add(head, count)) as own:
-            at_first = builder.icmp_signed("==", own[0], llvm.number(0))
-            index = builder.select(at_first, llvm.number(0), last)
-            table = builder.select(at_first, first_table, builder.load(self.table))
-            self.store(self.found(table, self.loaded(vector, index)), index, own)
+        first_table = self._kept()
+        self._vectors(head, count)
+        with self.ends(head, head + count) as own:
+            at_first = own[0] == 0
+            index = np.where(at_first, 0, self.count - LANES)
+            table = np.where(at_first, first_table, self._kept())
+            self.store(self.found(table, self.loaded(index, LANES)), index, own)
 
-    def _vectors(self, vector: Vector, begin: Any, count: Any) -> None:
+    def _keep(self, table: Values) -> None:
+        self.builder.store(table.value, self.table)
+
+    def _kept(self) -> Values:
+        return self.zero.of(self.builder.load(self.table), self.dtype)
+
+    def _vectors(self, begin: Values, count: Values) -> None:
         """Convert `count` elements by a table for each block, the first of which is made.
 
         `begin` is in the first block. The last vector of a block ends in the next one
         by as many elements as come before the first.
         """
-        builder = self.builder
-        last = builder.udiv(builder.sub(self.count, llvm.number(1)), self.block)
-        round_up = builder.sub(self.block, llvm.number(1))
-        blocks = builder.udiv(builder.add(count, round_up), self.block)
-        some, every = self._before(vector, begin), llvm.constant(1, vector.ints(1))
-        with Counted(builder, blocks, llvm.number(1)) as k:
-            done = builder.mul(k, self.block)
-            at, left = builder.add(begin, done), builder.sub(count, done)
-            whole = builder.icmp_signed(">=", left, self.block)
-            left = builder.select(whole, self.block, left)
-            table, most = builder.load(self.table), builder.sub(left, llvm.number(LANES))
-            with Counted(builder, most, llvm.number(LANES)) as index:
-                place = builder.add(at, index)
-                self.store(self.found(table, self.loaded(vector, place)), place)
-            after = builder.add(k, llvm.number(1))
-            more = builder.icmp_signed("<", after, last)
-            following = self._made(builder.select(more, after, last))
-            place = builder.add(at, most)
-            codes = self.loaded(vector, place)
-            ends = self.found(table, codes), self.found(following, codes)
-            own = builder.select(whole, some, every)
-            self.store(builder.select(own, *ends), place)
-            builder.store(following, self.table)
+        last, blocks = (self.count - 1) // self.block, (count + (self.block - 1)) // self.block
+        # Which elements of the last vector of a block are its own.
+        some = first_of(LANES - (begin & LANES - 1), LANES, LANES, 1)
+        with self.loop(blocks, 1) as k:
+            done = k * self.block
+            at, left = begin + done, count - done
+            whole = left >= self.block
+            left = np.where(whole, self.block, left)
+            table, most = self._kept(), left - LANES
+            with self.loop(most, LANES) as index:
+                place = at + index
+                self.store(self.found(table, self.loaded(place, LANES)), place)
+            following = self._made(np.minimum(k + 1, last))
+            place = at + most
+            codes = self.loaded(place, LANES)
+            own = some | ~whole.spread(LANES)
+            both = self.found(table, codes), self.found(following, codes)
+            self.store(np.where(own, *both), place)
+            self._keep(following)
 
-    def _before(self, vector: Vector, begin: Any) -> Any:
-        """Which elements of the last vector of a block are its own."""
-        builder = self.builder
-        over = builder.trunc(builder.and_(begin, llvm.number(LANES - 1)), llvm.I8)
-        order = ir.Constant(vector.ints(8), list(range(LANES)))
-        own = builder.sub(vector.whole(LANES, 8), llvm.splat(builder, over, LANES))
-        return builder.icmp_unsigned("<", order, own)
-
-    def _made(self, block: Any) -> Any:
+    def _made(self, block: Values) -> Values:
         """The results of all codes in a block, over and over."""
-        builder, made, vector = self.builder, self.conversion, Vector(self.builder, self.entries)
-        order = [k % (1 << made.source.bits) for k in range(self.entries)]
-        codes = ir.Constant(vector.ints(8), order)
-        value = vector.decoded(codes, made)
-        kind = vector.float_type(made.arithmetic)
-        places = (builder.add(o, builder.mul(block, by)) for o, by in self.operands)
-        loaded = (llvm.load(builder, place, kind) for place in places)
-        scale, zero = (*(llvm.splat(builder, each, self.entries) for each in loaded), None)[:2]
-        return vector.encoded(vector.scaled(value, made, scale, zero), made, codes)
+        made, entries = self.conversion, self.entries
+        order = [k % (1 << made.source.bits) for k in range(entries)]
+        codes = block.of(llvm.constant(0, type_of("u1", entries)), "u1").constant(order)
+        places = (begin + block * step for begin, step in self.operands)
+        scale, zero = (*(load(place, self.floats).spread(entries) for place in places), None)[:2]
+        values = numerics.scaled(decoded(codes, made), made, scale, zero)
+        return encoded(values, made, codes)
 
-    def found(self, table: Any, codes: Any) -> Any:
+    def found(self, table: Values, codes: Values) -> Values:
         """The results of a vector of codes, a byte each, whose upper bits mean nothing."""
         if VECTOR == LINE:
-            parts = Vector(self.builder, LANES).parts(codes, self.entries)
-            wide = (self.builder.zext(part, table.type) for part in parts)
-            return llvm.joined(
-                self.builder, [self._called(_WHOLE[self.nbytes], table, each) for each in wide]
-            )
-        codes = self.builder.and_(codes, llvm.constant(CODES - 1, codes.type))
-        planes = [self._plane(table, byte, codes) for byte in range(self.nbytes)]
+            return permuted(table.value, codes.astype(self.dtype))
+        codes = codes & CODES - 1
+        planes = [self._plane(table, byte, codes) for byte in range(table.dtype.itemsize)]
         while len(planes) > 1:
             half, lanes = len(planes) // 2, planes[0].type.count
             order = [k for lane in range(lanes) for k in (lane, lanes + lane)]
             pairs = zip(planes[:half], planes[half:], strict=True)
             planes = [llvm.shuffle(self.builder, a, b, order) for a, b in pairs]
-        return self.builder.bitcast(planes[0], ir.VectorType(table.type.element, LANES))
+        return codes.of(planes[0], "u1").view(self.dtype)
 
-    def _plane(self, table: Any, byte: int, codes: Any) -> Any:
+    def _plane(self, table: Values, byte: int, codes: Values) -> Any:
         """One byte of each result."""
-        down = llvm.constant(8 * byte, table.type)
-        narrow = ir.VectorType(llvm.I8, CODES)
-        some = self.builder.trunc(self.builder.lshr(table, down), narrow)
+        some = (table >> 8 * byte).astype("u1").value
         whole = llvm.shuffle(self.builder, some, some, [k % CODES for k in range(VECTOR)])
-        parts = Vector(self.builder, LANES).parts(codes, VECTOR)
-        return llvm.joined(
-            self.builder, [self._called(_BYTES[VECTOR], whole, part) for part in parts]
+        parts = (
+            called(self.builder, _BYTES[VECTOR], whole.type, whole, part)
+            for part in codes.parts(VECTOR)
         )
-
-    def _called(self, name: str, table: Any, codes: Any) -> Any:
-        """An instruction that looks up: LLVM has no word of its own for it."""
-        function = Vector(self.builder, LANES).declared(name, table.type, [table.type] * 2)
-        return self.builder.call(function, [table, codes])
+        return llvm.joined(self.builder, [*parts])

@@ -6,18 +6,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from ..runtime.cpu_caches import LINE
 from . import llvm
-from .number_vectors import Vector
+from .lanes import Lanes, load
 from .numbers import Conversion
+from .numerics import Values
 
 LANES = 16  # elements of the narrower loop
 WIDE = 4  # times as many elements of the wider loop
 AHEAD = 4096  # bytes between what is converted and the lines asked for; 1024 was no better
 
-Own = tuple[Any, Any] | None  # the first of the elements that a vector stores, and their end
+Own = tuple[Values, Values] | None  # the first of the elements that a vector stores, and their end
 
 
 class Counted:
@@ -58,69 +60,79 @@ class Run:
         self, builder: Any, conversion: Conversion, streams: int, arguments: Sequence[Any]
     ) -> None:
         self.builder, self.conversion, self.streams = builder, conversion, streams
-        self.arguments = arguments
-        self.source, self.target, self.count, self.block, *operands, self.shift = arguments
+        given: list[Values] = [Lanes(builder, argument, "i8") for argument in arguments]
+        self.source, self.target, self.count, self.block, *operands, self.shift = given
         several = bool(conversion.scales) + bool(conversion.zeros)
         self.operands = list(zip(operands[::2], operands[1::2], strict=True))[:several]
-        self.ahead = llvm.number(AHEAD)
+        self.floats = np.dtype(f"f{conversion.arithmetic // 8}") if several else np.dtype("f4")
+        self.zero, self.ahead = self.count.constant(0), self.count.constant(AHEAD)
         if streams:  # where a vector stands of which some elements are stored
             room = builder.alloca(ir.ArrayType(llvm.I64, LANES * WIDE))
-            self.beside = llvm.address(builder, room)
-
-    def head(self) -> Any:
-        """The elements before the first line of the target: all where no element begins one."""
-        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
-        before = builder.and_(builder.neg(self.target), llvm.number(LINE - 1))
-        even = builder.icmp_unsigned("==", builder.urem(before, nbytes), llvm.number(0))
-        found = builder.select(even, builder.udiv(before, nbytes), self.count)
-        few = builder.icmp_signed("<", found, self.count)
-        return builder.select(few, found, self.count)
-
-    def ask_ends(self, head: Any) -> None:
-        """Ask for the lines of the target that are not written as a whole, some time before."""
-        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
-        end = builder.add(self.target, builder.mul(self.count, nbytes))
-        with builder.if_then(builder.icmp_signed("!=", head, llvm.number(0))):
-            llvm.ask(builder, self.target, True)
-            llvm.ask(builder, llvm.at(builder, end, -1), True)
+            self.beside = self.count.of(llvm.address(builder, room))
 
     @contextmanager
-    def ends(self, head: Any, done: Any) -> Iterator[tuple[Any, Any]]:
+    def loop(self, count: Values, step: Values | int) -> Iterator[Values]:
+        """A loop over `count` elements, `step` at a time."""
+        by = step if isinstance(step, Lanes) else count.constant(step)
+        with Counted(self.builder, count.value, by.value) as index:
+            yield count.of(index)
+
+    def head(self) -> Values:
+        """The elements before the first line of the target: all where no element begins one."""
+        nbytes, before = self.conversion.target.nbytes, -self.target & LINE - 1
+        found = np.where(before % nbytes == 0, before // nbytes, self.count)
+        return np.minimum(found, self.count)
+
+    def ask_ends(self, head: Values) -> None:
+        """Ask for the lines of the target that are not written as a whole, some time before."""
+        end = self.target + self.count * self.conversion.target.nbytes
+        with self.builder.if_then((head != 0).value):
+            llvm.ask(self.builder, self.target.value, True)
+            llvm.ask(self.builder, (end - 1).value, True)
+
+    @contextmanager
+    def ends(self, head: Values, done: Values) -> Iterator[tuple[Values, Values]]:
         """A loop over the elements before the first line and those behind the last: [from, to)."""
-        builder = self.builder
-        with Counted(builder, llvm.number(2), llvm.number(1)) as turn:
-            tail = builder.trunc(turn, ir.IntType(1))
-            first = builder.select(tail, done, llvm.number(0))
-            end = builder.select(tail, self.count, head)
-            with builder.if_then(builder.icmp_signed("<", first, end)):
+        with self.loop(head.constant(2), 1) as turn:
+            tail = turn != 0
+            first, end = np.where(tail, done, 0), np.where(tail, self.count, head)
+            some: Values = first < end
+            with self.builder.if_then(some.value):
                 yield first, end
 
-    def loaded(self, vector: Vector, index: Any) -> Any:
+    def loaded(self, index: Values, lanes: int) -> Values:
         """A vector of codes, as they stand."""
-        builder, source = self.builder, self.conversion.source
-        begin = builder.add(self.source, builder.mul(index, llvm.number(source.nbytes)))
-        codes = llvm.load(builder, begin, vector.ints(8 * source.nbytes))
-        if vector.lanes > LANES and self.streams != 1:
-            for line in range(0, vector.lanes * source.nbytes, LINE):
-                llvm.ask(builder, llvm.at(builder, builder.add(begin, self.ahead), line))
+        nbytes = self.conversion.source.nbytes
+        begin = self.source + index * nbytes
+        codes = load(begin, f"u{nbytes}", lanes)
+        if lanes > LANES and self.streams != 1:
+            for line in range(0, lanes * nbytes, LINE):
+                llvm.ask(self.builder, (begin + self.ahead + line).value)
         return codes
 
-    def store(self, value: Any, index: Any, own: Own = None) -> None:
+    def store(self, value: Values, index: Values, own: Own = None) -> None:
         """Store a vector of results, past the caches where they are streamed; or elements `own`.
 
         Nothing else is touched: a store to a line that is on its way past the caches waits for
         it, even if it is masked there.
         """
-        builder, nbytes = self.builder, llvm.number(self.conversion.target.nbytes)
+        builder, nbytes = self.builder, self.conversion.target.nbytes
         if own is None:
-            stored = llvm.store(
-                builder, value, builder.add(self.target, builder.mul(index, nbytes))
-            )
-            if self.streams and value.type.count > LANES:
+            place = self.target + index * nbytes
+            stored = llvm.store(builder, value.value, place.value)
+            if self.streams and value.count > LANES:
                 llvm.once(builder, stored, LINE)
             return
-        llvm.store(builder, value, self.beside)
+        llvm.store(builder, value.value, self.beside.value)
         first, end = own
-        size = builder.mul(builder.sub(end, first), nbytes)
-        begin = builder.add(self.beside, builder.mul(builder.sub(first, index), nbytes))
-        llvm.copy(builder, builder.add(self.target, builder.mul(first, nbytes)), begin, size)
+        begin, place = self.beside + (first - index) * nbytes, self.target + first * nbytes
+        llvm.copy(builder, place.value, begin.value, ((end - first) * nbytes).value)
+
+
+def first_of(count: Values, group: int, lanes: int, nbytes: int) -> Values:
+    """Which lanes, of so many bytes, are among the first `count` of each `group` of lanes.
+
+    It is a comparison, since NEON takes bits that become lanes apart one by one.
+    """
+    most = count.astype(f"i{nbytes}").spread(lanes)
+    return most.constant([k % group for k in range(lanes)]) < most

@@ -5,140 +5,140 @@ Each does the steps of the rule whose name it has, in float32 and in the same or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import frexp
-from typing import Any
+
+import numpy as np
 
 from .encodings import FLOAT32, LARGEST, SAFE, Encoding
 from .nearest_code import MULTIPLIES
-from .number_vectors import Vector
+from .number_vectors import decoded, encoded
 from .numbers import Conversion
+from .numerics import Values
 
-_ONE = 1.0
+# Scales as they are stored, what elements are scaled by, and which blocks NumPy has to encode.
+Scales = tuple[Values, Values, Values]
 
 
-class Scaling(Vector):
-    """Steps of rules on vectors of blocks."""
+def scales(what: Encoding, most: Values, factor: Values) -> Scales:
+    """The scales of blocks whose largest numbers are `most`; the `factor` is that of all."""
+    stored, by, rare = _RULES[what.rule.name](what, most, factor)
+    rare = rare | _is_infinite(most)
+    if what.rule.name not in (*MULTIPLIES, LARGEST):
+        rare = rare | _is_unsafe(by)
+    return stored, by, rare
 
-    def scales(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        """Stored scales, what elements are scaled by, and which blocks NumPy has to encode.
 
-        `most` are the blocks' numbers of largest magnitude, `factor` is that of all.
-        """
-        stored, by, rare = getattr(self, f"_{what.rule.name}")(what, most, factor)
-        rare = self.builder.or_(rare, self.is_infinite(most))
-        if what.rule.name not in (*MULTIPLIES, LARGEST):
-            rare = self.builder.or_(rare, self.is_unsafe(by))
-        return stored, by, rare
+def _is_unsafe(by: Values) -> Values:
+    """Which scales are not fit to divide by; codes of all that is divided by 0 are 0."""
+    least, most = SAFE
+    return ~((by >= least) & (by <= most) | (by == 0))
 
-    def is_unsafe(self, by: Any) -> Any:
-        """Which scales are not fit to divide by; codes of all that is divided by 0 are 0."""
-        builder, (least, most) = self.builder, (self.real(each, 32) for each in SAFE)
-        inside = builder.fcmp_ordered(">=", by, least)
-        inside = builder.and_(inside, builder.fcmp_ordered("<=", by, most))
-        return builder.not_(builder.or_(inside, self._is(by, 0)))
 
-    def is_infinite(self, x: Any) -> Any:
-        """Which numbers are infinite, or NaN."""
-        return self.builder.fcmp_unordered(
-            ">=", self.called("fabs", x), self.real(float("inf"), 32)
-        )
+def _is_infinite(x: Values) -> Values:
+    """Which numbers are infinite, or NaN."""
+    return ~(np.absolute(x) < np.inf)
 
-    # Rules
 
-    def _most(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        scale = self.builder.fdiv(most, self.real(what.rule.top, 32))
-        return self._divided(what, self._instead(scale, _ONE))
+# Rules
 
-    def _range(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        scale = self.builder.fdiv(most, self.real(what.rule.top / 2, 32))
-        return self._divided(what, self._instead(scale, what.rule.more))
 
-    def _divided(self, what: Encoding, scale: Any) -> tuple[Any, Any, Any]:
-        """Scales as they are stored, by which elements are divided."""
-        stored = self._rounded_to(what, scale)
-        by = self._read(what, stored)
-        return stored, by, self._is(by, 0)
+def _most(what: Encoding, most: Values, factor: Values) -> Scales:
+    return _divided(what, _instead(most / what.rule.top, 1))
 
-    def _power(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        """The inverse of a power of two is exact: a product has the bits of the quotient."""
-        builder, one = self.builder, 1 << 23
-        bits = builder.bitcast(most, self.ints(32))
-        up = one - int((2 * what.rule.more - 1) * one)
-        exponent = builder.lshr(builder.add(bits, self.whole(up, 32)), self.whole(23, 32))
-        _, largest = frexp(what.rule.top)
-        made = builder.sub(exponent, self.whole(largest - 1, 32))
-        made = self._where(
-            builder.icmp_signed("<", made, self.whole(0, 32)), self.whole(0, 32), made
-        )
-        over = builder.icmp_signed(">", made, self.whole(254, 32))
-        made = self._where(over, self.whole(254, 32), made)
-        inverse = builder.shl(builder.sub(self.whole(254, 32), made), self.whole(23, 32))
-        least = self.whole(1 << 22, 32)
-        inverse = self._where(self._same(made, 254, 32), least, inverse)
-        by = builder.bitcast(inverse, self.floats(32))
-        return self.narrowed(made, 8), by, self._never()
 
-    _lower_power = _power
+def _range(what: Encoding, most: Values, factor: Values) -> Scales:
+    return _divided(what, _instead(most / (what.rule.top / 2), what.rule.more))
 
-    def _two_levels(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        builder = self.builder
-        scale = builder.fdiv(most, builder.fmul(self.real(6, 32), factor))
-        stored = self._rounded_to(what, scale)
-        found = self._read(what, stored)
-        if what.rule.more:  # is stored for blocks of zeros
-            other = self._rounded_to(what, self.real(what.rule.more, 32))
-            stored = self._where(self._is(found, 0), other, stored)
-        return stored, builder.fmul(found, factor), self._never()
 
-    def _two_inverses(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        builder = self.builder
-        scale = builder.fmul(factor, builder.fdiv(most, self.real(6, 32)))
-        scale = self._instead(self._read(what, self._rounded_to(what, scale)), what.rule.more)
-        return self._rounded_to(what, scale), builder.fdiv(scale, factor), self._never()
+def _divided(what: Encoding, scale: Values) -> Scales:
+    """Scales as they are stored, by which elements are divided."""
+    stored = _rounded(what, scale)
+    by = _read(what, stored)
+    return stored, by, by == 0
 
-    def _most_or_zero(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        stored = self._rounded_to(what, self.builder.fdiv(most, self.real(what.rule.top, 32)))
-        return stored, self._inverse(self._read(what, stored)), self._never()
 
-    def _widest(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        return self._multiplied(what, self.builder.fdiv(most, self.real(-what.rule.top, 32)))
+def _power(what: Encoding, most: Values, factor: Values) -> Scales:
+    """The inverse of a power of two is exact: a product has the bits of the quotient."""
+    one, (_, largest) = 1 << 23, frexp(what.rule.top)
+    up = one - int((2 * what.rule.more - 1) * one)
+    exponent = (most.view("u4") + up >> 23).view("i4") - (largest - 1)
+    exponent = np.clip(exponent, 0, 254)
+    inverse = np.where(exponent == 254, 1 << 22, (254 - exponent) << 23)
+    return exponent.view("u4").astype("u1"), inverse.view("f4"), _none(most)
 
-    def _magnitude(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        return self._multiplied(what, self.builder.fdiv(most, self.real(what.rule.top, 32)))
 
-    def _multiplied(self, what: Encoding, scale: Any) -> tuple[Any, Any, Any]:
-        """Scales as they are stored; elements are multiplied with what they were before."""
-        by = self._inverse(scale)
-        return self._rounded_to(what, scale), by, self.is_infinite(by)
+def _two_levels(what: Encoding, most: Values, factor: Values) -> Scales:
+    stored = _rounded(what, most / (6 * factor))
+    found = _read(what, stored)
+    if what.rule.more:  # is stored for blocks of zeros
+        stored = np.where(found == 0, _rounded(what, most.constant(what.rule.more)), stored)
+    return stored, found * factor, _none(most)
 
-    def _largest(self, what: Encoding, most: Any, factor: Any) -> tuple[Any, Any, Any]:
-        return self._rounded_to(what, most), most, self._never()
 
-    # Steps
+def _two_inverses(what: Encoding, most: Values, factor: Values) -> Scales:
+    scale = _read(what, _rounded(what, factor * (most / 6)))
+    scale = _instead(scale, what.rule.more)
+    return _rounded(what, scale), scale / factor, _none(most)
 
-    def _where(self, flag: Any, a: Any, b: Any) -> Any:
-        return self.builder.select(flag, a, b)
 
-    def _is(self, x: Any, value: float) -> Any:
-        return self.builder.fcmp_ordered("==", x, self.real(value, 32))
+def _most_or_zero(what: Encoding, most: Values, factor: Values) -> Scales:
+    stored = _rounded(what, most / what.rule.top)
+    return stored, _inverse(_read(what, stored)), _none(most)
 
-    def _same(self, codes: Any, code: int, bits: int) -> Any:
-        return self.builder.icmp_unsigned("==", codes, self.whole(code, bits))
 
-    def _never(self) -> Any:
-        return self.whole(0, 1)
+def _widest(what: Encoding, most: Values, factor: Values) -> Scales:
+    return _multiplied(what, most / -what.rule.top)
 
-    def _instead(self, x: Any, other: float) -> Any:
-        """Numbers, and another one instead of 0."""
-        return self._where(self._is(x, 0), self.real(other, 32), x)
 
-    def _inverse(self, x: Any) -> Any:
-        """1 / x, 0 for 0."""
-        zero, one = self.real(0, 32), self.real(1, 32)
-        return self._where(self._is(x, 0), zero, self.builder.fdiv(one, self._instead(x, _ONE)))
+def _magnitude(what: Encoding, most: Values, factor: Values) -> Scales:
+    return _multiplied(what, most / what.rule.top)
 
-    def _rounded_to(self, what: Encoding, scale: Any) -> Any:
-        return self.encoded(scale, Conversion(FLOAT32, what.scale, 32, "quantize"), None)
 
-    def _read(self, what: Encoding, stored: Any) -> Any:
-        return self.decoded(stored, Conversion(what.scale, FLOAT32, 32))
+def _multiplied(what: Encoding, scale: Values) -> Scales:
+    """Scales as they are stored; elements are multiplied with what they were before."""
+    by = _inverse(scale)
+    return _rounded(what, scale), by, _is_infinite(by)
+
+
+def _largest(what: Encoding, most: Values, factor: Values) -> Scales:
+    return _rounded(what, most), most, _none(most)
+
+
+_RULES: dict[str, Callable[[Encoding, Values, Values], Scales]] = {
+    "most": _most,
+    "range": _range,
+    "power": _power,
+    "lower_power": _power,
+    "two_levels": _two_levels,
+    "two_inverses": _two_inverses,
+    "most_or_zero": _most_or_zero,
+    "widest": _widest,
+    "magnitude": _magnitude,
+    "largest": _largest,
+}
+
+
+# Steps
+
+
+def _none(x: Values) -> Values:
+    return x.constant(0, "?")
+
+
+def _instead(x: Values, other: float) -> Values:
+    """Numbers, and another one instead of 0."""
+    return np.where(x == 0, other, x)
+
+
+def _inverse(x: Values) -> Values:
+    """1 / x, 0 for 0."""
+    return np.where(x == 0, 0, 1 / _instead(x, 1))
+
+
+def _rounded(what: Encoding, scale: Values) -> Values:
+    return encoded(scale, Conversion(FLOAT32, what.scale, 32, "quantize"), scale)
+
+
+def _read(what: Encoding, stored: Values) -> Values:
+    return decoded(stored, Conversion(what.scale, FLOAT32, 32))

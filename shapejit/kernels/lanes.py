@@ -1,0 +1,222 @@
+"""Registers that compute like NumPy's arrays: expressions over them write LLVM's instructions.
+
+What is written with operators, `astype`, `view`, `np.where` and a few of NumPy's functions
+(`_WRITERS`) means the same for arrays and for Lanes, which stand for the elements of a vector, or
+for a single value. Numbers of Python's have the dtype of what they are combined with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from . import llvm
+from .numerics import Values
+
+_FLOATS = {2: ir.HalfType(), 4: ir.FloatType(), 8: ir.DoubleType()}
+
+
+def type_of(dtype: Any, count: int = 0) -> Any:
+    """The LLVM type of so many elements of a dtype; 0: of a single value."""
+    kind = np.dtype(dtype)
+    bits = 1 if kind.kind == "b" else 8 * kind.itemsize
+    one = _FLOATS[kind.itemsize] if kind.kind == "f" else ir.IntType(bits)
+    return ir.VectorType(one, count) if count else one
+
+
+class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
+    """A vector, or a single value, of LLVM's, whose elements have one of NumPy's dtypes."""
+
+    def __init__(self, builder: Any, value: Any, dtype: Any) -> None:
+        self.builder, self.value, self.dtype = builder, value, np.dtype(dtype)
+
+    @property
+    def count(self) -> int:
+        """The number of elements; 0: a single value."""
+        return self.value.type.count if isinstance(self.value.type, ir.VectorType) else 0
+
+    def of(self, value: Any, dtype: Any = None) -> Values:
+        """Lanes beside these: of the same dtype, unless one is given."""
+        return Lanes(self.builder, value, self.dtype if dtype is None else dtype)
+
+    def constant(self, value: Any, dtype: Any = None) -> Values:
+        """A number, or a list of them, once for each of as many elements."""
+        made = self.of(None, dtype)
+        kind = type_of(made.dtype, self.count)
+        given = value if isinstance(value, list) else [value] * max(1, self.count)
+        if made.dtype.kind == "f":
+            numbers: list[Any] = [float(each) for each in given]
+        else:
+            mask = (1 << 8 * made.dtype.itemsize) - 1
+            numbers = [int(each) & mask for each in given]
+        made.value = ir.Constant(kind, numbers if self.count else numbers[0])
+        return made
+
+    def astype(self, dtype: Any, copy: bool = False) -> Values:
+        """Numbers as those of another dtype."""
+        before, after = self.dtype, np.dtype(dtype)
+        if before == after:
+            return self
+        if after.kind == "f" and before.kind in "iu" and before.itemsize < 4:
+            return self.astype("i4").astype(after)
+        size = after.itemsize - (0 if before.kind == "b" else before.itemsize)
+        if before.kind == "f":
+            name = {"f": "fpext" if size > 0 else "fptrunc", "i": "fptosi", "u": "fptoui"}
+            step = name[after.kind]
+        elif after.kind == "f":
+            step = "sitofp" if before.kind == "i" else "uitofp"
+        elif size == 0:
+            return self.of(self.value, after)
+        else:
+            step = "trunc" if size < 0 else "sext" if before.kind == "i" else "zext"
+        return self.of(getattr(self.builder, step)(self.value, type_of(after, self.count)), after)
+
+    def view(self, dtype: Any) -> Values:
+        """The same bits as elements of another dtype, as many if they are as wide."""
+        after = np.dtype(dtype)
+        if self.dtype.kind == "b":  # a byte in arrays
+            return self.astype(after)
+        kind = type_of(after, self.count * self.dtype.itemsize // after.itemsize)
+        same = kind == self.value.type
+        return self.of(self.value if same else self.builder.bitcast(self.value, kind), after)
+
+    def __getitem__(self, which: slice) -> Values:
+        """Some of the elements, in order."""
+        order = list(range(self.count)[which])
+        return self.of(llvm.shuffle(self.builder, self.value, self.value, order))
+
+    def chosen(self, order: list[int], other: Values | None = None) -> Values:
+        """The elements of these indices, which go on in `other` Lanes."""
+        if other is None and order == list(range(self.count)):
+            return self
+        second = self if other is None else other
+        return self.of(llvm.shuffle(self.builder, self.value, second.value, order))
+
+    def parts(self, size: int) -> list[Any]:
+        """LLVM's vectors of `size` elements."""
+        return [self[k : k + size].value for k in range(0, self.count, size)]
+
+    def repeated(self, times: int) -> Values:
+        """Each element so many times."""
+        order = [k // times for k in range(times * self.count)]
+        return self.of(llvm.shuffle(self.builder, self.value, self.value, order))
+
+    def spread(self, count: int) -> Values:
+        """A single value, so many times."""
+        return self.of(llvm.splat(self.builder, self.value, count))
+
+    def __array_ufunc__(self, function: Any, method: str, *given: Any) -> Any:
+        assert method == "__call__"
+        return _WRITERS[function](*self._alike(given))
+
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        assert not named
+        if function is np.clip:
+            values, low, high = given
+            return np.minimum(np.maximum(values, low), high)
+        assert function is np.where
+        test, *both = given
+        one, other = test._alike(both)
+        return one.of(self.builder.select(test.value, one.value, other.value))
+
+    def _alike(self, given: Any) -> list[Values]:
+        """Numbers, and what is true or false, in the dtype of the Lanes beside them."""
+        dtypes = [each.dtype for each in given if isinstance(each, Lanes)]
+        dtype = max(dtypes, key=lambda each: each.kind != "b")
+        assert all(each in (dtype, np.bool) for each in dtypes), dtypes
+        return [
+            each.astype(dtype) if isinstance(each, Lanes) else self.constant(each, dtype)
+            for each in given
+        ]
+
+
+def fused(a: Values, b: Values, c: Values) -> Values:
+    """a * b + c of float32, rounded once."""
+    given = [x.value for x in a._alike((a, b, c))]
+    return a.of(called(a.builder, f"llvm.fma.v{a.count}f32", a.value.type, *given))
+
+
+def load(place: Values, dtype: Any, count: int = 0) -> Values:
+    """So many elements at an address, which need not be aligned."""
+    return place.of(llvm.load(place.builder, place.value, type_of(dtype, count)), dtype)
+
+
+def called(builder: Any, name: str, returns: Any, *given: Any) -> Any:
+    """What a function of LLVM's, by its whole name, makes of values."""
+    module = builder.module
+    kind = ir.FunctionType(returns, [each.type for each in given])
+    return builder.call(module.globals.get(name) or ir.Function(module, kind, name), given)
+
+
+def _operation(name: str, signed: str = "", floats: str = "") -> Callable[..., Values]:
+    """Two values combined by a step of the builder, which may be another one for some dtypes."""
+
+    def write(a: Values, b: Values) -> Values:
+        step = {"f": floats, "i": signed}.get(a.dtype.kind) or name
+        return a.of(getattr(a.builder, step)(a.value, b.value))
+
+    return write
+
+
+def _comparison(sign: str) -> Callable[..., Values]:
+    def write(a: Values, b: Values) -> Values:
+        floats = "fcmp_unordered" if sign in ("!=", "uno") else "fcmp_ordered"
+        step = {"f": floats, "i": "icmp_signed"}.get(a.dtype.kind, "icmp_unsigned")
+        return a.of(getattr(a.builder, step)(sign, a.value, b.value), "?")
+
+    return write
+
+
+def _shifted_right(a: Values, b: Values) -> Values:
+    """Each lane shifted by its own count; AVX-512 has an instruction for that, of 16 bits."""
+    if a.dtype == "u2" and not isinstance(b.value, ir.Constant):
+        size = 32
+        name = "llvm.x86.avx512.psrlv.w.512"
+        pairs = zip(a.parts(size), b.parts(size), strict=True)
+        done = [called(a.builder, name, x.type, x, y) for x, y in pairs]
+        return a.of(llvm.joined(a.builder, done))
+    return _operation("lshr", "ashr")(a, b)
+
+
+def _called(name: str) -> Callable[..., Values]:
+    """A function of LLVM's on floats."""
+
+    def write(a: Values) -> Values:
+        full = f"llvm.{name}.v{a.count}f{8 * a.dtype.itemsize}"
+        return a.of(called(a.builder, full, a.value.type, a.value))
+
+    return write
+
+
+_uno = _comparison("uno")
+_WRITERS: dict[Any, Callable[..., Values]] = {
+    np.add: _operation("add", floats="fadd"),
+    np.subtract: _operation("sub", floats="fsub"),
+    np.multiply: _operation("mul", floats="fmul"),
+    np.true_divide: _operation("fdiv", floats="fdiv"),
+    np.bitwise_and: _operation("and_"),
+    np.bitwise_or: _operation("or_"),
+    np.bitwise_xor: _operation("xor"),
+    np.left_shift: _operation("shl"),
+    np.right_shift: _shifted_right,
+    np.invert: lambda a: a.of(a.builder.not_(a.value)),
+    np.less: _comparison("<"),
+    np.less_equal: _comparison("<="),
+    np.greater: _comparison(">"),
+    np.greater_equal: _comparison(">="),
+    np.equal: _comparison("=="),
+    np.not_equal: _comparison("!="),
+    np.isnan: lambda a: _uno(a, a),
+    np.negative: lambda a: a.of(
+        (a.builder.fneg if a.dtype.kind == "f" else a.builder.neg)(a.value)
+    ),
+    np.rint: _called("rint"),
+    np.absolute: _called("fabs"),
+    np.maximum: lambda a, b: np.where(a > b, a, b),
+    np.minimum: lambda a, b: np.where(a < b, a, b),
+    np.floor_divide: _operation("udiv"),
+    np.remainder: _operation("urem"),
+}

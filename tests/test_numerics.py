@@ -1,0 +1,62 @@
+"""Formulas for numbers over NumPy's arrays: those for some processors, too, on every one."""
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+from shapejit.engine.converting import cast_conversion, number_of
+from shapejit.kernels import numerics
+
+FLOATS = [d for d in sj.dtypes.all() if d.kind == "float" and d.format and not d.format.table]
+NARROW = [d for d in FLOATS if d.bits <= 8 and d.format.special != "unsigned"]
+INTEGERS = [d for d in sj.dtypes.all() if d.kind == "integer" and d.bits <= 8]
+WORDS = np.arange(1 << 16, dtype=np.uint16)
+SINGLES = (WORDS.astype(np.uint32) << 16).view(np.float32)
+
+
+def names(kinds):
+    return pytest.mark.parametrize("kind", kinds, ids=[d.name for d in kinds])
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.mark.parametrize("saturate", [True, False])
+@names(NARROW)
+def test_rounding_words_is_rounding_floats(kind, saturate):
+    made = cast_conversion(sj.dtype("float32"), kind, saturate)
+    codes = numerics.nearest_words(WORDS, made)
+    assert np.array_equal(codes, numerics.rounded(SINGLES, made))
+
+
+@names(INTEGERS)
+def test_whole_parts_of_words_are_those_of_floats(kind):
+    number = number_of(kind)
+    # What a word rounded to odd stands for lies between it and the next one.
+    between = (SINGLES.view(np.uint32) | 1 << 9).view(np.float32)
+    for values, odd in ((SINGLES, WORDS), (between, WORDS | 1)):
+        codes = numerics.whole_words(WORDS, odd, number)
+        assert np.array_equal(codes, numerics.clamped(values, number))
+
+
+@names([d for d in FLOATS if d.format.exponent < 5 or d.name in ("float8_e5m2", "float16")])
+def test_fields_that_fit_into_float16_are_decoded_by_it(kind):
+    number = number_of(kind)
+    codes = np.arange(1 << number.bits, dtype=f"u{number.nbytes}")
+    ours, halves = numerics.float_of(codes, number), numerics.float_of_half(codes, number)
+    assert np.array_equal(ours, halves, equal_nan=True)
+    assert np.array_equal(np.signbit(ours), np.signbit(halves))
+
+
+def test_float64_rounded_to_odd_rounds_as_itself():
+    """To bfloat16, exactly between two of which lie the values, or the least distance beside."""
+    middle = ((np.arange(0x3F80, 0x4080) << 16) + 0x8000).astype(np.uint32).view(np.float32)
+    for far in (-np.inf, np.inf):
+        values = np.nextafter(middle.astype(np.float64), far)
+        near = middle.view(np.uint32) >> 16
+        made = cast_conversion(sj.dtype("float64"), sj.dtype("bfloat16"))
+        codes = numerics.cut(numerics.single(values), made)
+        assert np.array_equal(codes, near + (far > 0))
