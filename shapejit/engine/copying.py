@@ -100,6 +100,7 @@ def _copy_array(
         if kinds:
             with by_numpy(*kinds):
                 _assign(x, target)
+            return
     small = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
     if likes and small and not is_numpys(x.dtype):
         new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
