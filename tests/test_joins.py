@@ -3,6 +3,7 @@
 import gc
 import sys
 import weakref
+from contextlib import nullcontext
 from math import prod
 
 import loops
@@ -14,7 +15,7 @@ from guarded import guarded
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import shapejit as sj
-from shapejit.engine import fast_joins
+from shapejit.engine import fast_joins, patience
 from shapejit.errors import ReshapeError
 from shapejit.planning import planner
 from shapejit.planning.strategies import Strategy
@@ -253,6 +254,31 @@ def test_what_is_unfit_is_not_joined_in_one_call(kind):
         assert np.array_equal(raw, before, equal_nan=True)
     elif kind not in ("other dtype", "other byte order"):
         assert np.array_equal(sj.stack(parts, 0, out=out), np.stack(parts))
+
+
+def stacked(parts, out):
+    """What a stack returns, or the error that it raises, and what is in `out` then."""
+    try:
+        made = sj.stack(parts, 0, out=out)
+        assert made is out
+    except (sj.ShapeJitError, TypeError) as fault:
+        made = type(fault), str(fault)
+    return made if isinstance(made, tuple) else made.tobytes(), out.tobytes()
+
+
+@pytest.mark.parametrize("kind", [*not_for_one_call(), "fit"])
+def test_numpy_joins_and_refuses_the_same(kind):
+    """Before kernels are ready, and where they never are."""
+    fit = (np.arange(12.0).reshape(3, 4), np.ones((3, 4))), np.empty((2, 3, 4))
+    results = []
+    for by in (patience.force_numpy, nullcontext):
+        parts, out = not_for_one_call().get(kind, fit)
+        locked, out.flags.writeable = not out.flags.writeable, True
+        out[...] = 7.5
+        out.flags.writeable = not locked
+        with by():
+            results.append(stacked(parts, out))
+    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("axis", [True, np.int64(1), 1.0, None, "1", 3, -4])

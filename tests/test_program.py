@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from views import readonly
 
 import shapejit as sj
-from shapejit.engine import array_structs, outputs, routes
+from shapejit.engine import array_structs, outputs, patience, routes
 from shapejit.errors import TraceError
 from shapejit.programs import map_routes, specialization
 from shapejit.programs.fuse import route
@@ -924,6 +924,44 @@ def test_map_with_a_function_as_out():
 
 
 # Small calls
+
+
+def mapped(program, items):
+    """What a map makes, with shapes and dtypes, or the error that it raises."""
+    try:
+        made = program.map(items)
+    except (sj.ShapeJitError, TypeError) as fault:
+        return type(fault), str(fault)
+    return [(x.shape, x.dtype, x.flags.c_contiguous, x.tobytes()) for x in made]
+
+
+FIVE_BY_SEVEN = np.arange(35, dtype=np.int32).reshape(5, 7)
+ITEMS = {
+    "alike": [FIVE_BY_SEVEN, FIVE_BY_SEVEN + 1],
+    "of other strides": [FIVE_BY_SEVEN, FIVE_BY_SEVEN.T.copy().T, FIVE_BY_SEVEN[::-1]],
+    "of another shape": [FIVE_BY_SEVEN, FIVE_BY_SEVEN[:4]],
+    "of another dtype": [FIVE_BY_SEVEN, FIVE_BY_SEVEN.astype("i8")],
+    "of another byte order": [FIVE_BY_SEVEN, FIVE_BY_SEVEN.astype(">i4")],
+    "no array": [FIVE_BY_SEVEN, FIVE_BY_SEVEN.tolist()],
+    "a subclass": [FIVE_BY_SEVEN, FIVE_BY_SEVEN.view(np.recarray)],
+    "none": [],
+}
+PROGRAMS = {
+    "copy": lambda t: t.T.ascontiguous(),
+    "view": lambda t: t.T,
+    "copies": lambda t: t.T.reshape((5, 7)).T.reshape((-1,)),
+    "cast": lambda t: t.T.cast("float16"),
+}
+
+
+@pytest.mark.parametrize("items", ITEMS)
+@pytest.mark.parametrize("fn", PROGRAMS)
+def test_numpy_maps_and_refuses_the_same(items, fn):
+    """Before kernels are ready, and where they never are."""
+    program = sj.plan((5, 7), "int32", PROGRAMS[fn])
+    with patience.force_numpy():
+        first = mapped(program, ITEMS[items])
+    assert first == mapped(program, ITEMS[items])
 
 
 def test_maps_have_no_route_until_a_kernel_reads_where_arrays_lie(monkeypatch):

@@ -169,20 +169,24 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
         made = fast_joins.join(parts, axis, new, out)
         if isinstance(made, tuple):  # the kinds of kernels that are not ready
             with by_numpy(*made):
-                whole = None if out is not None else _by_numpy(parts, axis, new)
+                whole = _by_numpy(parts, axis, new, out)
                 return _planned(parts, axis, new, out, asked_by) if whole is None else whole
         if made is not None:
             return made
     return _planned(parts, axis, new, out, asked_by)
 
 
-def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool) -> Any:
-    """The same by one call of NumPy's, which means the same; None if parts differ."""
+def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
+    """The same by one call of NumPy's, which means the same; None if anything is wrong."""
     if {*map(type, parts)} != {np.ndarray} or len({x.dtype for x in parts}) > 1:
         return None
+    if out is not None and not (out.dtype is parts[0].dtype and out.flags.carray):
+        return None
+    if out is not None and any(np.may_share_memory(x, out) for x in parts):
+        return None
     with suppress(ValueError):  # they have other shapes
-        whole = np.stack(parts, axis) if new else np.concatenate(parts, axis)
-        return np.ascontiguousarray(whole)
+        whole = (np.stack if new else np.concatenate)(parts, axis, out)
+        return np.ascontiguousarray(whole) if out is None else out
     return None
 
 
