@@ -15,7 +15,7 @@ from typing import Any
 
 from ..runtime.cpu_caches import LINE, PAGE
 from ..runtime.jobs import HIGH, LOW, SPAN, TENSOR
-from .constants import PIECE, STAGE, WIDTHS
+from .constants import PIECE, STAGE
 from .jit import Numbers, Table, kernel
 from .memory import copy, move, move_line, move_piece, prefetch, size_of, stream_line
 from .odometer import seek, step
@@ -26,38 +26,18 @@ AHEAD = 2048  # bytes between a row that is copied and one that is asked for: 1.
 ASKED = 512  # bytes of a row that is asked for
 CALLED = 4 * LINE  # bytes of a row that is worth a call of memcpy
 
-W1, W4 = WIDTHS[1], WIDTHS[4]
-
-
-@kernel
-def fragment(target: int, source: int, nbytes: int) -> None:
-    """Copy less than a line."""
-    if nbytes >= PIECE:
-        done = PIECE
-        while done < nbytes:
-            move_piece(target + done - PIECE, source + done - PIECE)
-            done += PIECE
-        move_piece(target + nbytes - PIECE, source + nbytes - PIECE)
-    elif nbytes >= 4:
-        move(target, source, W4)
-        if nbytes > 8:
-            move(target + 4, source + 4, W4)
-            move(target + nbytes - 8, source + nbytes - 8, W4)
-        move(target + nbytes - 4, source + nbytes - 4, W4)
-    else:
-        for i in range(nbytes):
-            move(target + i, source + i, W1)
-
 
 @kernel
 def stream(target: int, source: int, nbytes: int) -> None:
     """memcpy whose whole target lines go past the caches."""
     done = min(-target & (LINE - 1), nbytes)
-    fragment(target, source, done)
+    if done > 0:
+        copy(target, source, done)
     while done + LINE <= nbytes:
         stream_line(target + done, source + done)
         done += LINE
-    fragment(target + done, source + done, nbytes - done)
+    if done < nbytes:
+        copy(target + done, source + done, nbytes - done)
 
 
 @kernel
@@ -76,7 +56,8 @@ def lines_of(target: int, low: int, high: int, end: int, line: int) -> tuple[int
 def stream_pages(target: int, source: int, nbytes: int) -> None:
     """`stream` of much memory, by several pages in turn: one alone leaves memory waiting."""
     done = min(-target & (LINE - 1), nbytes)
-    fragment(target, source, done)
+    if done > 0:
+        copy(target, source, done)
     while done + PAGES * PAGE <= nbytes:
         for line in range(done, done + PAGE, LINE):
             for page in range(0, PAGES * PAGE, PAGE):

@@ -118,8 +118,11 @@ def _exchanged(builder: Any, network: Network, pieces: list[Any]) -> list[Any]:
     back = {bit for digit in network.back for bit in bits[digit]}
     each = nbytes // pieces[0].type.count
     vectors = [llvm.joined(builder, pieces[i : i + each]) for i in range(0, len(pieces), each)]
-    for place in (place for place in range(high) if now[place] >= high):
+    for place in range(high):
         other = now.index(place)
+        # A selection of bits costs more than an exchange: within bytes they come in place at once.
+        if now[place] < high and (other < high or 1 << place >= per):
+            continue
         if other < high:
             other = next(p for p in range(high, count) if now[p] < high)
         now[place], now[other] = now[other], now[place]

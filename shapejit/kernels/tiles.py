@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import HIGH, LOW, SOURCE, SPAN, STREAMED, TARGET, TENSOR
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .constants import (
     BLOCK,
     BOUNCED,
@@ -32,7 +32,7 @@ from .conversions import convert
 from .copies import lines_of, small_row, stream
 from .jit import Numbers, Table, kernel
 from .memory import address_of, move_piece, prefetch, size_of
-from .odometer import advance, offset_at, seek, step
+from .odometer import offset_at, seek, step
 from .shares import take
 from .transpositions import VECTOR, transpose_buffered, transpose_lines, transpose_rows
 
@@ -248,34 +248,41 @@ def run_tiles(
     """
     over = 0 if stage == 0 else (LINE + nbytes - 1) // nbytes
     at, gap = span[SPAN:], tile[COLUMNS, STEP]
-    while advance(places, work, span, loops):
-        last = places[0, span[TENSOR]] + reach
-        p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
-        src, rows_at = offset_at(tile, ROWS, p_low)
-        dst, columns = offset_at(tile, COLUMNS, q_low)
-        src += span[SOURCE] + q_low * gap
-        dst += span[TARGET]
-        short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
-        for p in range(p_high - p_low):
-            row = src + offsets[rows_at + p]
-            ahead = src + offsets[rows_at + p + 1]
-            if short and 0 < gap <= LINE and row + (q_high - q_low) * gap + PIECE <= last:
-                # Whole pieces: what is too much of one run lies where the next row's will be.
-                for line in range(0, (q_high - q_low) * gap, LINE):
-                    prefetch(ahead + line)
+    while take(work, span):
+        source, target = places[0, span[TENSOR]], places[1, span[TENSOR]]
+        s, t = seek(loops, at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            p_own, p_low, p_high, q_low, q_high = block_of(at, tile, loops, over, 1, 1)
+            src, rows_at = offset_at(tile, ROWS, p_low)
+            dst, columns = offset_at(tile, COLUMNS, q_low)
+            src += source + s + q_low * gap
+            dst += target + t
+            short = stage != 0 and tile[STAGED, DENSE] == 0 and nbytes < PIECE
+            for p in range(p_high - p_low):
+                row = src + offsets[rows_at + p]
+                ahead = src + offsets[rows_at + p + 1]
+                if (
+                    short
+                    and 0 < gap <= LINE
+                    and row + (q_high - q_low) * gap + PIECE <= source + reach
+                ):
+                    # Whole pieces: what is too much of one run lies where the next row's will be.
+                    for line in range(0, (q_high - q_low) * gap, LINE):
+                        prefetch(ahead + line)
+                    for q in range(q_high - q_low):
+                        move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
+                    continue
                 for q in range(q_high - q_low):
-                    move_piece(stage + q * tile[STAGED, PITCH] + p * nbytes, row + q * gap)
-                continue
-            for q in range(q_high - q_low):
-                # Several short runs share a line: it is asked for once.
-                if q * gap & (LINE - 1) < gap:
-                    for line in range(0, nbytes, LINE):
-                        prefetch(ahead + q * gap + line)
-                if stage == 0:
-                    place = dst + offsets[columns + q] + (p_low + p) * nbytes
-                else:
-                    place = stage + q * tile[STAGED, PITCH] + p * nbytes
-                small_row(place, row + q * gap, nbytes, width)
-        if stage != 0:
-            count = q_high - q_low
-            drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
+                    # Several short runs share a line: it is asked for once.
+                    if q * gap & (LINE - 1) < gap:
+                        for line in range(0, nbytes, LINE):
+                            prefetch(ahead + q * gap + line)
+                    if stage == 0:
+                        place = dst + offsets[columns + q] + (p_low + p) * nbytes
+                    else:
+                        place = stage + q * tile[STAGED, PITCH] + p * nbytes
+                    small_row(place, row + q * gap, nbytes, width)
+            if stage != 0:
+                count = q_high - q_low
+                drain_tile(dst, stage, tile, offsets, columns, count, p_own, p_low, nbytes)
+            s, t = step(loops, at, s, t)
