@@ -7,7 +7,7 @@ for a single value. Numbers of Python's have the dtype of what they are combined
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,7 +110,7 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, function: Any, method: str, *given: Any) -> Any:
         assert method == "__call__"
-        return _WRITERS[function](*self._alike(given))
+        return _WRITERS[function](*_alike(given))
 
     def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
         assert not named
@@ -119,18 +119,19 @@ class Lanes(np.lib.mixins.NDArrayOperatorsMixin):
             return np.minimum(np.maximum(values, low), high)
         assert function is np.where
         test, *both = given
-        one, other = test._alike(both)
+        one, other = _alike(both)
         return one.of(self.builder.select(test.value, one.value, other.value))
 
-    def _alike(self, given: Any) -> list[Values]:
-        """Numbers, and what is true or false, in the dtype of the Lanes beside them."""
-        dtypes = [each.dtype for each in given if isinstance(each, Lanes)]
-        dtype = max(dtypes, key=lambda each: each.kind != "b")
-        assert all(each in (dtype, np.bool) for each in dtypes), dtypes
-        return [
-            each.astype(dtype) if isinstance(each, Lanes) else self.constant(each, dtype)
-            for each in given
-        ]
+
+def _alike(given: Sequence[Any]) -> list[Values]:
+    """Numbers, and what is true or false, as the Lanes beside them are."""
+    lanes: list[Values] = [each for each in given if isinstance(each, Lanes)]
+    like = max(lanes, key=lambda each: each.dtype.kind != "b")
+    assert all(each.dtype in (like.dtype, np.bool) for each in lanes), lanes
+    return [
+        each.astype(like.dtype) if isinstance(each, Lanes) else like.constant(each)
+        for each in given
+    ]
 
 
 def fused(a: Values, b: Values, c: Values) -> Values:

@@ -94,7 +94,7 @@ class Lookups(Run):
             following = self._made(np.minimum(k + 1, last))
             place = at + most
             codes = self.loaded(place, LANES)
-            own = some | ~whole.spread(LANES)
+            own = np.where(whole, some, True)
             both = self.found(table, codes), self.found(following, codes)
             self.store(np.where(own, *both), place)
             self._keep(following)
