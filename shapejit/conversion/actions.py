@@ -232,10 +232,9 @@ class Joined(Planned):
 
     def held(self, most: int) -> int:
         """What a part holds, or some rows of the parts together."""
-        if self._in_order:
-            return max((part.held(most) for part in self.parts), default=0)
-        parts = self._cut(*self.bands()[0])
-        return sum(2 * part.nbytes for part in parts) + max(part.held(most) for part in parts)
+        if not self._in_order:
+            return super().held(most)
+        return max((part.held(most) for part in self.parts), default=0)
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows: of the parts a few at a time, beside the result."""

@@ -95,9 +95,11 @@ class Planned(ABC):
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, from a multiple of `unit` to another one, or to the last row."""
 
-    @abstractmethod
     def held(self, most: int) -> int:
         """Bytes that are in memory at a time, beside pieces of them, if that may be `most`."""
+        begin, end = self.bands()[0]
+        band = self.nbytes * (end - begin) // max(1, self.count)
+        return 2 * band + max((part.held(most) for part in self.made_of), default=0)
 
     def bands(self) -> list[tuple[int, int]]:
         """The rows that are made at a time."""

@@ -98,8 +98,11 @@ class Weights(Mapping[str, "Tensor | Found"]):
         """A weight as plain numbers, to be decoded, or read, some rows at a time."""
         if name not in self.groups:
             return self.planned(name)
-        weight = Weight.of(self.groups[name], self._tensors)
-        return Decoded.of(weight, dtype(kind), turned)
+        made = Decoded.of(Weight.of(self.groups[name], self._tensors), dtype(kind))
+        if not turned:
+            return made
+        *lead, rows, columns = range(len(made.shape))
+        return View.of(made, made.layout.permute((*lead, columns, rows)))
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._plain, *self.groups))

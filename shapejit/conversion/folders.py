@@ -19,7 +19,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.configuration import CONFIG
 from ..files.places import opened, places
 from ..files.safetensors.writer import Placed, placed
-from ..files.sharded import PICKLES, SUFFIX, shards_named, stem_of
+from ..files.sharded import PICKLES, SUFFIX, shards_named
 from ..quantization.configuration import BESIDE
 from .changes import Change
 from .tensors import Tensors
@@ -114,7 +114,7 @@ def folder(
     target, home = places(path).real(path), places(source).real(source)
     _check_apart(home, target, path)
     checkpoint = tensors.checkpoint
-    stem = stem_of(checkpoint.path)
+    stem = checkpoint.stem
     files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
     telling = {CONFIG, *(BESIDE if tensors.became else ())}  # the config alone tells of them now

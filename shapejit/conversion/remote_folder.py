@@ -16,7 +16,7 @@ _PLAN = ".shapejit-plan-"  # what the names of plans begin with
 
 
 class RemoteFolder:
-    """A folder at a URL (a `Destination`).
+    """A folder at a URL (see `runs.destination`).
 
     Nothing can be renamed there, so each file appears in its place when all of it has been
     sent, and who reads the folder finds no checkpoint before its index; one of a single file

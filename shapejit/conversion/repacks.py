@@ -66,11 +66,6 @@ class Repacked(Planned):
         """The rows that hold the codes of a slice of the other tensor; all if there are none."""
         return self._step[0] if self._step else self.count
 
-    def held(self, most: int) -> int:
-        """Some rows, before and after."""
-        base = self.based(*self.bands()[0])[0]
-        return 2 * base.nbytes + base.held(most)
-
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows, repacked at once."""
         (base, elements), (given, wanted) = self.based(begin, end), self.formats

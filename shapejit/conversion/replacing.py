@@ -24,7 +24,7 @@ _PLAN = ".shapejit-plan.json"
 
 
 class LocalFolder:
-    """A folder that appears as a whole or not at all (a `Destination`).
+    """A folder that appears as a whole or not at all (see `runs.destination`).
 
     What is written lies in a hidden folder beside it, whose name has the hash of the plan, so
     that nothing is taken for this conversion's that another one wrote. It is synced as a whole,
@@ -56,7 +56,13 @@ class LocalFolder:
 
     @contextmanager
     def taken(self, alone: bool, keep: bool, needed: int) -> Iterator[None]:
-        """Begin to write, or go on; FileFormatError where the folder cannot be replaced."""
+        """Begin to write, or go on where files of the same plan are there and are to be kept.
+
+        Others may take part at the same time unless this process is `alone`; FileFormatError
+        where that cannot be, or the folder cannot be replaced. `needed` bytes must be free.
+        Without a call of `publish` the old folder stays as it is; what has been written is
+        removed at the end unless it is to be kept. Workers write for the process that has it.
+        """
         name, work, target = self.path, self.folder, self._target
         with ExitStack() as stack:
             try:
@@ -95,7 +101,11 @@ class LocalFolder:
         self._empty({_PLAN, *(shard.name for shard in self._plan.shards)})
 
     def publish(self) -> None:
-        """Rename the hidden folder, or exchange it with the old one."""
+        """Rename the hidden folder, or exchange it with the old one.
+
+        What that has beside it stays, but the shards that its index names, and what the plan
+        says is gone.
+        """
         work, target = self.folder, self._target
         old = _is_there(target, self.path)
         if old:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..errors import FileFormatError, FormatError
 from ..files import safetensors
@@ -25,40 +24,6 @@ from .replacing import LocalFolder
 __all__ = ["Settings", "WriteShards", "destination", "write_folder", "write_shard"]
 
 WriteShards = Callable[[str, Sequence[Shard], Progress | None], None]  # to a folder
-
-
-class Destination(Protocol):
-    """A folder that is written by any number of processes, and seen by nobody until it is whole.
-
-    Every process has an object of its own for the same place. Errors carry `path`, what the
-    user calls it. Files are written to `folder` until they are published.
-    """
-
-    path: str
-    folder: str
-
-    @property
-    def begun(self) -> bool:
-        """Whether something was written for this plan."""
-
-    def taken(self, alone: bool, keep: bool, needed: int) -> AbstractContextManager[None]:
-        """Begin to write, or go on where files of the same plan are there and are to be kept.
-
-        Others may take part at the same time unless this process is `alone`; FileFormatError
-        where that cannot be. `needed` bytes must be free. Without a call of `publish` the old
-        folder stays as it is; what has been written is removed at the end unless it is to
-        be kept. Workers write for the process that has taken it.
-        """
-
-    def tidy(self) -> None:
-        """Remove what is no shard of the plan from what is not published yet."""
-
-    def publish(self) -> None:
-        """Let what has been written take the place of the old folder.
-
-        What that has beside it stays, but the shards that its index names, and what the plan
-        says is gone.
-        """
 
 
 @dataclass(frozen=True)
@@ -102,8 +67,13 @@ def _slashed(numbers: object) -> str:
     return repr(numbers)
 
 
-def destination(folder: Folder) -> Destination:
-    """The place of a folder: on this machine, or at a URL."""
+def destination(folder: Folder) -> LocalFolder | RemoteFolder:
+    """A folder that any number of processes write: on this machine, or at a URL.
+
+    Every process has an object of its own for the same place. Errors carry `path`, what the
+    user calls it. Files are written to `folder` until they are published; nobody sees a
+    checkpoint before it is whole.
+    """
     return RemoteFolder(folder) if is_url(folder.path) else LocalFolder(folder)
 
 

@@ -119,27 +119,19 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Decoded(Planned):
-    """A quantised weight as plain numbers, perhaps `turned`: its last two dims change places."""
+    """A quantised weight as plain numbers."""
 
     weight: Weight
-    turned: bool = False
 
     @staticmethod
-    def of(weight: Weight, kind: DType, turned: bool = False) -> Decoded:
+    def of(weight: Weight, kind: DType) -> Decoded:
         """The whole weight."""
-        *lead, rows, columns = (*weight.group.shape,) if turned else (0, 0)
-        shape = (*lead, columns, rows) if turned else weight.group.shape
-        return Decoded(kind, shape, weight, turned)
+        return Decoded(kind, weight.group.shape, weight)
 
     @property
     def reads(self) -> list[Stored]:
         """The parts of the weight."""
         return [*self.weight.stored.values()]
-
-    @property
-    def _axis(self) -> str | None:
-        """The axis of its rows, if they are no rows of the weight."""
-        return self.weight.group.form.result[-1] if self.turned else None
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -149,26 +141,26 @@ class Decoded(Planned):
     @cached_property
     def unit(self) -> int:
         """The rows of the smallest band."""
-        found = bands(self.weight.group, 1, 0, 1, self._axis)
+        found = bands(self.weight.group, 1, 0, 1)
         return found[0].end - found[0].begin if found else 1
 
     def held(self, most: int) -> int:
         """A band, and the parts of the weight that it needs."""
-        found = bands(self.weight.group, _limit(most), axis=self._axis)[:1]
+        found = bands(self.weight.group, _limit(most))[:1]
         return sum(
             self.dtype.nbytes(prod(band.shape)) + self.weight.nbytes(band.slices) for band in found
         )
 
     def rows(self, begin: int, end: int) -> Tensor:
         """Some rows; all of them are kept until another weight is decoded."""
-        found = bands(self.weight.group, BAND, begin, end, self._axis)
+        found = bands(self.weight.group, BAND, begin, end)
         make = partial(self._decoded, found, begin, end, Scratch(), Scratch())
         made: Tensor = LATEST.of(self, make) if end - begin == self.count else make()
         return made
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The elements, band by band; one alone, which may count elements, has all rows."""
-        found = bands(self.weight.group, _limit(source.most), axis=self._axis)
+        found = bands(self.weight.group, _limit(source.most))
         for band in found:
             ends = (0, self.count) if len(found) == 1 else (band.begin, band.end)
             yield from pieces(self._decoded([band], *ends, source, result), result)
@@ -183,9 +175,7 @@ class Decoded(Planned):
             out = made if len(found) == 1 else made[band.begin - begin : band.end - begin]
             with about(f"weight {quoted(self.weight.name)}"):
                 read = self.weight.read(band.slices, source)
-                whole = band.decode(read, self.dtype, None if self.turned else out)
-            if self.turned:
-                whole.mT.ascontiguous(out=out)
+                band.decode(read, self.dtype, out)
         return made
 
 

@@ -76,7 +76,7 @@ class Checkpoint:
     `start` is the byte of the file that its own offsets count from. `types` has the
     file's own name of an element type where that says more than the dtype, `weight_nodes`
     the nodes of its graph that take quantised weights. `of_files` is what the first shard of
-    a folder says of itself.
+    a folder says of itself, `stem` what the names of its files begin with.
     """
 
     path: str
@@ -88,6 +88,7 @@ class Checkpoint:
     types: Mapping[str, str] = field(default_factory=dict)
     weight_nodes: Sequence[WeightNode] = ()
     of_files: Mapping[str, str] | None = None
+    stem: str = "model"
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import FileFormatError, quoted
@@ -18,7 +19,7 @@ from .places import opened, places
 from .safetensors.header import json_object, parsed
 from .stored import Stored
 
-__all__ = ["INDEX", "PICKLES", "SINGLE", "SUFFIX", "read", "shards_named", "stem_of"]
+__all__ = ["INDEX", "PICKLES", "SINGLE", "SUFFIX", "read", "shards_named"]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"  # all tensors of a folder without an index
@@ -50,7 +51,8 @@ def read(path: Path) -> Checkpoint:
     index, files = _chosen(name) if place.is_folder(name) else (name, [])
     if not index:
         found = [_file(place.inside(name, file, None)) for file in files]
-        return _together(name, found)
+        made, stem = _together(name, found), files[0].removesuffix(".safetensors")
+        return replace(made, stem=stem) if len(files) == 1 and stem != files[0] else made
     metadata, located = _index(index)
     own: dict[str, list[str]] = {}
     for tensor, location in located.items():
@@ -65,25 +67,9 @@ def read(path: Path) -> Checkpoint:
     shards = {place: _shard(index, place, found, own[place]) for found, place in known.items()}
     nbytes = sum(shard.nbytes for shard in shards.values())
     members = LazyMapping(located, lambda tensor, shard: shards[shard].members[tensor])
-    of_files = next(map(_told, shards.values()), None)
-    return Checkpoint(name, "sharded", members, metadata, nbytes, of_files=of_files)
-
-
-def stem_of(path: str) -> str:
-    """What the names of a checkpoint's files begin with: `model`, or as its index is called.
-
-    Of one file of safetensors it is the file's own name.
-    """
-    place = places(path)
-    if not place.is_folder(path):
-        return place.base(path).removesuffix(SUFFIX)
-    index, files = _chosen(path)
-    if index:
-        made = place.base(index).removesuffix(SUFFIX)
-        return "model" if made.endswith(PICKLES) else made
-    (first, *others) = files
-    whole = first.endswith(".safetensors") and not others
-    return first.removesuffix(".safetensors") if whole else "model"
+    of_files, stem = next(map(_told, shards.values()), None), place.base(index).removesuffix(SUFFIX)
+    stem = "model" if stem.endswith(PICKLES) else stem
+    return Checkpoint(name, "sharded", members, metadata, nbytes, of_files=of_files, stem=stem)
 
 
 def _chosen(folder: str) -> tuple[str, list[str]]:
