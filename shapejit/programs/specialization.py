@@ -29,7 +29,7 @@ from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import route
 from .map_routes import MapRoute
-from .ops import Op, numpy_call, shapes
+from .ops import Op, numpy_calls, shapes
 from .passes import Pass
 
 SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
@@ -113,7 +113,7 @@ class Specialization:
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
-        return tuple(map(numpy_call, self.ops))
+        return tuple(numpy_calls(self.ops, self.source.shape))
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result as NumPy's own methods make it, step by step."""
