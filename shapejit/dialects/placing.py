@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays.tensor import Array, Tensor
+from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError
-from ..operations.views import permute_dims, reshape
+from ..errors import DTypeError, type_name
+from ..operations.views import dtype_of, permute_dims, reshape
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import permutation
 from ..shapes.request import Request, are_several, integer, integers, request
@@ -23,6 +23,17 @@ Types = tuple[str, ...] | frozenset[str]  # names of dtypes
 def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
     """A view as the result: itself, or its elements copied as `copy` and `out` ask."""
     return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
+
+
+def dtype_in(data: Any, asked_by: str) -> DType:
+    """The dtype of an operand; DTypeError if it is not an array.
+
+    >>> dtype_in(np.zeros(2, np.float32), "doctest")
+    shapejit.dtype('float32')
+    """
+    if not is_array(data):
+        raise DTypeError(f"{asked_by} expects an ndarray or a Tensor, not {type_name(data)}")
+    return dtype_of(data)
 
 
 def part_of(x: Array, *index: builtins.slice) -> Array:
