@@ -70,7 +70,7 @@ class Layout:
             if shape[i] == 1:
                 canonical[i] = step
             step = canonical[i] * shape[i]
-        return _trusted(tuple(shape), tuple(canonical), offset, bits)
+        return _unchecked(tuple(shape), tuple(canonical), offset, bits)
 
     @staticmethod
     def row_major(shape: Sequence[int], bits: int) -> Layout:
@@ -80,7 +80,7 @@ class Layout:
         for size in reversed(shape):
             strides.append(step)
             step *= max(size, 1)
-        return _trusted(tuple(shape), tuple(reversed(strides)), 0, bits)
+        return _unchecked(tuple(shape), tuple(reversed(strides)), 0, bits)
 
     @property
     def ndim(self) -> int:
@@ -113,7 +113,7 @@ class Layout:
 
     def at(self, offset: int) -> Layout:
         """The same Layout with another offset (bits)."""
-        return _trusted(self.shape, self.strides, offset, self.bits)
+        return _unchecked(self.shape, self.strides, offset, self.bits)
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
@@ -126,7 +126,7 @@ class Layout:
         """The view of a Layout of two dims with these exchanged."""
         (rows, columns), (down, along) = self.shape, self.strides
         if rows > 1 < columns:  # whose strides are canonical either way
-            return _trusted((columns, rows), (along, down), self.offset, self.bits)
+            return _unchecked((columns, rows), (along, down), self.offset, self.bits)
         return self.permute((1, 0))
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
@@ -223,7 +223,9 @@ class Layout:
         if 0 in shape:
             return Layout.row_major(shape, self.bits)
         strides = _reshaped(self.shape, self.strides, self.bits, tuple(shape))
-        return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
+        if strides is None:
+            return None
+        return _unchecked(tuple(shape), strides, self.offset, self.bits)
 
 
 # The operations that see other elements of any Layout, or the same in another order.
@@ -269,7 +271,7 @@ def _set(
     fill(layout, "bits", bits)
 
 
-def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
+def _unchecked(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
     """The Layout of canonical arguments, which are not checked."""
     layout = object.__new__(Layout)
     _set(layout, shape, strides, offset, bits)
