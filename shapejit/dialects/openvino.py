@@ -10,7 +10,7 @@ from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_arr
 from ..arrays.tensor import Array
 from ..dtypes.table import STRING
 from ..errors import DTypeError, ReshapeError, about
-from ..operations import joining, views
+from ..operations import joining, manipulation, views
 from ..operations.views import checked, reshape_as
 from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
@@ -19,7 +19,6 @@ from .placing import (
     check_alike,
     dtype_in,
     ints,
-    part_of,
     permuted,
     placed,
     special_zero_request,
@@ -229,6 +228,6 @@ def split(
     if count < 1 or x.shape[at] % count:
         fault = f"dim {at} of size {x.shape[at]} cannot be {count} equal parts"
         raise ReshapeError(fault, asked_by=who)
-    each, around = x.shape[at] // count, (slice(None),) * at
-    parts = (part_of(x, *around, slice(i * each, (i + 1) * each)) for i in range(count))
+    each = x.shape[at] // count
+    parts = manipulation.parts(x, at, [i * each for i in range(count + 1)])
     return tuple(placed(part, copy, None) for part in parts)

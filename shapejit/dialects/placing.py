@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,18 +33,6 @@ def dtype_in(data: Any, asked_by: str) -> DType:
     if not is_array(data):
         raise DTypeError(f"{asked_by} expects an ndarray or a Tensor, not {type_name(data)}")
     return dtype_of(data)
-
-
-def part_of(x: Array, *index: builtins.slice) -> Array:
-    """The view by slices of the first dims; an array without dims stays one.
-
-    >>> import numpy as np
-    >>> part_of(np.arange(3), builtins.slice(1, None))
-    array([1, 2])
-    """
-    part: Any = x
-    made: Array = part[(*index, ...)]
-    return made
 
 
 def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:

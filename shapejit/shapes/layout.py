@@ -117,10 +117,7 @@ class Layout:
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
-        order = permutation(axes, self.shape)
-        return Layout.of(
-            [self.shape[i] for i in order], [self.strides[i] for i in order], self.offset, self.bits
-        )
+        return self._kept(permutation(axes, self.shape), self.offset)
 
     def transposed(self) -> Layout:
         """The view of a Layout of two dims with these exchanged."""
@@ -149,12 +146,7 @@ class Layout:
     def select(self, axis: int, index: int) -> Layout:
         """The view at `index` (in bounds) of `axis`, without that dim."""
         keep = [i for i in range(self.ndim) if i != axis]
-        return Layout.of(
-            [self.shape[i] for i in keep],
-            [self.strides[i] for i in keep],
-            self.offset + index * self.strides[axis],
-            self.bits,
-        )
+        return self._kept(keep, self.offset + index * self.strides[axis])
 
     def diagonal(self, axis1: int, axis2: int, offset: int) -> Layout:
         """The view of the elements at (i, i + `offset`) of two dims, along a new last dim."""
@@ -187,10 +179,12 @@ class Layout:
         """The view without the dims `axis`, which must have size 1."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         drop = squeezed(self.shape, axes)
-        keep = [i for i in range(self.ndim) if i not in drop]
-        return Layout.of(
-            [self.shape[i] for i in keep], [self.strides[i] for i in keep], self.offset, self.bits
-        )
+        return self._kept([i for i in range(self.ndim) if i not in drop], self.offset)
+
+    def _kept(self, axes: Sequence[int], offset: int) -> Layout:
+        """The view of these dims alone, in this order."""
+        sizes, strides = [self.shape[i] for i in axes], [self.strides[i] for i in axes]
+        return Layout.of(sizes, strides, offset, self.bits)
 
     def broadcast_to(self, shape: Sequence[int]) -> Layout:
         """The view of `shape` in which dims of size 1 and new leading dims have stride 0."""
