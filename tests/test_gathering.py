@@ -23,7 +23,8 @@ def same(got, want):
 def test_take(far, kernels, monkeypatch):
     """NumPy's take, whichever way the planner goes."""
     if far:
-        for name in ("SHORT", "SHORT_PACKED", "LARGE", "MANY", "MOST"):
+        bounds = "KERNEL_FROM_RUN_BYTES KERNEL_FROM_ELEMENTS KERNEL_FROM_BYTES"
+        for name in f"{bounds} COPIED_MAX_RATIO UNPACKED_MAX_RATIO".split():
             monkeypatch.setattr(gathering, name, 0)
     random = Random(7)
     for seed in range(150):

@@ -562,7 +562,7 @@ def test_two_copies_reuse_scratch():
     assert [program(x).tobytes() for x in xs] == want
     assert [x.tobytes() for x in program.map(xs)] == want
     with specialization.Scratch(1) as kept:
-        assert 1 < kept.size <= 2 * specialization.SCRATCH
+        assert 1 < kept.size <= 2 * specialization.SCRATCH_MAX_BYTES
 
 
 def test_a_nested_call_takes_scratch_of_its_own(monkeypatch):

@@ -21,7 +21,7 @@ from ..arrays.buffers import Bytes
 from ..runtime.system import shared_pages
 
 LINE = 64  # bytes in front, one per receiver
-KEPT = 4  # slabs that are kept while nobody uses them
+IDLE_SLABS_MAX = 4  # slabs that are kept while nobody uses them
 ENDING = 5.0  # seconds that a process may take to end once its files are closed
 
 
@@ -120,7 +120,7 @@ class Slabs:
         for slab in free:
             if slab.nbytes >= nbytes:
                 return slab
-        for slab in free[: max(0, len(free) - KEPT + 1)]:
+        for slab in free[: max(0, len(free) - IDLE_SLABS_MAX + 1)]:
             self._slabs.remove(slab)
         self._slabs.append(Slab(nbytes))
         return self._slabs[-1]

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..arrays.foreign import accepts_any_array
-from ..arrays.tensor import Array, is_array
-from ..errors import DTypeError, type_name
-from ..operations.views import dtype_of, reshape_as
+from ..arrays.tensor import Array
+from ..errors import DTypeError
+from ..operations.views import reshape_as
 from ..shapes.request import Request
-from .placing import special_zero_request
+from .placing import dtype_in, special_zero_request
 
 __all__ = ["dynamic_reshape", "request", "static_reshape"]
 
@@ -77,9 +77,7 @@ def _reshape(
     data: Array, shape: Any, special_zero: bool, name: str, copy: bool | None, out: Array | None
 ) -> Array:
     asked = special_zero_request(shape, special_zero, name, cancel=False)
-    if not is_array(data):
-        raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type_name(data)}")
-    kind = dtype_of(data)
+    kind = dtype_in(data, name)
     if kind.onednn is None:
         raise DTypeError(f"{name} supports f32, f16 and bf16, not {kind}")
     return reshape_as(data, asked, copy, out)

@@ -7,18 +7,18 @@ from itertools import pairwise
 from typing import Any
 
 from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
-from ..arrays.tensor import Array, is_array
+from ..arrays.tensor import Array
 from ..dtypes.table import STRING
-from ..errors import DTypeError, ReshapeError, about, type_name
-from ..operations import joining, views
-from ..operations.views import checked, dtype_of, reshape_as
+from ..errors import DTypeError, ReshapeError, about
+from ..operations import joining, manipulation, views
+from ..operations.views import checked, reshape_as
 from ..shapes import layout as shapes
 from ..shapes.layout import normal_axes, normal_axis
 from ..shapes.request import Request, integer
 from .placing import (
     check_alike,
+    dtype_in,
     ints,
-    part_of,
     permuted,
     placed,
     special_zero_request,
@@ -76,9 +76,7 @@ def reshape(
 
 def _checked(data: Array, who: str) -> Array:
     """An array of one of OpenVINO's numeric types."""
-    if not is_array(data):
-        raise DTypeError(f"{who} expects an ndarray or a Tensor, not {type_name(data)}")
-    kind = dtype_of(data)
+    kind = dtype_in(data, who)
     if kind.openvino is None or kind is STRING:
         raise DTypeError(f"{who} supports OpenVINO's numeric types, not {kind}")
     return checked(data)
@@ -204,7 +202,7 @@ def concat(nodes: Sequence[Array], axis: int, *, out: Array | None = None) -> Ar
     """
     who = "openvino.Concat-1"
     parts = [_checked(x, who) for x in nodes]
-    check_alike([dtype_of(x) for x in parts], who)
+    check_alike([dtype_in(x, who) for x in parts], who)
     at = integer(axis, "axis", who)
     with about(who):
         return joining.concat(parts, axis=at, out=out)
@@ -230,6 +228,6 @@ def split(
     if count < 1 or x.shape[at] % count:
         fault = f"dim {at} of size {x.shape[at]} cannot be {count} equal parts"
         raise ReshapeError(fault, asked_by=who)
-    each, around = x.shape[at] // count, (slice(None),) * at
-    parts = (part_of(x, *around, slice(i * each, (i + 1) * each)) for i in range(count))
+    each = x.shape[at] // count
+    parts = manipulation.parts(x, at, [i * each for i in range(count + 1)])
     return tuple(placed(part, copy, None) for part in parts)

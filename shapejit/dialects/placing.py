@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..arrays.tensor import Array, Tensor
+from ..arrays.tensor import Array, Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError
-from ..operations.views import permute_dims, reshape
+from ..errors import DTypeError, type_name
+from ..operations.views import dtype_of, permute_dims, reshape
 from ..runtime.ndarrays import is_a, plain
 from ..shapes.layout import permutation
 from ..shapes.request import Request, are_several, integer, integers, request
@@ -25,16 +24,15 @@ def placed(x: Array, copy: bool | None, out: Array | None) -> Array:
     return x if copy is None and out is None else reshape(x, x.shape, copy=copy, out=out)
 
 
-def part_of(x: Array, *index: builtins.slice) -> Array:
-    """The view by slices of the first dims; an array without dims stays one.
+def dtype_in(data: Any, asked_by: str) -> DType:
+    """The dtype of an operand; DTypeError if it is not an array.
 
-    >>> import numpy as np
-    >>> part_of(np.arange(3), builtins.slice(1, None))
-    array([1, 2])
+    >>> dtype_in(np.zeros(2, np.float32), "doctest")
+    shapejit.dtype('float32')
     """
-    part: Any = x
-    made: Array = part[(*index, ...)]
-    return made
+    if not is_array(data):
+        raise DTypeError(f"{asked_by} expects an ndarray or a Tensor, not {type_name(data)}")
+    return dtype_of(data)
 
 
 def permuted(x: Array, order: Sequence[int], name: str, asked_by: str) -> Array:

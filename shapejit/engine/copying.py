@@ -98,7 +98,7 @@ def _copy_array(
     elif not array_structs.copy_whole(x, target):
         with by_numpy(array_structs.SMALL_CALLS):
             _assign(x, target)
-            return
+        return
     small = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
     if likes and small and not is_numpys(x.dtype):
         new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM

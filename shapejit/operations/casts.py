@@ -19,7 +19,14 @@ from ..errors import DTypeError
 from ..kernels.numbers import Conversion
 from ..planning import thresholds
 from . import views
-from .scaling import FEW, Find, dequantize_operands, flag, quantize_operands, remembered
+from .scaling import (
+    BY_VALUE_MAX_BYTES,
+    Find,
+    dequantize_operands,
+    flag,
+    quantize_operands,
+    remembered,
+)
 
 NEAREST = "nearest"
 ROUND_MODES = (NEAREST, "up", "down")
@@ -138,7 +145,7 @@ def dequantize(
     array([[ 10.,  20., 300., 400.]], dtype=float32)
     """
     key = None
-    lies = type(scale) is np.ndarray and scale.nbytes > FEW
+    lies = type(scale) is np.ndarray and scale.nbytes > BY_VALUE_MAX_BYTES
     if lies and out is zero_point is block_shape is None and type(dtype) in (str, NoneType):
         begin = scale.__array_interface__["data"][0]
         of_scale = scale.dtype, scale.shape, scale.strides, begin

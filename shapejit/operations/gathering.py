@@ -25,10 +25,11 @@ from .codes import pack
 from .views import checked
 
 # Measured: a copy of a launch costs 0.3 us beside its bytes, an index 0.01 us of NumPy's.
-SHORT = 1024  # bytes of a run
-SHORT_PACKED = 128  # elements narrower than a byte
-LARGE = 10 * 1024 * 1024  # bytes of a result that NumPy gathers as fast as one thread can
-MANY, MOST = 4, 64  # times as many elements as are taken: not all are copied, or unpacked
+KERNEL_FROM_RUN_BYTES = 1024
+KERNEL_FROM_ELEMENTS = 128  # of a run, narrower than a byte
+KERNEL_FROM_BYTES = 10 * 1024 * 1024  # of a result: one thread is as fast as NumPy below
+# Up to how many times as many elements as are taken NumPy may copy, or unpack.
+COPIED_MAX_RATIO, UNPACKED_MAX_RATIO = 4, 64
 
 
 @accepts_any_array
@@ -63,7 +64,7 @@ def taken(x: Array, indices: Any, axis: int | None, out: Array | None, asked_by:
         fits = indices.dtype.kind == "i" or (indices.dtype.kind == "u" and indices.itemsize < 8)
         if some and fits and x.flags.c_contiguous:
             with suppress(IndexError, TypeError, ValueError, ZeroDivisionError):
-                if indices.size * (x.nbytes // x.shape[axis]) < LARGE:
+                if indices.size * (x.nbytes // x.shape[axis]) < KERNEL_FROM_BYTES:
                     return np.take(x, indices, axis)
     x = checked(x)
     if axis is None and x.ndim != 1:
@@ -169,7 +170,8 @@ def _gather(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -> No
     if isinstance(x, np.ndarray):
         numpys = _by_numpy(x, x.itemsize * prod(shape[axis + 1 :]), target.nbytes)
     else:  # short runs are gathered faster as bytes
-        numpys = prod(shape[axis + 1 :]) < SHORT_PACKED and x.size <= MOST * target.size
+        few = prod(shape[axis + 1 :]) < KERNEL_FROM_ELEMENTS
+        numpys = few and x.size <= UNPACKED_MAX_RATIO * target.size
     kind = None if numpys else _by_kernels(x, found, axis, target, fresh)
     if numpys:
         _take(x, found, axis, target.reshape(shape))
@@ -218,6 +220,6 @@ def _by_numpy(x: NDArray[Any], run: int, nbytes: int) -> bool:
     """
     if is_numpys(x.dtype) or x.ndim > MAX_RANK or not run:
         return True
-    if not x.flags.c_contiguous and x.nbytes > MANY * nbytes:
+    if not x.flags.c_contiguous and x.nbytes > COPIED_MAX_RATIO * nbytes:
         return False
-    return nbytes < LARGE or (run < SHORT and x.flags.c_contiguous)
+    return nbytes < KERNEL_FROM_BYTES or (run < KERNEL_FROM_RUN_BYTES and x.flags.c_contiguous)

@@ -146,8 +146,17 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
                 asked_by="split",
             )
         given = tuple(range(size // count, size, size // count)) if size else (0,) * (count - 1)
-    lead: tuple[slice, ...] = (slice(None),) * at
-    return [whole[(*lead, slice(i, j))] for i, j in pairwise((0, *given, size))]
+    return parts(whole, at, (0, *given, size))
+
+
+def parts(x: Any, axis: int, bounds: Sequence[int]) -> list[Any]:
+    """The views between neighbouring `bounds`, which are indices of a dim.
+
+    >>> [part.tolist() for part in parts(np.arange(5), 0, (0, 2, 5))]
+    [[0, 1], [2, 3, 4]]
+    """
+    lead = (slice(None),) * axis
+    return [x[(*lead, slice(i, j), ...)] for i, j in pairwise(bounds)]
 
 
 @accepts_any_array

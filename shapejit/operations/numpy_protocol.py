@@ -9,7 +9,7 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from math import prod
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..shapes.request import integers, one_or_several, plain_shape
 from . import aliases, gathering, joining, manipulation, views
 
 _OWN = (np.ndarray, Tensor)
+POSITIONAL_ONLY = Parameter.POSITIONAL_ONLY
 SAME_KIND = "same_kind"  # the default of NumPy's casting=
 
 
@@ -93,18 +94,16 @@ def _in_order(t: Tensor, order: str) -> Tensor:
     return turned if order == "F" or turned.contiguous else t
 
 
-def _concatenate(
-    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = SAME_KIND
-) -> Any:
-    _default(dtype=dtype, casting=None if casting == SAME_KIND else casting)
-    return joining.concat(arrays, axis, out=out)
+def _joining(join: Callable[..., Any]) -> Callable[..., Any]:
+    """`concat` or `stack`, with NumPy's arguments."""
 
+    def call(
+        arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = SAME_KIND
+    ) -> Any:
+        _default(dtype=dtype, casting=None if casting == SAME_KIND else casting)
+        return join(arrays, axis, out=out)
 
-def _stack(
-    arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = SAME_KIND
-) -> Any:
-    _default(dtype=dtype, casting=None if casting == SAME_KIND else casting)
-    return joining.stack(arrays, axis, out=out)
+    return call
 
 
 def _reshape(a: Any, /, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
@@ -162,25 +161,13 @@ def _size(a: Any, axis: Any = None) -> int:
 
 def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
     """`function`, called with NumPy's names of its first parameters; others make no difference."""
-    ours = [*signature(function).parameters.values()]
-    keywords = [parameter.name for parameter in ours if parameter.kind is parameter.KEYWORD_ONLY]
-    count = len(ours) - len(keywords)
+    ours = dict(zip(names, signature(function).parameters.values(), strict=False))
+    alone = [name for name, parameter in ours.items() if parameter.kind is POSITIONAL_ONLY]
 
     def call(*args: Any, **named: Any) -> Any:
-        if not named and len(args) <= count:
-            return function(*args)
-        if not named:
-            return function(*args[:count], **dict(zip(keywords, args[count:], strict=False)))
         given = dict(zip(names, args, strict=False)) | named
-        leading, others, missing = list[Any](), dict[str, Any](), False
-        for name, parameter in zip(names, ours, strict=False):
-            if name not in given:
-                missing = True
-            elif missing or parameter.kind is parameter.KEYWORD_ONLY:
-                others[parameter.name] = given[name]
-            else:
-                leading.append(given[name])
-        return function(*leading, **others)
+        leading = [given.pop(name) for name in alone if name in given]
+        return function(*leading, **{ours[k].name: v for k, v in given.items() if k in ours})
 
     return call
 
@@ -189,7 +176,7 @@ def _renamed(function: Callable[..., Any], names: Sequence[str]) -> Callable[...
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.astype: _astype,
     np.broadcast_arrays: lambda *args, subok=False: manipulation.broadcast_arrays(*args),
-    np.concatenate: _concatenate,
+    np.concatenate: _joining(joining.concat),
     np.copy: _copy,
     np.ndim: lambda a: a.ndim,
     np.ravel: _ravel,
@@ -198,7 +185,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
     np.size: _size,
     np.squeeze: _squeeze,
-    np.stack: _stack,
+    np.stack: _joining(joining.stack),
     np.swapaxes: _swapaxes,
     np.take: _take,
     np.tile: lambda A, reps: manipulation.tile(A, reps, copy=True),  # noqa: N803  # NumPy's name

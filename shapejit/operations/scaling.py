@@ -20,7 +20,8 @@ from ..shapes.request import integers
 from . import views
 
 FLOAT32 = dtype("float32")
-FEW = 256  # bytes of scales, or of zero points, that are known again by their values
+# Scales, or zero points, of at most so many bytes are found again by their values.
+BY_VALUE_MAX_BYTES = 256
 
 Found = tuple[DType, Operands]
 Find = Callable[..., Found]
@@ -57,7 +58,7 @@ def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) 
 def _value(x: Any) -> object:
     """What is equal for arguments of the same values; False for all but numbers and few scales."""
     if type(x) is np.ndarray or isinstance(x, np.generic):
-        return x.nbytes <= FEW and (x.dtype, x.shape, x.tobytes())
+        return x.nbytes <= BY_VALUE_MAX_BYTES and (x.dtype, x.shape, x.tobytes())
     return (x is None or type(x) in (int, float)) and repr(x)
 
 

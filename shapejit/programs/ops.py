@@ -29,6 +29,7 @@ from .steps import Step, cast_step, dequantize_step, quantize_step, stacked
 Op = tuple[str, tuple[Any, ...]]  # the name of a row of OPERATIONS, and its arguments
 Arguments = tuple[Any, ...]
 Shape = tuple[int, ...]
+Call = Callable[[NDArray[Any]], NDArray[Any]]
 
 VIEW = "view"  # the names of operations that tracing writes
 READ_ONLY_VIEW = "broadcast"
@@ -45,8 +46,8 @@ class Operation:
     view: Callable[..., Layout | None]
     # (shape, *given): the shape of the result. Raises FormatError for what tracing does not write.
     check: Callable[..., Shape]
-    # (*given): the call of NumPy that does the same to an ndarray.
-    numpy: Callable[..., Callable[[NDArray[Any]], NDArray[Any]]]
+    # (ndim, *given): the calls of NumPy that do the same to an ndarray, one after the other.
+    numpy: Callable[..., list[Call]]
     # (count, *given): the arguments that do it to each of `count` stacked arrays.
     stacked: Callable[..., Arguments]
     # Of a view by an IndexMap: whether it must not be written through.
@@ -107,10 +108,10 @@ def batched(ops: Sequence[Op], count: int) -> tuple[Op, ...]:
     return tuple([(name, OPERATIONS[name].stacked(count, *given)) for name, given in ops])
 
 
-def numpy_call(op: Op) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """An operation as a call of NumPy."""
-    name, given = op
-    return OPERATIONS[name].numpy(*given)
+def numpy_calls(ops: Sequence[Op], shape: Shape) -> Iterator[Call]:
+    """The calls of NumPy that do operations to an ndarray of a shape."""
+    for (name, given), met in zip(ops, (shape, *shapes(ops, shape)), strict=False):
+        yield from OPERATIONS[name].numpy(len(met), *given)
 
 
 def _check_reshape(shape: Shape, target: Any) -> Shape:
@@ -137,46 +138,34 @@ def _check_ints(values: Any) -> None:
         raise FormatError("the arguments must fit int64")
 
 
-class _NumpyView:
-    """A view of ndarrays, all of as many dims, by NumPy's own calls: they take the least time."""
+def _numpy_view(view: IndexMap, read_only: bool, ndim: int) -> list[Call]:
+    """A view of arrays with so many dims by NumPy's own calls, which take the least time.
 
-    def __init__(self, view: IndexMap, read_only: bool) -> None:
-        self._view, self._read_only = view, read_only
-        self._calls: list[Callable[[NDArray[Any]], NDArray[Any]]] | None = None
+    An index, a permutation and new dims; strides where dims mix or have no elements.
+    """
+    shape, starts, steps = view
+    axes = [axis for each in steps for axis, _ in each]
+    if 0 in shape or len(set(axes)) < len(axes) or any(len(each) > 1 for each in steps):
+        return [partial(_by_layout, view, read_only)]
+    first = dict(starts)
+    index: list[Any] = [first.get(axis, 0) for axis in range(ndim)]
+    for size, each in zip(shape, steps, strict=True):
+        for axis, step in each:
+            stop = index[axis] + size * step
+            index[axis] = slice(index[axis], stop if stop >= 0 else None, step)
+    calls: list[Call] = [operator.itemgetter((*index, Ellipsis))]
+    if axes != sorted(axes):
+        order = [sorted(axes).index(axis) for axis in axes]
+        calls.append(operator.methodcaller("transpose", order))
+    if len(axes) < len(shape):
+        calls.append(operator.itemgetter(tuple([slice(None) if s else None for s in steps])))
+    return [*calls, partial(np.broadcast_to, shape=shape)] if read_only else calls
 
-    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
-        if self._calls is None:
-            self._calls = self._of(x.ndim) or [self._by_layout]
-        for call in self._calls:
-            x = call(x)
-        return x
 
-    def _of(self, ndim: int) -> list[Callable[[NDArray[Any]], NDArray[Any]]]:
-        """An index, a permutation and new dims; nothing where dims mix or have no elements."""
-        shape, starts, steps = self._view
-        axes = [axis for each in steps for axis, _ in each]
-        if 0 in shape or len(set(axes)) < len(axes) or any(len(each) > 1 for each in steps):
-            return []
-        first = dict(starts)
-        index: list[Any] = [first.get(axis, 0) for axis in range(ndim)]
-        for size, each in zip(shape, steps, strict=True):
-            for axis, step in each:
-                stop = index[axis] + size * step
-                index[axis] = slice(index[axis], stop if stop >= 0 else None, step)
-        calls: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
-            operator.itemgetter((*index, Ellipsis))
-        ]
-        if axes != sorted(axes):
-            order = [sorted(axes).index(axis) for axis in axes]
-            calls.append(operator.methodcaller("transpose", order))
-        if len(axes) < len(shape):
-            calls.append(operator.itemgetter(tuple([slice(None) if s else None for s in steps])))
-        return [*calls, partial(np.broadcast_to, shape=shape)] if self._read_only else calls
-
-    def _by_layout(self, x: NDArray[Any]) -> Any:
-        memory, layout = memory_of(x, 8 * x.itemsize)
-        fixed = self._read_only or not x.flags.writeable
-        return array_over(memory, x.dtype, self._view.applied(layout), fixed)
+def _by_layout(view: IndexMap, read_only: bool, x: NDArray[Any]) -> Any:
+    memory, layout = memory_of(x, 8 * x.itemsize)
+    fixed = read_only or not x.flags.writeable
+    return array_over(memory, x.dtype, view.applied(layout), fixed)
 
 
 def _view(name: str, read_only: bool) -> Operation:
@@ -198,7 +187,7 @@ def _view(name: str, read_only: bool) -> Operation:
     return Operation(
         view=lambda layout, *given: IndexMap(*given).applied(layout),
         check=check,
-        numpy=lambda *given: _NumpyView(IndexMap(*given), read_only),
+        numpy=lambda ndim, *given: _numpy_view(IndexMap(*given), read_only, ndim),
         stacked=lambda count, *given: tuple(IndexMap(*given).stacked(count)),
         read_only=read_only,
     )
@@ -207,13 +196,10 @@ def _view(name: str, read_only: bool) -> Operation:
 def _conversion(convert: Callable[..., Step], stack: Callable[..., Arguments]) -> Operation:
     """The row of a conversion; `stack` (count, *given) is what it does to stacked arrays."""
 
-    def by_numpy(*given: Any) -> Any:
-        return lambda x: convert(dtype(x.dtype), x.shape, *given).new(x)
-
     return Operation(
         view=lambda layout, *given: None,
         check=lambda shape, *given: shape,
-        numpy=by_numpy,
+        numpy=lambda ndim, *given: [lambda x: convert(dtype(x.dtype), x.shape, *given).new(x)],
         stacked=stack,
         convert=convert,
     )
@@ -224,7 +210,7 @@ def _reshape(view: Callable[[Layout, Shape], Layout | None]) -> Operation:
     return Operation(
         view=view,
         check=_check_reshape,
-        numpy=lambda target: operator.methodcaller("reshape", target),
+        numpy=lambda ndim, target: [operator.methodcaller("reshape", target)],
         stacked=lambda count, target: ((count, *target),),
         reshapes=True,
     )
@@ -235,7 +221,7 @@ def _copy(view: Callable[[Layout], Layout | None], copy: bool | None) -> Operati
     return Operation(
         view=view,
         check=lambda shape: shape,
-        numpy=lambda: partial(np.array, order="C", copy=copy),
+        numpy=lambda ndim: [partial(np.array, order="C", copy=copy)],
         stacked=lambda count: (),
     )
 

@@ -28,8 +28,8 @@ from .specialization import Specialization
 from .trace import Traced
 from .traced_functions import TracedFunction
 
-AHEAD = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
-MOST = 256  # tensors that it takes at a time
+CHUNK_MAX_BYTES = 4 * 1024 * 1024  # bytes that `imap` takes from an iterator, and makes, at a time
+CHUNK_MAX_TENSORS = 256  # tensors that it takes at a time
 
 
 class Program(TracedFunction):
@@ -191,10 +191,10 @@ class Program(TracedFunction):
             raise DTypeError(f"out= must be a function of the index, not {type(out).__name__}")
         if is_array(tensors):
             tensors = sources.rows(sources.checked_stack(tensors, self.source_shape))
-        most, ahead = MOST, AHEAD // 2 if self.fn is not None else MAX_SIZE
+        most, ahead = CHUNK_MAX_TENSORS, CHUNK_MAX_BYTES // 2 if self.fn is not None else MAX_SIZE
         if self.fn is None:
             each = self.dtype.nbytes(prod(self.source_shape)) + self.nbytes
-            most = max(1, min(MOST, AHEAD // max(each, 1)))
+            most = max(1, min(CHUNK_MAX_TENSORS, CHUNK_MAX_BYTES // max(each, 1)))
         if chunk is not None:
             most = integer(chunk, "chunk=", "imap")
             if not 1 <= most <= MAX_SIZE:

@@ -27,10 +27,10 @@ from ..runtime.ndarrays import MOST_DIMS, possible
 from ..shapes.layout import Layout
 from .fuse import route
 from .map_routes import MapRoute
-from .ops import Op, numpy_call, shapes
+from .ops import Op, numpy_calls, shapes
 from .passes import Pass
 
-SCRATCH = 4 * 1024 * 1024  # bytes between two copies of many tensors: they stay in a cache
+SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: they stay in a cache
 
 _scratch = threading.local()
 
@@ -104,7 +104,7 @@ class Specialization:
 
     @cached_property
     def _calls(self) -> tuple[Callable[[NDArray[Any]], NDArray[Any]], ...]:
-        return tuple(map(numpy_call, self.ops))
+        return tuple(numpy_calls(self.ops, self.source.shape))
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
         """The result as NumPy's own methods make it, step by step."""
@@ -173,7 +173,7 @@ class Specialization:
             steps[0].run(sources, targets, fresh)
             return
         count, most = len(sources), max(step.nbytes for step in steps[:-1])
-        chunk = max(1, min(count, SCRATCH // max(most, 1)))
+        chunk = max(1, min(count, SCRATCH_MAX_BYTES // max(most, 1)))
         with Scratch(chunk * most * min(2, len(steps) - 1)) as memory:
             rows = 8 * (address_of(memory) + most * np.arange(2 * chunk)).reshape(2, chunk)
             for start in range(0, count, chunk):
@@ -186,7 +186,7 @@ class Specialization:
 
 
 class Scratch:
-    """Memory of a thread's own between two copies, of which it keeps no more than `SCRATCH`.
+    """Memory of a thread's own between two copies; it keeps `SCRATCH_MAX_BYTES` twice at most.
 
     A nested use, as by the handler of a signal, takes memory of its own.
     """
@@ -201,5 +201,5 @@ class Scratch:
         return self._memory
 
     def __exit__(self, *_: object) -> None:
-        if 0 < self._memory.size <= 2 * SCRATCH:
+        if 0 < self._memory.size <= 2 * SCRATCH_MAX_BYTES:
             _scratch.memory = self._memory

@@ -15,7 +15,7 @@ from ..engine.outputs import new_array
 from ..errors import FormatError
 from ..kernels.numbers import Conversion
 from ..operations.casts import ROUND_MODES, cast
-from ..operations.scaling import dequantize_operands, quantize_operands
+from ..operations.scaling import Find, dequantize_operands, quantize_operands
 from ..shapes.layout import checked_shape
 
 _CONSTANTS = ("float32", "float64", "int64", "uint64")
@@ -70,13 +70,9 @@ class Step(NamedTuple):
     def repeated(self, shape: tuple[int, ...]) -> Step:
         """The same with a scale of its own for each element."""
         assert self.operands is not None
-        arrays = [
-            None if a is None else self.operands.repeated(a, shape)
-            for a in (self.operands.scale, self.operands.zero)
-        ]
-        assert arrays[0] is not None
-        operands = Operands(self.conversion, arrays[0], arrays[1], (1,) * len(shape))
-        return self._replace(operands=operands)
+        scale, zero, each = self.operands.scale, self.operands.zero, self.operands.repeated
+        arrays = each(scale, shape), None if zero is None else each(zero, shape)
+        return self._replace(operands=Operands(self.conversion, *arrays, (1,) * len(shape)))
 
     def new(self, x: NDArray[Any]) -> NDArray[Any]:
         """The converted elements of an ndarray."""
@@ -121,9 +117,7 @@ def dequantize_step(
     kind: DType, shape: tuple[int, ...], scale: Any, zero: Any, blocks: Any, name: str
 ) -> Step:
     """The Step of `dequantize`."""
-    arrays = _arrays(scale, zero)
-    made, operands = dequantize_operands(Expected(kind, shape), *arrays, blocks, name)
-    return Step(made, operands.conversion, operands)
+    return _scaled_step(dequantize_operands, Expected(kind, shape), scale, zero, blocks, name)
 
 
 def quantize_step(
@@ -136,15 +130,15 @@ def quantize_step(
     saturate: bool,
 ) -> Step:
     """The Step of `quantize`."""
-    arrays = _arrays(scale, zero)
-    made, operands = quantize_operands(Expected(kind, shape), *arrays, blocks, name, saturate)
-    return Step(made, operands.conversion, operands)
+    asked = blocks, name, saturate
+    return _scaled_step(quantize_operands, Expected(kind, shape), scale, zero, *asked)
 
 
-def _arrays(scale: Any, zero: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def _scaled_step(find: Find, x: Expected, scale: Any, zero: Any, *asked: Any) -> Step:
     if type(scale) is not Constant or (zero is not None and type(zero) is not Constant):
         raise FormatError("scales and zero points are Constants")
-    return scale.array, None if zero is None else zero.array
+    made, operands = find(x, scale.array, None if zero is None else zero.array, *asked)
+    return Step(made, operands.conversion, operands)
 
 
 def stacked(count: int, scale: Constant, zero: Constant | None, blocks: Any) -> tuple[Any, ...]:

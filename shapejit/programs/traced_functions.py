@@ -23,9 +23,9 @@ from .specialization import Specialization
 from .text import described
 from .trace import traced
 
-LENGTHS = 64  # of a free dim 0 whose programs are remembered
-SMALL = 16  # slots for kinds of arrays whose calls are compiled ones
-KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
+LENGTHS_KEPT = 64  # of a free dim 0 whose programs are remembered
+ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays whose calls are compiled ones
+SOURCES_KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class TracedFunction:
         dtype, fill = fixed_width(self.dtype), object.__setattr__
         fill(self, "source_shape", (None, *shape) if free else shape)
         fill(self, "dtype", dtype)
-        fill(self, "_specializations", Recent(KEPT))
-        fill(self, "_programs", Recent(LENGTHS if free else KEPT))
-        fill(self, "_maps", Recent(KEPT))
-        fill(self, "_small", Routes(SMALL))
+        fill(self, "_specializations", Recent(SOURCES_KEPT))
+        fill(self, "_programs", Recent(LENGTHS_KEPT if free else SOURCES_KEPT))
+        fill(self, "_maps", Recent(SOURCES_KEPT))
+        fill(self, "_small", Routes(ROUTES_OF_SMALL_CALLS))
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
         fill(self, "_result_dtype", made[1])

@@ -73,7 +73,7 @@ class Layout:
             if shape[i] == 1:
                 canonical[i] = step
             step = canonical[i] * shape[i]
-        return _trusted(tuple(shape), tuple(canonical), offset, bits)
+        return _unchecked(tuple(shape), tuple(canonical), offset, bits)
 
     @staticmethod
     def row_major(shape: Sequence[int], bits: int) -> Layout:
@@ -83,7 +83,7 @@ class Layout:
         for size in reversed(shape):
             strides.append(step)
             step *= max(size, 1)
-        return _trusted(tuple(shape), tuple(reversed(strides)), 0, bits)
+        return _unchecked(tuple(shape), tuple(reversed(strides)), 0, bits)
 
     @property
     def ndim(self) -> int:
@@ -121,20 +121,17 @@ class Layout:
 
     def at(self, offset: int) -> Layout:
         """The same Layout with another offset (bits)."""
-        return _trusted(self.shape, self.strides, offset, self.bits)
+        return _unchecked(self.shape, self.strides, offset, self.bits)
 
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
-        order = permutation(axes, self.shape)
-        return Layout.of(
-            [self.shape[i] for i in order], [self.strides[i] for i in order], self.offset, self.bits
-        )
+        return self._kept(permutation(axes, self.shape), self.offset)
 
     def transposed(self) -> Layout:
         """The view of a Layout of two dims with these exchanged."""
         (rows, columns), (down, along) = self.shape, self.strides
         if rows > 1 < columns:  # whose strides are canonical either way
-            return _trusted((columns, rows), (along, down), self.offset, self.bits)
+            return _unchecked((columns, rows), (along, down), self.offset, self.bits)
         return self.permute((1, 0))
 
     def flip(self, axes: Sequence[int] | None = None) -> Layout:
@@ -157,12 +154,7 @@ class Layout:
     def select(self, axis: int, index: int) -> Layout:
         """The view at `index` (in bounds) of `axis`, without that dim."""
         keep = [i for i in range(self.ndim) if i != axis]
-        return Layout.of(
-            [self.shape[i] for i in keep],
-            [self.strides[i] for i in keep],
-            self.offset + index * self.strides[axis],
-            self.bits,
-        )
+        return self._kept(keep, self.offset + index * self.strides[axis])
 
     def diagonal(self, axis1: int, axis2: int, offset: int) -> Layout:
         """The view of the elements at (i, i + `offset`) of two dims, along a new last dim."""
@@ -195,10 +187,12 @@ class Layout:
         """The view without the dims `axis`, which must have size 1."""
         axes = (axis,) if isinstance(axis, int) else tuple(axis)
         drop = squeezed(self.shape, axes)
-        keep = [i for i in range(self.ndim) if i not in drop]
-        return Layout.of(
-            [self.shape[i] for i in keep], [self.strides[i] for i in keep], self.offset, self.bits
-        )
+        return self._kept([i for i in range(self.ndim) if i not in drop], self.offset)
+
+    def _kept(self, axes: Sequence[int], offset: int) -> Layout:
+        """The view of these dims alone, in this order."""
+        sizes, strides = [self.shape[i] for i in axes], [self.strides[i] for i in axes]
+        return Layout.of(sizes, strides, offset, self.bits)
 
     def broadcast_to(self, shape: Sequence[int]) -> Layout:
         """The view of `shape` in which dims of size 1 and new leading dims have stride 0."""
@@ -231,7 +225,9 @@ class Layout:
         if 0 in shape:
             return Layout.row_major(shape, self.bits)
         strides = _reshaped(self.shape, self.strides, self.bits, tuple(shape))
-        return None if strides is None else _trusted(tuple(shape), strides, self.offset, self.bits)
+        if strides is None:
+            return None
+        return _unchecked(tuple(shape), strides, self.offset, self.bits)
 
 
 # The operations that see other elements of any Layout, or the same in another order.
@@ -272,7 +268,7 @@ _set_shape, _set_strides, _set_offset, _set_bits = (
 )
 
 
-def _trusted(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
+def _unchecked(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, bits: int) -> Layout:
     """The Layout of canonical arguments, which are not checked."""
     layout = object.__new__(Layout)
     _set_shape(layout, shape)

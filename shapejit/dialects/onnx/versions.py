@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...arrays.tensor import is_array
 from ...dtypes.table import DType
-from ...errors import DTypeError, ReshapeError, type_name
-from ...operations.views import dtype_of
+from ...errors import DTypeError, ReshapeError
+from ..placing import dtype_in
 
 NEWEST = 28  # opset; what later ones change is not known
 
@@ -96,10 +95,8 @@ class Version(NamedTuple):
 
     def check(self, data: object, operand: str = "") -> DType:
         """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types."""
-        if not is_array(data):
-            name = f"{operand} of {self}" if operand else str(self)
-            raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type_name(data)}")
-        return self.check_dtype(dtype_of(data), operand)
+        kind = dtype_in(data, f"{operand} of {self}" if operand else str(self))
+        return self.check_dtype(kind, operand)
 
     def check_dtype(self, kind: DType, operand: str) -> DType:
         """`kind`; DTypeError if it is not among the operand's types."""

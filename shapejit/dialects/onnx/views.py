@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from ...arrays.foreign import accepts_any_array, converts_any_array, splits_any_array
 from ...arrays.tensor import Array, Tensor
 from ...errors import ReshapeError, shape_text
-from ...operations import views
+from ...operations import manipulation, views
 from ...runtime.ndarrays import is_a, plain
 from ...shapes.layout import broadcast
-from ..placing import part_of, permuted, placed
+from ..placing import permuted, placed
 from .arguments import axes_of, check_sign, entered, integer, ints
 from .versions import Version, version
 
@@ -190,7 +190,9 @@ def slice(  # noqa: A001  # the operator's name
     index: list[Any] = [builtins.slice(None)] * x.ndim
     for i, *given in zip(axes_of(row, along, x.ndim), begins, stops, by, strict=True):
         index[i] = _slice(row, x.shape[i], *given)
-    return placed(part_of(x, *index), copy, out)
+    whole: Any = x
+    seen: Array = whole[(*index, ...)]
+    return placed(seen, copy, out)
 
 
 def _slice(row: Version, size: int, start: int, end: int, step: int) -> builtins.slice:
@@ -233,7 +235,7 @@ def split(
     if split is not None:
         if row.since == 1 and (is_a(split, np.ndarray) or is_a(split, Tensor)):
             split = whole_numbers(row, split, "split")
-        sizes = ints(row, split, "split")
+        sizes: tuple[int, ...] = ints(row, split, "split")
         if num_outputs is not None and (row.since >= 18 or num_outputs != len(sizes)):
             raise ReshapeError(
                 f"{len(sizes)} sizes in split exclude num_outputs={num_outputs}", asked_by=str(row)
@@ -245,11 +247,8 @@ def split(
             f"split {list(sizes)} does not divide dim {at} of {shape_text(x.shape)}",
             asked_by=str(row),
         )
-    ends, around = accumulate(sizes), (builtins.slice(None),) * at
-    return tuple(
-        placed(part_of(x, *around, builtins.slice(end - n, end)), copy, None)
-        for n, end in zip(sizes, ends, strict=True)
-    )
+    bounds: list[int] = [0, *accumulate(sizes)]
+    return tuple(placed(part, copy, None) for part in manipulation.parts(x, at, bounds))
 
 
 def whole_numbers(row: Version, values: Any, name: str) -> list[int]:
