@@ -213,11 +213,11 @@ def _array(
 
 
 def takes_all(group: Group, key: str, nbytes: int) -> bool:
-    """Whether codes, and scales beside them, take all bytes of a part."""
+    """Whether codes or scales, or both, take all bytes of a part."""
     form = group.form
-    there = [numbers for numbers in (form.codes, *form.scales) if numbers.part == key]
+    there = [numbers for numbers in (form.codes, form.scales[0]) if numbers.part == key]
     bits = sum(prod(group.sizes(each.dims)) * code_bits(group, each) for each in there)
-    return form.codes in there and bits == 8 * nbytes
+    return bits == 8 * nbytes
 
 
 def _floats(group: Group, numbers: Numbers, kind: object) -> bool:
