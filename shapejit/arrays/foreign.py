@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DTypeError
+from ..errors import DTypeError, type_name
 from ..runtime.ndarrays import is_a, unwrapped
 from .libraries import Library, library
 from .tensor import Tensor, asarray, is_array
@@ -123,17 +123,12 @@ def to_library(made: Any, like: Any) -> Any:
     return made
 
 
-def _named(x: Any) -> str:
-    """The type of an array for a message, such as `torch.Tensor`."""
-    return f"{type(x).__module__.partition('.')[0]}.{type(x).__name__}"
-
-
 def natives(items: Sequence[Any]) -> list[Any]:
     """Foreign arrays, which must all be of one library, as `native` has each."""
     own = _library_of(items[0])
     for i, x in enumerate(items):
         if _library_of(x) is not own:
-            raise DTypeError(f"array {i} is of type {_named(x)}, array 0 {_named(items[0])}")
+            raise DTypeError(f"array {i} is of type {type_name(x)}, array 0 {type_name(items[0])}")
     return [own.enter(x) for x in items]
 
 
@@ -185,7 +180,8 @@ def check_out(x: Any, out: Any) -> None:
         return
     like, into = _first(x), _first(out)
     if _library_of(into) is not _library_of(like):
-        raise DTypeError(f"out= must be of type {_named(like)} like the source, not {_named(into)}")
+        wanted = f"of type {type_name(like)} like the source"
+        raise DTypeError(f"out= must be {wanted}, not {type_name(into)}")
 
 
 def call_with(function: Callable[..., Any], x: Any, out: Any) -> Any:

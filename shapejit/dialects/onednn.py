@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arrays.foreign import accepts_any_array
 from ..arrays.tensor import Array, is_array
-from ..errors import DTypeError
+from ..errors import DTypeError, type_name
 from ..operations.views import dtype_of, reshape_as
 from ..shapes.request import Request
 from .placing import special_zero_request
@@ -78,7 +78,8 @@ def _reshape(
 ) -> Array:
     asked = special_zero_request(shape, special_zero, name, cancel=False)
     if not is_array(data):
-        raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
+        wanted = "a numpy.ndarray or a shapejit.Tensor"
+        raise DTypeError(f"{name} expects {wanted}, not {type_name(data)}")
     kind = dtype_of(data)
     if kind.onednn is None:
         raise DTypeError(f"{name} supports f32, f16 and bf16, not {kind}")

@@ -9,7 +9,7 @@ from typing import Any
 from ..arrays.foreign import accepts_any_array, joins_any_arrays, splits_any_array
 from ..arrays.tensor import Array, is_array
 from ..dtypes.table import STRING
-from ..errors import DTypeError, ReshapeError, about
+from ..errors import DTypeError, ReshapeError, about, type_name
 from ..operations import joining, views
 from ..operations.views import checked, dtype_of, reshape_as
 from ..shapes import layout as shapes
@@ -77,7 +77,8 @@ def reshape(
 def _checked(data: Array, who: str) -> Array:
     """An array of one of OpenVINO's numeric types."""
     if not is_array(data):
-        raise DTypeError(f"{who} expects an ndarray or a Tensor, not {type(data).__name__}")
+        wanted = "a numpy.ndarray or a shapejit.Tensor"
+        raise DTypeError(f"{who} expects {wanted}, not {type_name(data)}")
     kind = dtype_of(data)
     if kind.openvino is None or kind is STRING:
         raise DTypeError(f"{who} supports OpenVINO's numeric types, not {kind}")

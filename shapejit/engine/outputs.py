@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..runtime import result_memory
 from ..runtime.ndarrays import array_of, is_a, is_sequence, plain, possible
 from ..shapes.layout import Layout
@@ -57,8 +57,8 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
     if not is_a(out, kind):
-        name = "a Tensor" if kind is Tensor else "an ndarray"
-        raise DTypeError(f"out= must be {name} like the source, not {type(out).__name__}")
+        name = "shapejit.Tensor" if kind is Tensor else "numpy.ndarray"
+        raise DTypeError(f"out= must be a {name} like the source, not a {type_name(out)}")
     if is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")
     seen: Any = out if kind is Tensor else plain(out)
@@ -173,8 +173,7 @@ def given(
         return Places.alike(begins, layout), out
     if not is_sequence(out) or isinstance(out, str | bytes):
         raise DTypeError(
-            f"out= must be one {name} of all results or a sequence of {name}s, "
-            f"not {type(out).__name__}"
+            f"out= must be one {name} of all results or a sequence of {name}s, not {type_name(out)}"
         )
     outs = list(out)
     if len(outs) != count:

@@ -11,7 +11,7 @@ from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, asarray, fixed_width
 from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs
-from ..errors import DTypeError, FormatError
+from ..errors import DTypeError, FormatError, type_name
 from ..kernels.constants import CODES_BLOCK
 from ..runtime.cpu_caches import LINE
 from ..runtime.ndarrays import array_of, is_a
@@ -100,7 +100,7 @@ def unpack(t: Tensor, out: NDArray[Any] | None = None) -> NDArray[Any]:
     array([1, 2, 3], dtype=uint4)
     """
     if not is_a(t, Tensor):
-        raise DTypeError(f"unpack takes a Tensor, not {type(t).__name__}")
+        raise DTypeError(f"unpack takes a shapejit.Tensor, not {type_name(t)}")
     target, fresh = outputs.target(out, t.dtype.codes, t.shape, (t,))
     if t.dtype.packed and not (_side_by_side(t, t.dtype.bits) or _side_by_side(t, 8)):
         # Packed elements are put in order faster than codes.

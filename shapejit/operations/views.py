@@ -16,8 +16,8 @@ from ..dtypes.table import DType, dtype
 from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
 from ..engine.routes import follow
-from ..errors import DTypeError, ReshapeError, shape_text
-from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
+from ..errors import DTypeError, ReshapeError, shape_text, type_name
+from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrapped
 from ..runtime.recent import Recent
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
@@ -141,11 +141,20 @@ def checked(x: Array) -> Array:
         return x
     if not is_array(x) and not issubclass(type(x), np.generic):
         raise DTypeError(
-            f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}; "
-            f"wrap it with numpy.asarray or shapejit.asarray"
+            f"expected a numpy.ndarray, a shapejit.Tensor or an array of a DLPack library, "
+            f"not {type_name(x)}; {_instead(x)}"
         )
     made: Array = unwrapped(x)
     return made
+
+
+def _instead(x: object) -> str:
+    """What to do with what is no array."""
+    if is_mapping(x):
+        return "call the function for each of its values"
+    if type_name(x) == "dask.Array":
+        return "shapejit.adapters.dask has functions for these"
+    return "wrap it with numpy.asarray or shapejit.asarray"
 
 
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:

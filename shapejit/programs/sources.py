@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor, is_array
 from ..dtypes.table import DType
-from ..errors import DTypeError, ReshapeError, about, shape_text
+from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..runtime.ndarrays import is_a, plain
 
 
 def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> None:
     """Refuse what is not a Tensor, or an ndarray, of this dtype and shape."""
     if is_a(x, Tensor) is not as_tensors:
-        among = f"{type(x).__name__} among Tensors" if as_tensors else "a Tensor among ndarrays"
+        among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
     if not as_tensors and not is_a(x, np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type(x).__name__}")
+        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
     kind = dtype if as_tensors else dtype.numpy
     if x.dtype is not kind and x.dtype != kind:
         raise DTypeError(f"the dtype is {x.dtype}, the program's {dtype}")
@@ -32,7 +32,7 @@ def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> Non
 def length(x: Any, shape: tuple[int | None, ...]) -> int:
     """The length of dim 0 of an array whose other dims are those of `shape`."""
     if not is_array(x):
-        raise DTypeError(f"expected an ndarray or a Tensor, not {type(x).__name__}")
+        raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
     found = x.shape if is_a(x, Tensor) else plain(x).shape
     if not found or found[1:] != shape[1:]:
         raise ReshapeError(f"a tensor for this program has shape {free_text(shape)}, not {found}")

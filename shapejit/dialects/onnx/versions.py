@@ -14,7 +14,7 @@ import numpy as np
 
 from ...arrays.tensor import is_array
 from ...dtypes.table import DType
-from ...errors import DTypeError, ReshapeError
+from ...errors import DTypeError, ReshapeError, type_name
 from ...operations.views import dtype_of
 
 NEWEST = 28  # opset; what later ones change is not known
@@ -206,7 +206,8 @@ class Version(NamedTuple):
         """The dtype of an ndarray or Tensor; DTypeError if it is not among the operand's types."""
         if not is_array(data):
             name = f"{operand} of {self}" if operand else str(self)
-            raise DTypeError(f"{name} expects an ndarray or a Tensor, not {type(data).__name__}")
+            wanted = "a numpy.ndarray or a shapejit.Tensor"
+            raise DTypeError(f"{name} expects {wanted}, not {type_name(data)}")
         return self.check_dtype(dtype_of(data), operand)
 
     def check_dtype(self, kind: DType, operand: str) -> DType:
