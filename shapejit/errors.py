@@ -43,7 +43,7 @@ def quoted(text: str, longest: int = 200) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown word: the known one that is near, if any.
 
-    The case of letters makes no difference, and `a` is near to `a:b`.
+    The case of letters makes no difference, and `a` is near to `a:b`, and the reverse.
 
     >>> did_you_mean("convrt", ["convert", "inspect"]), did_you_mean("x", ["convert"])
     ("; did you mean 'convert'?", '')
@@ -53,9 +53,21 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # which takes 10 ms to import
 
     given, names = word[:100].casefold(), {name.casefold(): name for name in reversed([*known])}
-    parts = [name for name in reversed(names) if given in name.split(":")]
+    head = given.partition(":")[0]
+    parts = [name for name in reversed(names) if given in name.split(":") or name == head]
     near = [given] if given in names else parts or get_close_matches(given, names, 1)
     return f"; did you mean {names[near[0]]!r}?" if near else ""
+
+
+def type_name(x: object) -> str:
+    """The type of an object for a message, behind the package that it comes from.
+
+    >>> import numpy as np, shapejit as sj
+    >>> type_name(np.zeros(3)), type_name(sj.asarray(np.zeros(3))), type_name([])
+    ('numpy.ndarray', 'shapejit.Tensor', 'list')
+    """
+    package, name = str(type(x).__module__).partition(".")[0], type(x).__name__
+    return name if package == "builtins" else f"{package}.{name}"
 
 
 def redacted(text: str) -> str:

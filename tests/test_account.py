@@ -471,12 +471,12 @@ def test_what_detect_warns_of_convert_prints(tmp_path, capsys):
 def test_what_is_unclear_stays_only_with_its_config(tmp_path):
     lone = {"lone.weight_scale": ONES}
     source = folder_of(tmp_path / "in", {**FP8.checkpoint(), **lone}, FP8.config)
-    with pytest.raises(sj.FormatError, match=r"'lone\.weight_scale' .* belongs to no codes"):
+    with pytest.raises(sj.FormatError, match=r"'lone\.weight_scale' .* there are no codes"):
         sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
     two = {f"b.{name}": x for name, x in FP8.parts.items()}
     source = folder_of(tmp_path / "two", {**FP8.checkpoint(), **lone, **two}, FP8.config)
     report = sj.files.convert(source, tmp_path / "out", [("to", f"{FP8.prefix}.*=bf16")])
-    assert "lone.weight_scale: belongs to no codes" in report.warnings
+    assert "lone.weight_scale: there are no codes that it belongs to" in report.warnings
 
 
 # What is unclear, what differs, what is meant

@@ -665,7 +665,7 @@ def test_inspect_tells_schemes_and_what_is_odd(tmp_path, capsys):
     assert ["layers.#.up.weight", "x", "3", "nvfp4:modelopt", "uint8", "[2,16]", "96"] in [
         line.split() for line in lines
     ]
-    assert "unclear: layers.#.down.qzeros: belongs to no codes" in lines
+    assert "unclear: layers.#.down.qzeros: there are no codes that it belongs to" in lines
     (warning,) = [line for line in lines if line.startswith("warning: ")]
     assert warning.startswith("warning: layers.#.up: weight_scale_2 is 7, above 1")
     assert warning.endswith(" x 3")

@@ -305,7 +305,7 @@ BAD = {
     "no block": ({}, {"block_size": None}, "the node does not tell block_size"),
     "zero points": (
         {"zero_points": np.zeros((6, 3), np.uint8)}, {},
-        r"zero_points must have shape \(6, 2\) \(N K/g\*b/8\), not \(6, 3\)",
+        r"zero_points must .* \(6, 2\) \(N K/g\*b/8 of N=6 rows, .*b=4 bits\), not \(6, 3\)",
     ),
     "scales": ({"scales": np.ones((6, 2), np.float32)}, {}, r"scales must .*\(6, 3\).*\(6, 2\)"),
     "codes": ({"B": np.zeros((6, 3, 8), np.int8)}, {}, "B is uint8, not int8"),

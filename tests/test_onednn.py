@@ -117,7 +117,7 @@ def test_bad_arguments(reshape):
     with pytest.raises(TypeError, match="special_zero"):
         reshape(x, [6])
     for data in (None, [1.0], 1.0, "a"):
-        with pytest.raises(sj.DTypeError, match="ndarray or a Tensor"):
+        with pytest.raises(sj.DTypeError, match=r"ndarray or a shapejit\.Tensor"):
             reshape(data, [1], special_zero=False)
 
 

@@ -181,9 +181,9 @@ def test_the_shape_tensor_is_int64(code):
 
 @pytest.mark.parametrize("data", [None, [1, 2], 3, 1.5, "ab", (1, 2), {1: 2}, memoryview(b"ab")])
 def test_data_is_an_array(data):
-    with pytest.raises(sj.DTypeError, match="ndarray or a Tensor"):
+    with pytest.raises(sj.DTypeError, match=r"ndarray or a shapejit\.Tensor"):
         sj.onnx.reshape(data, [2])
-    with pytest.raises(sj.DTypeError, match="ndarray or a Tensor"):
+    with pytest.raises(sj.DTypeError, match=r"ndarray or a shapejit\.Tensor"):
         sj.onnx.shape(data)
 
 

@@ -255,7 +255,7 @@ def test_what_the_graph_does_not_allow_is_refused(change, tensor, reason, path, 
 def test_a_source_is_needed(path, tmp_path):
     sj.save_file({"w": W}, tmp_path / "w.npz")
     for source in (None, tmp_path / "w.npz"):
-        with pytest.raises(sj.FileFormatError, match="needs the graph of a source"):
+        with pytest.raises(sj.FileFormatError, match="needs the graph of an ONNX model"):
             save({"w": W}, tmp_path / "b.onnx", source)
 
 

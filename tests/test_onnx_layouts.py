@@ -453,7 +453,7 @@ REFUSED = [
     (lambda: op.expand(X, [1], opset=7), "opset 7 has no Expand: it is new in opset 8"),
 ]  # fmt: skip
 WRONG_KINDS = [
-    (lambda: op.transpose([1, 2]), "expects an ndarray or a Tensor, not list"),
+    (lambda: op.transpose([1, 2]), "expects a numpy.ndarray or a shapejit.Tensor, not list"),
     (lambda: op.transpose(X, perm="0123"), "a sequence of ints"),
     (lambda: op.squeeze(X, np.array([0], np.int32)), "Squeeze-25 must be int64, not int32"),
     (lambda: op.slice(X, np.array([0], np.int16), [1]), "must be int32 or int64, not int16"),

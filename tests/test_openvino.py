@@ -128,7 +128,7 @@ def test_special_zero_is_required():
 
 @pytest.mark.parametrize("data", [None, [1], 1, "a", memoryview(b"a")])
 def test_data_is_an_array(data):
-    with pytest.raises(sj.DTypeError, match="ndarray or a Tensor"):
+    with pytest.raises(sj.DTypeError, match=r"ndarray or a shapejit\.Tensor"):
         sj.openvino.reshape(data, [1], special_zero=False)
 
 

@@ -159,6 +159,15 @@ def test_what_is_no_tensor_among_tensors(item):
         sj.concat([torch.ones(2)], out=item or 3)
 
 
+def test_messages_name_the_library():
+    with pytest.raises(sj.DTypeError, match=r"takes a shapejit\.Tensor, not torch\.Tensor"):
+        sj.unpack(torch.ones(3))
+    parts = sj.schemes["fp8:channel"].encode(torch.ones(2, 4))
+    out = torch.empty(2, 4, dtype=torch.bfloat16)
+    with pytest.raises(sj.DTypeError, match=r"a shapejit\.Tensor like the source, not a torch\.T"):
+        sj.schemes["fp8:channel"].decode(parts, out=out)
+
+
 def test_dtypes_that_differ_are_promoted():
     kinds = torch.float32, torch.bfloat16, torch.float16, torch.float64
     for a, b in product(kinds, repeat=2):

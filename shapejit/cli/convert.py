@@ -55,7 +55,8 @@ def report_json(report: Report) -> dict[str, Any]:
 def report_text(report: Report) -> str:
     """A report as one line."""
     return (
-        f"{report.tensors} tensors, {report.changed} changed, {report.moved} of them moved; "
+        f"{report.tensors} tensors, {report.changed} changed, {report.moved} of them in more "
+        f"than name and shape; "
         f"{report.bytes_read / 1e6:.1f} MB in, {report.bytes_written / 1e6:.1f} MB out, "
         f"{report.seconds:.2f} s, {report.gb_per_s:.2f} GB/s"
     )

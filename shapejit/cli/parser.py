@@ -29,7 +29,7 @@ examples:
   shapejit inspect model.safetensors                  tensors, and how they are quantised
   shapejit convert model-fp8 model-bf16 --to bf16     a whole folder, in bounded memory
   shapejit convert model-bf16 model-fp8 --to fp8:block    quantised by round to nearest
-  shapejit convert a.safetensors b.safetensors --permute '.*\\.weight=1,0' --dry-run
+  shapejit convert a.safetensors b.safetensors --permute '.*_proj\\.weight=1,0' --dry-run
   shapejit verify a.safetensors b.safetensors         the first bit that differs
 """
 

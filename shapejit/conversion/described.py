@@ -32,9 +32,11 @@ class Described:
 class Report:
     """The result of a conversion: numbers of tensors, bytes of their data, seconds it took.
 
-    `warnings` are what is odd about the quantised weights that were decoded or converted,
-    `left_out` the weights that a rule for all leaves as they are, and why; `rows` the tensors of a
-    conversion that was not done, `errors` how far weights that are encoded are from their codes.
+    `changed` are the tensors that rules are for, `moved` those of them whose elements, or the
+    order of these, change, not only names and shapes. `warnings` are what is odd about the
+    quantised weights that were decoded or converted, `left_out` the weights that a rule for all
+    leaves as they are, and why; `rows` the tensors of a conversion that was not done, `errors` how
+    far weights that are encoded are from their codes.
     """
 
     tensors: int

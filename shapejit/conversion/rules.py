@@ -118,7 +118,8 @@ def _target(given: str, text: str) -> tuple[str, tuple[str, ...]]:
     name = _SHORT.get(name.lower(), name)
     if name not in DECODED and name not in schemes:
         known = (*_SHORT, *schemes)
-        hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+        listed = f"{', '.join(_SHORT)} and the schemes that `shapejit schemes` lists"
+        hint = did_you_mean(name, known) or f"; known are {listed}"
         raise FormatError(f"{given}: unknown dtype or scheme {quoted(name)}{hint}")
     return pattern if found else ".*", (name,)
 
@@ -129,7 +130,7 @@ def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
     policy, colon, kind = name.rpartition(":")
     kind = _SHORT.get(kind.lower(), kind)
     if kind not in DECODED or (colon and policy != LLAMA_CPP):
-        known = f"{', '.join(_SHORT)}, or {LLAMA_CPP}: and one of them"
+        known = ", ".join((*_SHORT, *(f"{LLAMA_CPP}:{short}" for short in _SHORT)))
         raise FormatError(f"{given}: unknown dtype {quoted(name)}; known are {known}")
     return pattern if found else ".*", (kind, policy)
 
@@ -260,7 +261,7 @@ def read_rules(path: Path) -> list[Rule]:
         raise FileFormatError(name, None, f"it is not TOML: {fault}") from None
     tables = found.pop("rule", [])
     if found or not isinstance(tables, list):
-        reason = f"it holds tables [[rule]], not {quoted(next(iter(found), 'rule'))}"
+        reason = f"expected tables [[rule]], found {quoted(next(iter(found), 'rule'))}"
         raise FileFormatError(name, None, reason)
     for table in tables:
         if not isinstance(table, dict) or len(table) != 1:

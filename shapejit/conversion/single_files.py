@@ -60,7 +60,7 @@ def untold(path: str, tensors: Tensors) -> Iterator[str]:
     if file_formats.writer(path).name == "gguf" and _ARCHITECTURE not in (metadata or {}):
         yield (
             f"{shown(path)}: no {_ARCHITECTURE} says of which kind the model is, so that "
-            f"llama.cpp cannot load it: save_file(..., metadata=) writes one"
+            f"llama.cpp cannot load it: in Python sj.save_file(..., metadata=) writes one"
         )
     schemes = list[str]()
     content = tensors.config.content

@@ -100,7 +100,9 @@ class Tensors:
         """The names that a rule is for; ReshapeError if there are none."""
         found = [(name, m) for name in self.changes if (m := r.pattern.fullmatch(name))]
         if not found:
-            raise ReshapeError(f"{self.path}: no tensor has a name that {r} matches")
+            some = next(iter(self.changes), "")
+            whole = f"; whole names are matched, such as {quoted(some)}" if some else ""
+            raise ReshapeError(f"{self.path}: no tensor has a name that {r} matches{whole}")
         return found
 
     def replace(self, r: Rule, made: Mapping[str, list[Change]]) -> None:

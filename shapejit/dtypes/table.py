@@ -308,7 +308,10 @@ def _by_other_name(name: str) -> DType:
     if kinds:
         listed = " or ".join(f"{kind} ({who})" for who, kind in meanings)
         raise DTypeError(f"the dtype {name!r} is ambiguous: {listed}")
-    hint = did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
+    stem = name.rstrip("0123456789")
+    alike = [known for known in _BY_NAME if known != stem == known.rstrip("0123456789")]
+    known = f"; known are {', '.join(alike)}" if len(alike) > 1 else ""
+    hint = known or did_you_mean(name, [*_BY_NAME, *_OTHER_NAMES])
     raise DTypeError(f"unknown dtype {quoted(name)}{hint}")
 
 

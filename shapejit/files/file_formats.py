@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, overload
 
 from ..arrays.tensor import Tensor, asarray
-from ..errors import FileFormatError, FormatError, about, quoted, shown
+from ..errors import DTypeError, FileFormatError, FormatError, about, quoted, shown, type_name
 from .checkpoint import Checkpoint
 from .in_memory import SupportsWrite, of_bytes, of_file_object
 from .open_files import File
@@ -208,7 +208,12 @@ def save_file(
         )
         return file.getvalue()
     name, new = _name_of(path, file_format, of_file_object), []
-    for key, given in dict(tensors).items():
+    try:
+        named = dict(tensors)
+    except (TypeError, ValueError):
+        given = type_name(tensors)
+        raise DTypeError(f"save_file takes a mapping of names to arrays, not {given}") from None
+    for key, given in named.items():
         if not isinstance(key, str):
             raise FileFormatError(name, None, f"a name is a str, not {quoted(repr(key))}")
         with about(f"tensor {quoted(key)}"):
@@ -279,7 +284,9 @@ def writer(path: Path) -> FileFormat:
     if isinstance(row, FileFormat) and row.writes:
         return row
     what = row.what if isinstance(row, _Other) else row.name
-    raise FileFormatError(name, None, f"files of this suffix ({what}) cannot be written")
+    known = ", ".join(suffix for row in FORMATS if row.writes for suffix in row.suffixes)
+    reason = f"files of this suffix ({what}) cannot be written, those of {known} can"
+    raise FileFormatError(name, None, reason)
 
 
 def _of_suffix(name: str) -> FileFormat | _Other | None:

@@ -41,7 +41,7 @@ def replacing(path: Path, size: int | None = None, check: Check | None = None) -
     """
     name = file_name(path)
     if os.path.basename(name) in ("", os.curdir, os.pardir):
-        raise FileFormatError(name, None, "it names a folder, not a file")
+        raise FileFormatError(name, None, "it names a folder, not a file: give a name in it")
     target = name
     try:
         target = os.path.realpath(name)

@@ -31,7 +31,7 @@ def uploading(
     called with the URL, where nobody can read a file before it appears: it is removed on errors.
     """
     if Url.of(url).names_folder:
-        raise FileFormatError(url, None, "it names a folder, not a file")
+        raise FileFormatError(url, None, "it names a folder, not a file: give a name in it")
     upload = _Upload(url, _UNKNOWN if size is None else max(_BLOCK, size // _BLOCKS))
     try:
         yield upload

@@ -17,7 +17,7 @@ from ..runtime.ndarrays import is_a, plain
 def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> None:
     """Refuse what is not a Tensor, or an ndarray, of this dtype and shape."""
     if is_a(x, Tensor) is not as_tensors:
-        among = f"{type(x).__name__} among Tensors" if as_tensors else "a Tensor among ndarrays"
+        among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
     if not as_tensors and not is_a(x, np.ndarray):
         raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")

@@ -51,6 +51,7 @@ def _names(row: Row, form: Form) -> _Names:
 _NAMES = [[_names(row, form) for form in row.forms] for row in ROWS]
 _METHODS = {word for row in ROWS for word in row.words}
 _WEIGHTS = ("int8", "uint8", "int32", "uint32")
+_CODES = ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn")
 
 
 class Unclear(NamedTuple):
@@ -108,7 +109,7 @@ def detect(tensors: Mapping[str, Any], config: Mapping[str, Any] | None = None) 
     >>> [(prefix, scheme, sorted(parts)) for prefix, scheme, parts in found]
     [('fc', 'fp8:channel', ['weight', 'weight_scale'])]
     >>> print(*found.unclear)
-    fc2.qzeros: belongs to no codes
+    fc2.qzeros: there are no codes that it belongs to
     """
     for given in (tensors, {} if config is None else config):
         if not is_mapping(given):
@@ -161,7 +162,7 @@ def detected(given: Mapping[str, Any], said: Declared) -> Detected:
             made.unclear.append(Unclear(left, (), node.fault))
     for name in given:
         if name not in used and _looks_quantised(name, given[name]):
-            made.unclear.append(Unclear((name,), (), _alone(name)))
+            made.unclear.append(Unclear((name,), (), _alone(name, given[name])))
     made.warnings = contradictions(made, said)
     if made or made.unclear:
         made.warnings += unknown_keys(said.config)
@@ -364,6 +365,10 @@ def _looks_quantised(name: str, x: Any) -> bool:
     return last in _TELLING or last.endswith(("_blocks", "_scales"))
 
 
-def _alone(name: str) -> str:
+def _alone(name: str, x: Any) -> str:
     codes = ("weight", "weight_packed", "qweight", "_blocks", "B", "Q4", "Q8")
-    return "codes without their scales" if name.endswith(codes) else "belongs to no codes"
+    kind, scales = str(getattr(x, "dtype", "")), ("scale", "scale_inv", "_scales", "zeros")
+    named = name.endswith(codes)
+    if named or (kind in _CODES and not name.endswith(scales)):
+        return "there are no scales for these codes"
+    return "there are no codes that it belongs to"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from .forms import Form, Part
 from .groups import Group, any_of, fault
 from .naming import fused_key
 
+_LETTERS = {"N": " rows", "K": " columns", "b": " bits"}  # of the weight, of a code
 _SHARED = re.compile("/[a-z]$|/.*/")  # sizes that are rounded up by a setting, or twice, tell least
 
 
@@ -124,10 +125,18 @@ def _sizes(
         if t.shape != whole and not flat and (wanted or t.size not in (1, prod(batch))):
             raise fault(
                 scheme,
-                f"{name} must have shape {shape_text(whole)} ({' '.join(wanted)}), "
+                f"{name} must have shape {shape_text(whole)}{_sizes_text(wanted, known)}, "
                 f"not {shape_text(t.shape)}",
             )
     return known, batch
+
+
+def _sizes_text(wanted: Sequence[str], known: Mapping[str, int]) -> str:
+    """Dims as the form has them, and what their letters stand for."""
+    dims = " ".join(wanted)
+    letters = [each for each in dict.fromkeys(dims) if each in known]
+    told = ", ".join(f"{each}={known[each]}{_LETTERS.get(each, '')}" for each in letters)
+    return f" ({dims} of {told})" if told else ""
 
 
 def _solved(

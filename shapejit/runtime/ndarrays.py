@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DTypeError, ReshapeError, shape_text, shortened
+from ..errors import DTypeError, ReshapeError, shape_text, shortened, type_name
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -49,7 +49,7 @@ def plain(x: Any) -> NDArray[Any]:
     if type(x) is np.ndarray:
         return x
     if not issubclass(type(x), np.ndarray):
-        raise DTypeError(f"expected a numpy.ndarray, not {type(x).__name__}")
+        raise DTypeError(f"expected a numpy.ndarray, not {type_name(x)}")
     if issubclass(type(x), np.ma.MaskedArray):
         raise DTypeError("a masked array would lose its mask: pass x.data and x.mask separately")
     return np.ndarray.view(x, np.ndarray)

@@ -30,6 +30,8 @@ __all__ = ["write"]
 
 _ALIGNMENT = 4096  # bytes, of each tensor in a file of external data: a page
 LEAST_OUTSIDE = 1024  # bytes of a tensor that is worth a place outside a model that is too large
+_NO_GRAPH = "an ONNX file needs the graph of an ONNX model with these tensors: convert one, or in "
+_NO_GRAPH += "Python pass its path as save_file(..., source=)"
 _TYPED = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
 _DATA = (*_TYPED, "raw_data", "external_data", "data_location")
 
@@ -54,7 +56,7 @@ def write(
     """
     name = file_name(path)
     if not isinstance(source, Checkpoint):
-        raise FileFormatError(name, None, "an ONNX file needs the graph of a source that is one")
+        raise FileFormatError(name, None, _NO_GRAPH)
     given = list(tensors)
     model, known = _replaced(name, source, given)
     if metadata is not None and dict(metadata) != (source.metadata or {}):
@@ -105,7 +107,7 @@ def _check_names(path: str, names: Sequence[str], known: Mapping[str, GraphTenso
     seen = set[str]()
     for name in names:
         if name in seen or name not in known:
-            fault = "stands twice" if name in seen else "is not in the graph of the source"
+            fault = "stands twice" if name in seen else "it is not in the graph of the source"
             raise FileFormatError(path, name, fault)
         seen.add(name)
     for name in known:

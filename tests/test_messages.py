@@ -1,0 +1,72 @@
+"""What errors say to somebody who has strayed a step from the documentation."""
+
+import numpy as np
+import pytest
+
+import shapejit as sj
+
+X = np.ones((2, 3), np.float32)
+
+
+class Wrapped:
+    """Of a library that is not known."""
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: sj.cast({"w": X}, "bf16"), "not dict; call the function for each of its values"),
+        (lambda: sj.cast([1.0], "bf16"), "not list; wrap it with"),
+        (lambda: sj.cast(Wrapped(), "bf16"), "not test_messages.Wrapped; wrap it with"),
+        (
+            lambda: sj.reshape(X, (2, 3), out=sj.asarray(X)),
+            "numpy.ndarray like the source",
+        ),
+        (lambda: sj.unpack(X), "unpack takes a shapejit.Tensor, not numpy.ndarray"),
+        (lambda: sj.save_file(X, "a.npz"), "takes a mapping of names to arrays, not numpy.ndarray"),
+        (lambda: sj.save_file(3, "a.npz"), "takes a mapping of names to arrays, not int"),
+        (lambda: sj.save_file({"w": X}, "a.onnx"), "pass its path as save_file(..., source=)"),
+        (lambda: sj.save_file({"w": X}, "a.pt"), "those of .safetensors, .npy, .npz, .gguf, .onnx"),
+        (lambda: sj.dtype("int3"), "unknown dtype 'int3'; known are int1, int2, int4, int8,"),
+        (lambda: sj.schemes["awq:gemm"], "unknown scheme 'awq:gemm'; did you mean 'awq'?"),
+        (lambda: sj.formats["awq"], "did you mean 'awq:gemm'?"),
+    ],
+)
+def test_what_a_message_says(call, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(sj.ShapeJitError) as caught:
+        call()
+    assert text in str(caught.value)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_codes_and_scales_alone_are_told_apart():
+    codes = sj.cast(X, "float8_e4m3fn")
+    tensors = {"w": codes, "a.weight": codes, "b.weight_scale_inv": X, "c.qzeros": X}
+    tensors["d.weight_scale"] = sj.cast(X, "float8_e4m3fn")
+    found = {
+        name: each.reason for each in sj.schemes.detect(tensors).unclear for name in each.names
+    }
+    assert found == {
+        "w": "there are no scales for these codes",
+        "a.weight": "there are no scales for these codes",
+        "b.weight_scale_inv": "there are no codes that it belongs to",
+        "c.qzeros": "there are no codes that it belongs to",
+        "d.weight_scale": "there are no codes that it belongs to",
+    }
+
+
+def test_shapes_of_parts_are_said_in_sizes():
+    parts = sj.schemes["fp8:block"].encode(np.zeros((512, 768), np.float32))
+    parts["weight_scale_inv"] = np.ones((2, 3), np.float32)
+    with pytest.raises(sj.FormatError) as caught:
+        sj.schemes["fp8:block"].decode(parts)
+    text = "(4, 6) (N/m K/k of N=512 rows, m=128, K=768 columns, k=128), not (2, 3)"
+    assert text in str(caught.value)
+
+
+def test_a_rule_that_matches_nothing_shows_a_whole_name(tmp_path):
+    sj.save_file({"fc.weight": X}, tmp_path / "a.npz")
+    for rule in (("permute", "weight=1,0"), ("rename", "s/fc/a/")):
+        with pytest.raises(sj.ReshapeError, match=r"whole names are matched, such as 'fc\.weight'"):
+            sj.files.convert(tmp_path / "a.npz", tmp_path / "b.npz", [rule])
