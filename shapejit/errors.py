@@ -60,7 +60,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def type_name(x: object) -> str:
-    """The type of an object for a message, behind the package that it comes from.
+    """The type of an object for a message, with the package that it comes from.
 
     >>> import numpy as np, shapejit as sj
     >>> type_name(np.zeros(3)), type_name(sj.asarray(np.zeros(3))), type_name([])
@@ -129,16 +129,6 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def type_name(x: object) -> str:
-    """The type of an argument, with its library: `torch.Tensor`, but `list`.
-
-    >>> type_name(ShapeJitError()), type_name([])
-    ('shapejit.ShapeJitError', 'list')
-    """
-    library, name = type(x).__module__.partition(".")[0], type(x).__name__
-    return name if library == "builtins" else f"{library}.{name}"
 
 
 class ShapeJitError(Exception):
