@@ -310,7 +310,8 @@ def test_dtype_says_that_quantised_weights_stay(kind, tmp_path, capsys):
     source, target = given(kind, tmp_path, {**FP8.checkpoint(), "n.weight": ONES})
     words = "convert", source, target
     for rules in (["--dtype", "bf16"], ["--dtype", "f16", "--dry-run"]):
-        code, said = run(capsys, *words, *rules, *["--strict"] * (kind == "folder"))
+        assert run(capsys, *words, *rules, "--strict", "--dry-run")[0] == 2
+        code, said = run(capsys, *words, *rules)
         assert code == 0
         assert f"{rules[0]} {rules[1]} casts no quantised weights: 1 stay" in said.err
         assert "(--to " in said.err

@@ -188,8 +188,8 @@ def good(count=40):
         (np.zeros((0, 3)), (0, -1), sj.ReshapeError, "undefined"),
         (np.zeros((2, 3)), (1.5, 4), sj.DTypeError, "must hold ints only"),
         (np.zeros((2, 3)), "23", sj.DTypeError, "must be a sequence of ints"),
-        ([[1, 2, 3]], (3,), sj.DTypeError, "expected an array"),
-        (None, (3,), sj.DTypeError, "expected an array"),
+        ([[1, 2, 3]], (3,), sj.DTypeError, "expected a numpy.ndarray, a shapejit"),
+        (None, (3,), sj.DTypeError, "expected a numpy.ndarray, a shapejit"),
         (np.ma.masked_array([1, 2]), (2,), sj.DTypeError, "masked"),
         (sj.asarray(np.zeros(6)), (5,), sj.ReshapeError, "6 elements"),
     ],
@@ -301,7 +301,7 @@ def test_tensors_of_whole_bytes_are_copied_with_the_ndarrays(monkeypatch):
     assert sj.reshape_batch(mixed, (-1,), out=outs) is outs
     assert [x.tobytes() for x in outs] == [x.reshape(-1).tobytes() for x in xs]
     outs[4] = np.zeros(6, np.float32)
-    with pytest.raises(sj.DTypeError, match="tensor 4: out= must be a Tensor"):
+    with pytest.raises(sj.DTypeError, match="tensor 4: out= must be a shapejit"):
         sj.reshape_batch(mixed, (-1,), out=outs)
 
 

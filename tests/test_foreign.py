@@ -207,7 +207,7 @@ def test_an_out_that_waits_is_not_given_again():
         (lambda: sj.reshape(Lender(X.T), (-1,), out=np.empty(24, np.float32)), "of type .*Lender"),
         (lambda: sj.reshape(X.T, (-1,), out=Lender(X)), r"a numpy\.ndarray like the source"),
         (lambda: sj.concat([Lender(X), X]), "array 1 is of type numpy.ndarray"),
-        (lambda: sj.concat([X, Lender(X)]), "expected an array"),
+        (lambda: sj.concat([X, Lender(X)]), "expected a numpy.ndarray, a shapejit"),
     ],
 )
 def test_kinds_do_not_mix(call, match):

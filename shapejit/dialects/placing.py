@@ -31,7 +31,8 @@ def dtype_in(data: Any, asked_by: str) -> DType:
     shapejit.dtype('float32')
     """
     if not is_array(data):
-        raise DTypeError(f"{asked_by} expects an ndarray or a Tensor, not {type_name(data)}")
+        wanted = "a numpy.ndarray or a shapejit.Tensor"
+        raise DTypeError(f"{asked_by} expects {wanted}, not {type_name(data)}")
     return dtype_of(data)
 
 

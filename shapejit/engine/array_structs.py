@@ -44,7 +44,7 @@ SLOT_OF = Call("array_structs.slot_of", ("o", "i"), "i", held=True)
 PLAN_WHOLE = Call("array_structs.plan_whole", ("o", "o", "i", "a"), "", held=True)
 COPY_PLANNED = Call("array_structs.copy_planned", ("a", "i"), "", held=False)
 SURVEY = Call("array_structs.survey", ("o", "o", "i", *"aaaaa"), "", held=True)
-RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataaiiaa"), "i", held=True)
+RESOLVE_ALL = Call("shapes.resolve_all", ("o", *"aaaaai", *"ataat"), "i", held=True)
 
 MATCH = Call("shapes.match", ("o", "o", *"aaaaa"), "", held=True)
 

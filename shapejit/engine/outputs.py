@@ -57,7 +57,7 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
     """
     kind = Tensor if isinstance(dtype, DType) else np.ndarray
     if not is_a(out, kind):
-        name = "a shapejit.Tensor" if kind is Tensor else "an ndarray"
+        name = "a shapejit.Tensor" if kind is Tensor else "a numpy.ndarray"
         raise DTypeError(f"out= must be {name} like the source, not {type_name(out)}")
     if is_a(out, np.ma.MaskedArray):
         raise DTypeError("out= must not be a masked array, whose mask would stay as it is")

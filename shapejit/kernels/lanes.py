@@ -136,7 +136,7 @@ def _alike(given: Sequence[Any]) -> list[Values]:
 
 def fused(a: Values, b: Values, c: Values) -> Values:
     """a * b + c of float32, rounded once."""
-    given = [x.value for x in a._alike((a, b, c))]
+    given = [x.value for x in _alike((a, b, c))]
     return a.of(called(a.builder, f"llvm.fma.v{a.count}f32", a.value.type, *given))
 
 

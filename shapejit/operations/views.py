@@ -17,7 +17,7 @@ from ..engine import copying, outputs, small_calls
 from ..engine.addresses import layout_of
 from ..engine.routes import FOUND, follow
 from ..errors import DTypeError, ReshapeError, shape_text, type_name
-from ..runtime.ndarrays import check_possible, is_a, plain, unwrapped
+from ..runtime.ndarrays import check_possible, is_a, is_mapping, plain, unwrapped
 from ..shapes.layout import normal_axes, permutation, squeezed
 from ..shapes.request import (
     MAX_INTS,
@@ -143,11 +143,20 @@ def checked(x: Array) -> Array:
         return x
     if not is_array(x) and not issubclass(type(x), np.generic):
         raise DTypeError(
-            f"expected an array (numpy.ndarray, shapejit.Tensor, torch.Tensor or what DLPack "
-            f"lends), not {type_name(x)}; for dask arrays there is shapejit.adapters.dask"
+            f"expected a numpy.ndarray, a shapejit.Tensor or an array of a DLPack library, "
+            f"not {type_name(x)}; {_instead(x)}"
         )
     made: Array = unwrapped(x)
     return made
+
+
+def _instead(x: object) -> str:
+    """What to do with what is no array."""
+    if is_mapping(x):
+        return "call the function for each of its values"
+    if type_name(x) == "dask.Array":
+        return "shapejit.adapters.dask has functions for these"
+    return "wrap it with numpy.asarray or shapejit.asarray"
 
 
 def dtype_of(x: NDArray[Any] | Tensor) -> DType:
