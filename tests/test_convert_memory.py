@@ -203,7 +203,7 @@ sj.cast(np.zeros(9, np.float32), "bfloat16")
 small, large, out = sys.argv[1:]
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-for rules in ([("to", "bf16")], [("select", ".*t"), ("permute", ".*t=1,0")]):
+for rules in ([("to", "bf16")], [("keep", ".*"), ("select", ".*t"), ("permute", ".*t=1,0")]):
     sj.files.convert(small, out, rules)
 before = peak()
 sj.files.convert(large, out, [("to", "bf16")])
@@ -213,7 +213,8 @@ main(["verify", large, out, "--json"])
 print(peak() - before, file=sys.stderr)
 sj.files.convert(large, out, rules)
 print(peak() - before, file=sys.stderr)
-joined = [("select", "[01].weight"), ("interleave", "0.weight=1:1.weight->x"), ("permute", "x=1,0")]
+joined = [("keep", ".*"), ("select", "[01].weight"), ("interleave", "0.weight=1:1.weight->x")]
+joined.append(("permute", "x=1,0"))
 sj.files.convert(large, out, joined, proof=False)
 print(peak() - before, file=sys.stderr)
 """

@@ -12,10 +12,10 @@ from ..arrays.foreign import native
 from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, dtype, fixed_width
 from ..engine.converting import Operands, cast_conversion, convert, number_of
+from ..engine.routes import FOUND
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..kernels.numbers import Conversion, Number
 from ..runtime.ndarrays import array_of
-from ..runtime.recent import Recent
 from ..shapes.request import integers
 from . import views
 
@@ -25,7 +25,6 @@ BY_VALUE_MAX_BYTES = 256
 
 Found = tuple[DType, Operands]
 Find = Callable[..., Found]
-_known: Recent[object, Found] = Recent(256)
 
 
 def flag(value: Any) -> bool:
@@ -46,12 +45,12 @@ def remembered(find: Find, x: Any, scale: Any, zero_point: Any, *asked: object) 
     kind = x.dtype.name if type(x) is Tensor else x.dtype
     key = find, kind, x.shape, values, asked, *map(type, asked)
     try:
-        found = _known.get(key)
+        found = FOUND.get(key)
     except TypeError:  # a dtype that has no hash
         return None
     if found is None:
         own = (a.copy() if type(a) is np.ndarray else a for a in (scale, zero_point))
-        _known.put(key, found := find(views.checked(x), *own, None, *asked))
+        FOUND.put(key, found := find(views.checked(x), *own, None, *asked))
     return found
 
 

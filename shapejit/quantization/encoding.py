@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ..arrays.tensor import Tensor, asarray
 from ..dtypes.table import dtype
 from ..engine.patience import by_numpy, unready
+from ..engine.routes import FOUND
 from ..errors import DTypeError, shape_text
 from ..operations.casts import cast
 from ..operations.scaling import flag
 from ..runtime.kernels import compiled
-from ..runtime.recent import Recent
 from . import sizes
 from .content import Content, blocks_of, code_bits
 from .encode_runs import RULES, Encoder, encoder
@@ -30,20 +30,17 @@ from .writing import laid_out, written
 SOURCES = ("bfloat16", "float16", "float32")  # of a kernel
 
 
-_encoders: Recent[object, Encoder] = Recent(256)  # of some kilobytes each
-
-
 def encode(scheme: str, forms: tuple[Form, ...], x: Any, settings: Mapping[str, Any]) -> Parts:
     """See `Scheme.encode`."""
     given, weight = dict(settings), asarray(x)
     amax = given.pop("amax", None)
     amax = None if amax is None else np.float32(amax)
-    key = scheme, weight.shape, weight.dtype.name, amax is None, repr(given)
-    work = _encoders.get(key)
+    key = encode, scheme, weight.shape, weight.dtype.name, amax is None, repr(given)
+    work: Encoder | None = FOUND.get(key)
     if work is None:
         work = _by_kernel(*_meant(scheme, forms, weight, given, amax))
         if work is not None:
-            _encoders.put(key, work)
+            FOUND.put(key, work)
     kinds = () if work is None else unready(work.kind, lambda: work.names)
     made = None if work is None or kinds else work.run(weight, amax)
     if made is not None:
