@@ -22,7 +22,7 @@ from ..runtime.launches import address_of
 from ..shapes.layout import Layout
 from .addresses import layout_of, place_of
 from .execution import Where, Work
-from .routes import casts, run
+from .routes import casts, rounded, run
 from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
@@ -204,7 +204,7 @@ def launch(
     They lie like `into` at the targets, or row-major. `operands` are the addresses of
     scales and zero points. Returns the Work, if kernels did it.
     """
-    route = casts(layout, unit, into, scales, len(sources), conversion, fresh)
+    route = casts(layout, unit, into, scales, rounded(len(sources)), conversion, fresh)
     return run(route, sources, targets, fresh, operands)
 
 

@@ -124,8 +124,12 @@ def _small_work(plan: Plan, kind: Kind, tensors: int, fresh: bool) -> Work:
 
 def copies(layout: Layout, unit: int = 0, into: Layout | None = None, count: int = 1) -> Route:
     """The Route of `planner.plan`."""
-    # Rounded, or each number of tensors would have a Route of its own.
-    return _copies(layout, unit or layout.bits, into, 1 << (count - 1).bit_length() if count else 1)
+    return _copies(layout, unit or layout.bits, into, rounded(count))
+
+
+def rounded(count: int) -> int:
+    """A number of tensors as a power of two: else each number would have a Route of its own."""
+    return 1 << (count - 1).bit_length() if count else 1
 
 
 @found_once
@@ -162,6 +166,7 @@ def _planned(plan: Plan) -> Route:
     return Route(plan, kind_of(plan), make, instead)
 
 
+@found_once
 def casts(
     layout: Layout,
     unit: int,
@@ -171,21 +176,10 @@ def casts(
     conversion: Conversion,
     fresh: bool,
 ) -> Route:
-    """The Route of `cast_plan`, by which numbers are converted; into `fresh` memory, or other."""
-    rounded = 1 << (count - 1).bit_length()
-    return _casts(layout, unit, into, scales, rounded, conversion, fresh)
+    """The Route of `cast_plan`, by which numbers are converted; into `fresh` memory, or other.
 
-
-@found_once
-def _casts(
-    layout: Layout,
-    unit: int,
-    into: Layout | None,
-    scales: Scales | None,
-    count: int,
-    conversion: Conversion,
-    fresh: bool,
-) -> Route:
+    `count` is `rounded`.
+    """
     plan = cast_plan(layout, unit, into, scales, count)
     target = into or Layout.row_major(layout.shape, unit)
     lie = (None, None) if scales is None else (scales.scale, scales.zero)
@@ -236,7 +230,7 @@ def run(
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Call:
+class CheckedCall:
     """What a call does to an array, and what comes out: elements of `dtype`, row-major by `layout`.
 
     `works` are those into memory that was used before, and into fresh memory. `source` are the
@@ -264,17 +258,17 @@ def keep(key: object, work: Work, x: NDArray[Any] | Tensor, made: Any, *fresh: b
         source, bits = x.layout.offset & ~7, made.dtype.bits
     else:
         source, bits = 0, 8 * made.itemsize
-    before: Call | None = FOUND.get(key)
+    before: CheckedCall | None = FOUND.get(key)
     works: list[Work | None] = list(before.works) if before else [None, None]
     for untouched in fresh:
         works[untouched] = work
     layout = Layout.row_major(made.shape, bits)
-    FOUND.put(key, Call((*works,), source, made.dtype, layout, made.nbytes))
+    FOUND.put(key, CheckedCall((*works,), source, made.dtype, layout, made.nbytes))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
-    """The result of the Call with this key, as `out` or new; None: go the long way."""
-    call: Call | None = FOUND.get(key)
+    """The result of the CheckedCall with this key, as `out` or new; None: there is none."""
+    call: CheckedCall | None = FOUND.get(key)
     if call is None:
         return None
     fresh, target, tensor = out is None, out, type(call.dtype) is DType

@@ -53,8 +53,8 @@ class Pass(NamedTuple):
         if self.conversion is None:
             route = routes.compiled(self.layout, count=count)
         elif self.scales is None:
-            given = self.layout, self.unit, None, None, count
-            route = routes.casts(*given, self.conversion, fresh=True)
+            given = self.layout, self.unit, None, None, routes.rounded(count)
+            route = routes.casts(*given, self.conversion, True)
         else:
             return None
         return route.work_for(count, fresh=True) if self.layout.size and route.ready else None
