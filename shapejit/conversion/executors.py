@@ -76,7 +76,10 @@ def _opened(given: Any) -> Iterator[Executor]:
         with ThreadPoolExecutor(int(name[1] or threads())) as pool:
             yield pool
     else:
-        from distributed import Client
-
+        try:
+            from distributed import Client
+        except ImportError:
+            text = "dask needs distributed: pip install 'shapejit[distributed]'"
+            raise ImportError(text) from None
         with Client(f"tcp://{name[2]}") as client:
             yield client.get_executor(pure=False)
