@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 COMPILED = not config.DISABLE_JIT
 
+Address = BitAddress = int  # with the JIT off: see `pointers`
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
