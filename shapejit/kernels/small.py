@@ -93,11 +93,26 @@ def blocks(
     return ahead
 
 
-@kernel
-def strip(source: int, step: int, target: int, gap: int, count: int, width: Any) -> None:
-    """Copy elements that are evenly spaced on both sides."""
+@inlined
+def move_all(source: int, step: int, target: int, gap: int, count: int, width: Any) -> None:
+    """Copy elements of this width that are evenly spaced on both sides."""
     for k in range(count):
         move(target + k * gap, source + k * step, width)
+
+
+@kernel
+def strip(source: int, step: int, target: int, gap: int, count: int, size: int) -> None:
+    """Copy elements of `size` bytes that are evenly spaced on both sides."""
+    if size == 1:
+        move_all(source, step, target, gap, count, W1)
+    elif size == 2:
+        move_all(source, step, target, gap, count, W2)
+    elif size == 4:
+        move_all(source, step, target, gap, count, W4)
+    elif size == 8:
+        move_all(source, step, target, gap, count, W8)
+    else:
+        move_all(source, step, target, gap, count, W16)
 
 
 @kernel
@@ -137,11 +152,33 @@ def channels(
 
 
 @kernel
+def colours(
+    source: int,
+    step: int,
+    target: int,
+    gap: int,
+    count: int,
+    rows: int,
+    apart: int,
+    place: int,
+    size: int,
+) -> bool:
+    """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
+    if size == 1:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W1))
+    if size == 2:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W2))
+    if size == 4:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W4))
+    return False
+
+
+@kernel
 def elements(
-    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
+    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int
 ) -> int:
     """Copy a plane one element at a time, along its longer side."""
-    size = size_of(width)
+    size = word(plan, WIDTH)
     long, step, gap = word(plan, ROWS), word(plan, ROW_STEP), size
     short, around, over = word(plan, COLUMNS), word(plan, COLUMN_STEP), word(plan, COLUMN_GAP)
     if short > long:
@@ -150,11 +187,11 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = ask(ahead, end, long * size)
-        if size <= 4 and channels(src, step, dst, gap, long, rows, around, place, width):
+        if colours(src, step, dst, gap, long, rows, around, place, size):
             if gap != size:
                 break  # all rows took turns
         else:
-            strip(src, step, dst, gap, long, width)
+            strip(src, step, dst, gap, long, size)
     return ahead
 
 
@@ -179,31 +216,23 @@ def runs(source: int, target: int, plan: int, ahead: int, end: int, apart: int, 
     return ahead
 
 
-@inlined
-def single(
-    source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int, width: Any
-) -> int:
-    """Copy a plane of elements of this width."""
-    if word(plan, MOVES) == BLOCKS:
-        return int(blocks(source, target, plan, ahead, end, apart, place, width))
-    return int(elements(source, target, plan, ahead, end, apart, place, width))
-
-
 @kernel
 def plane(source: int, target: int, plan: int, ahead: int, end: int, apart: int, place: int) -> int:
     """Copy a plane as its small plan says; the lines asked for end where the result says."""
-    width = word(plan, WIDTH)
-    if word(plan, MOVES) == RUNS:
+    width, moves = word(plan, WIDTH), word(plan, MOVES)
+    if moves == RUNS:
         return int(runs(source, target, plan, ahead, end, apart, place))
+    if moves != BLOCKS:
+        return int(elements(source, target, plan, ahead, end, apart, place))
     if width == 1:
-        return int(single(source, target, plan, ahead, end, apart, place, W1))
+        return int(blocks(source, target, plan, ahead, end, apart, place, W1))
     if width == 2:
-        return int(single(source, target, plan, ahead, end, apart, place, W2))
+        return int(blocks(source, target, plan, ahead, end, apart, place, W2))
     if width == 4:
-        return int(single(source, target, plan, ahead, end, apart, place, W4))
+        return int(blocks(source, target, plan, ahead, end, apart, place, W4))
     if width == 8:
-        return int(single(source, target, plan, ahead, end, apart, place, W8))
-    return int(single(source, target, plan, ahead, end, apart, place, W16))
+        return int(blocks(source, target, plan, ahead, end, apart, place, W8))
+    return int(blocks(source, target, plan, ahead, end, apart, place, W16))
 
 
 @kernel
