@@ -36,7 +36,13 @@ def kernel(function: Kernel) -> Kernel:
     """
     if not COMPILED:
         return function
-    options = {"nopython": True, "error_model": "numpy", "boundscheck": False, "_nrt": False}
+    options = {
+        "nopython": True,
+        "error_model": "numpy",
+        "boundscheck": False,
+        "_nrt": False,
+        "no_rewrites": True,
+    }
     options |= {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
     return cast(Kernel, _Kernel(py_func=function, targetoptions=options))
 

@@ -100,11 +100,26 @@ def blocks(
     return ahead
 
 
-@kernel
-def strip(source: Address, step: int, target: Address, gap: int, count: int, width: Any) -> None:
-    """Copy elements that are evenly spaced on both sides."""
+@inlined
+def move_all(source: Address, step: int, target: Address, gap: int, count: int, width: Any) -> None:
+    """Copy elements of this width that are evenly spaced on both sides."""
     for k in range(count):
         move(target + k * gap, source + k * step, width)
+
+
+@kernel
+def strip(source: Address, step: int, target: Address, gap: int, count: int, size: int) -> None:
+    """Copy elements of `size` bytes that are evenly spaced on both sides."""
+    if size == 1:
+        move_all(source, step, target, gap, count, W1)
+    elif size == 2:
+        move_all(source, step, target, gap, count, W2)
+    elif size == 4:
+        move_all(source, step, target, gap, count, W4)
+    elif size == 8:
+        move_all(source, step, target, gap, count, W8)
+    else:
+        move_all(source, step, target, gap, count, W16)
 
 
 @kernel
@@ -144,6 +159,28 @@ def channels(
 
 
 @kernel
+def colours(
+    source: Address,
+    step: int,
+    target: Address,
+    gap: int,
+    count: int,
+    rows: int,
+    apart: int,
+    place: Address,
+    size: int,
+) -> bool:
+    """Move a plane of three channels of `size` bytes, if it is one and there are vectors for it."""
+    if size == 1:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W1))
+    if size == 2:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W2))
+    if size == 4:
+        return bool(channels(source, step, target, gap, count, rows, apart, place, W4))
+    return False
+
+
+@kernel
 def elements(
     source: Address,
     target: Address,
@@ -152,10 +189,9 @@ def elements(
     end: Address,
     apart: int,
     place: Address,
-    width: Any,
 ) -> Address:
     """Copy a plane one element at a time, along its longer side."""
-    size = size_of(width)
+    size = word(plan, WIDTH)
     long, step, gap = word(plan, ROWS), word(plan, ROW_STEP), size
     short, around, over = word(plan, COLUMNS), word(plan, COLUMN_STEP), word(plan, COLUMN_GAP)
     if short > long:
@@ -164,11 +200,11 @@ def elements(
     for k in range(short):
         src, dst = source + k * around, target + k * over
         ahead = ask(ahead, end, long * size)
-        if size <= 4 and channels(src, step, dst, gap, long, rows, around, place, width):
+        if colours(src, step, dst, gap, long, rows, around, place, size):
             if gap != size:
                 break  # all rows took turns
         else:
-            strip(src, step, dst, gap, long, width)
+            strip(src, step, dst, gap, long, size)
     return ahead
 
 
@@ -201,23 +237,6 @@ def runs(
     return ahead
 
 
-@inlined
-def single(
-    source: Address,
-    target: Address,
-    plan: Address,
-    ahead: Address,
-    end: Address,
-    apart: int,
-    place: Address,
-    width: Any,
-) -> Address:
-    """Copy a plane of elements of this width."""
-    if word(plan, MOVES) == BLOCKS:
-        return blocks(source, target, plan, ahead, end, apart, place, width)
-    return elements(source, target, plan, ahead, end, apart, place, width)
-
-
 @kernel
 def plane(
     source: Address,
@@ -229,18 +248,20 @@ def plane(
     place: Address,
 ) -> Address:
     """Copy a plane as its small plan says; the lines asked for end where the result says."""
-    width = word(plan, WIDTH)
-    if word(plan, MOVES) == RUNS:
+    width, moves = word(plan, WIDTH), word(plan, MOVES)
+    if moves == RUNS:
         return runs(source, target, plan, ahead, end, apart, place)
+    if moves != BLOCKS:
+        return elements(source, target, plan, ahead, end, apart, place)
     if width == 1:
-        return single(source, target, plan, ahead, end, apart, place, W1)
+        return blocks(source, target, plan, ahead, end, apart, place, W1)
     if width == 2:
-        return single(source, target, plan, ahead, end, apart, place, W2)
+        return blocks(source, target, plan, ahead, end, apart, place, W2)
     if width == 4:
-        return single(source, target, plan, ahead, end, apart, place, W4)
+        return blocks(source, target, plan, ahead, end, apart, place, W4)
     if width == 8:
-        return single(source, target, plan, ahead, end, apart, place, W8)
-    return single(source, target, plan, ahead, end, apart, place, W16)
+        return blocks(source, target, plan, ahead, end, apart, place, W8)
+    return blocks(source, target, plan, ahead, end, apart, place, W16)
 
 
 @kernel
