@@ -1,4 +1,4 @@
-"""What rules do to several tensors at once: names, parts, and wholes that are joined of parts."""
+"""Rules about names and several tensors: select, rename, split, concat, stack and the like."""
 
 from __future__ import annotations
 

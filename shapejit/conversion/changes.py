@@ -1,4 +1,4 @@
-"""Planned tensors: of what each tensor of a destination is made, some rows at a time.
+"""Planned tensors: the source and the steps of each result, computed some rows at a time.
 
 A `Planned` says its dtype, its shape and how many rows are made together, and makes some of
 them; pieces, bands and views in bounded memory follow from that. A `Change` is what rules make

@@ -1,4 +1,4 @@
-"""What a config, or a file's metadata, says of weights after a conversion."""
+"""The config.json and metadata of a destination: how its weights are stored."""
 
 from __future__ import annotations
 

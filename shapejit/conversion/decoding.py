@@ -1,4 +1,4 @@
-"""`--to`: quantised weights as plain numbers, or as another scheme stores them.
+"""`--to`: quantised weights decoded to floats, or stored in another scheme.
 
 Where none is quantised, weights of floats are encoded: see `quantizing`.
 """

@@ -1,4 +1,4 @@
-"""What a conversion would do, tensor by tensor: for people and for machines, before it is done."""
+"""Reports of what a conversion did, or would do (`--dry-run`), tensor by tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that others write: any `Executor`, or one that is opened by its name."""
+"""Shards written by an executor: any `Executor`, or one that a name such as threads:4 opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversion: rules for the tensors of a checkpoint are planned and proved, then written.
+"""Conversions: rules applied to the tensors of a checkpoint, checked, and then written.
 
 `convert` is the one way in. Others plan the same conversion again, of a `Job`, and write shards.
 """

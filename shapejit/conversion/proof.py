@@ -1,4 +1,4 @@
-"""Bits that are made twice: samples, by NumPy as well, before anything is written; all, after it.
+"""Results computed twice: samples by NumPy before writing (`--proof`), all after (`--verify`).
 
 Two tensors are compared in pieces: neither is in memory as a whole.
 """

@@ -1,4 +1,4 @@
-"""Rules for all plain floats: `--dtype`, and `--to` a scheme, by round to nearest.
+"""Rules for plain floats: `--dtype` casts them, `--to SCHEME` quantises them to nearest.
 
 And those tensors that such rules leave as they are.
 """

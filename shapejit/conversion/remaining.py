@@ -1,4 +1,4 @@
-"""What remains of a source in a destination, and whether that can still be read as it is meant."""
+"""Checks of a destination: no part of a weight is lost, and what is left can still be read."""
 
 from __future__ import annotations
 

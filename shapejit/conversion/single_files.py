@@ -1,4 +1,4 @@
-"""A single file as the destination: what its format can say, and how it is written."""
+"""A single file as the destination: whether its format can hold the tensors, and writing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader returns, whatever the file format: tensors by name, none of them loaded yet."""
+"""Checkpoint: what every reader returns, tensors by name, none of them loaded yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config beside a checkpoint, and the files of quantisers beside that: read, and written."""
+"""config.json and the config files of quantisers next to a checkpoint: reading, and writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file formats, one row each, and the one door to all: files are opened and written here.
+"""The table of file formats, a row each; reading and writing of files in any of them.
 
 The reader and the writer of a format are the functions `read` and `write` of the module
 of its name, which is imported when it is first needed.

@@ -1,4 +1,4 @@
-"""Files in memory: bytes that are read as a file, and Python's file objects, which are written."""
+"""In-memory files: bytes that are read as a file, and Python file objects that are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are open to be read: by position into memory of the process, or mapped.
+"""Open files: read by position, or memory-mapped.
 
 Where another program truncates a mapped file, the next access to the map ends
 the process with SIGBUS. A read that finds the file too short raises an error.

@@ -1,4 +1,4 @@
-"""Names of files, and files opened to be read."""
+"""Paths: names of files, checked, and files opened for reading."""
 
 from __future__ import annotations
 

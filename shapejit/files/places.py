@@ -1,4 +1,4 @@
-"""Where files are: on this machine, or elsewhere, named by a URL. The one seam between both.
+"""File systems: local files, and remote ones named by a URL, behind one interface.
 
 What is on this machine is read and written as it always was, by its path; only names with
 `://` go through fsspec, which `files.remote` knows and nobody else. Names of `files.in_memory`

@@ -1,4 +1,4 @@
-"""Files that are elsewhere, by URL, through fsspec: nobody else knows it.
+"""Remote files, by URL, through fsspec: no other module imports it.
 
 Ranges are read, never whole files; what a server sends is what was asked for, or an error.
 """

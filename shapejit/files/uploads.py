@@ -1,4 +1,4 @@
-"""Files that are written elsewhere, by URL: they appear as a whole or not at all."""
+"""Uploads: remote files, by URL, which appear as a whole or not at all."""
 
 from __future__ import annotations
 

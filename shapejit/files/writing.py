@@ -1,4 +1,4 @@
-"""Tensors that are to be written, and their bytes on the way to a file."""
+"""Tensors to write, and the writing of their bytes to a file."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def codes_of(memory: Bytes, src: StoredLayout, rows: tuple[int, ...]) -> NDArray
         memory = views.ascontiguous(units).reshape(-1).view(np.uint8)
     codes: Any = None
     for part in src.parts:
-        plane = Tensor.trusted(memory, dtype_named(f"uint{part.bits}"), part.padded)
+        plane = Tensor.unchecked(memory, dtype_named(f"uint{part.bits}"), part.padded)
         sizes = [prod(n for n, _ in dim) for dim in part.dims]
         whole = plane.ascontiguous().unpack().view(np.uint8).reshape(sizes)
         some = whole[tuple(slice(size) for size in src.logical)]

@@ -1,4 +1,4 @@
-"""From which sizes on one way takes less time than another: the one table of thresholds.
+"""Thresholds: the sizes from which one method is faster than another. The only table of them.
 
 Measured on 2-core x86 machines (benchmarks.tools.ablation), in bytes of the result unless noted.
 """

@@ -224,7 +224,7 @@ class Program(TracedFunction):
     def _by_numpy(self, items: Sequence[Any]) -> list[Any] | None:
         """What NumPy makes of ndarrays while no kernel reads where they lie; None: go on."""
         read = array_structs.READ_ALIKE
-        if {*map(type, items)} != {np.ndarray} or not array_structs.trusted():
+        if {*map(type, items)} != {np.ndarray} or not array_structs.verified():
             return None
         if array_structs.kernel(read) is not None:
             return None

@@ -1,4 +1,4 @@
-"""What a Program takes: arrays of one shape and dtype, or a stack of them."""
+"""The arguments of a Program: arrays of one shape and dtype, or a stack of them."""
 
 from __future__ import annotations
 

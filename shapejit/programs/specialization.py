@@ -1,4 +1,4 @@
-"""A traced function for sources that all lie alike: views, calls of NumPy, or Plans."""
+"""A traced function specialised to one Layout of the source: views, NumPy calls or Plans."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Specialization:
             seen = view.at(view.offset + layout.offset)
             return outputs.array_over(memory, x.dtype, seen, self.route.read_only)
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
-        return made.locked() if self.route.read_only else made
+        return made.readonly() if self.route.read_only else made
 
     def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
         """The results for the tensors at these places, in new memory."""

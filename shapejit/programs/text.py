@@ -1,4 +1,4 @@
-"""A Program in words."""
+"""How a Program is printed."""
 
 from __future__ import annotations
 

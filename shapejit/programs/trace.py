@@ -109,7 +109,7 @@ class Traced(Tensor, traced=True):
         assert isinstance(layout, Recorded)
         return Traced(self.dtype, layout, self.trace)
 
-    def locked(self) -> Traced:
+    def readonly(self) -> Traced:
         """The same: a route knows what has to be read-only."""
         return self
 

@@ -1,4 +1,4 @@
-"""The account of a conversion: no tensor of a quantised weight is left behind without a word."""
+"""Checks that a conversion accounts for every tensor of each quantised weight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpoint says twice, differently: signs that it will be read wrongly elsewhere."""
+"""Facts that a checkpoint states twice, differently: other programs may misread it."""
 
 from __future__ import annotations
 

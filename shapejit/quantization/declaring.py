@@ -1,4 +1,4 @@
-"""What a config says of weights in a scheme, as the loaders of the ecosystem read it."""
+"""The quantization_config of each scheme, as transformers, vLLM and other loaders read it."""
 
 from __future__ import annotations
 

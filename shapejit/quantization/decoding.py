@@ -74,7 +74,7 @@ def _scaled(
             if stage is None:
                 stage, _ = outputs.new_bytes(some.size * t.dtype.bits)
             ordered = Layout.row_major(some.shape, t.dtype.bits)
-            some = some.ascontiguous(out=Tensor.trusted(stage, t.dtype, ordered))
+            some = some.ascontiguous(out=Tensor.unchecked(stage, t.dtype, ordered))
             zeros_of = None if whole.zero is None else whole.zero[of]
             operands = Operands(whole.conversion, whole.scale[of], zeros_of, whole.blocks)
         convert(some, into[rows], operands.conversion, operands, fresh=False)

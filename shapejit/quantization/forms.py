@@ -1,4 +1,4 @@
-"""What a row of the table of schemes says."""
+"""The classes of the table of schemes: Row, Form and Part."""
 
 from __future__ import annotations
 

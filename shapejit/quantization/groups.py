@@ -169,7 +169,7 @@ class Group:
             layout = part.layout(stored.logical)
             if layout is None or stored.words:
                 return None
-            plane = Tensor.trusted(data, replace(CODES, bits=part.bits), layout)
+            plane = Tensor.unchecked(data, replace(CODES, bits=part.bits), layout)
             made.append((Axes(plane, self._axes(numbers, part)), part.low))
         return made
 

@@ -1,4 +1,4 @@
-"""The tensors of one weight as a form of a scheme: which is which, and the sizes they tell."""
+"""The tensors of one weight matched to the parts of a form, and the sizes that follow."""
 
 from __future__ import annotations
 

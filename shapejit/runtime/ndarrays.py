@@ -1,4 +1,4 @@
-"""Where ndarrays enter the package, as exact ndarrays; and which shapes they can have."""
+"""Array arguments as exact ndarrays, and the shapes that ndarrays can have."""
 
 from __future__ import annotations
 

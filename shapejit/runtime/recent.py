@@ -1,4 +1,4 @@
-"""A small dictionary that forgets what was put first: a cache of bounded size."""
+"""A cache of bounded size: a dictionary that drops its oldest entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of dropped results, which is kept for a while and used for new ones.
+"""The memory of freed results, kept for a while and reused for new ones.
 
 The page faults of the first write to new memory take longer than the copy itself. A block is free
 when it has no references but ours: every view of an ndarray holds the array that it is a view of.

@@ -1,4 +1,4 @@
-"""Threads that join in a job, how many, and the shares that they take: see `kernels.shares`.
+"""Worker threads: how many there are, and which shares of a job they take.
 
 The thread that has a job runs it at once and by itself; workers that are awake or wake
 up in time take shares from it. Nobody waits for a worker that has not begun one, so

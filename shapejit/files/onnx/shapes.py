@@ -1,4 +1,4 @@
-"""The Reshape and Shape nodes of a model: what they resolve to, and whom that depends on."""
+"""The Reshape and Shape nodes of a model, and what each specification resolves them to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The header: its length, JSON that says of each tensor its dtype, shape and bytes, their cover.
+"""The header: its length, and JSON with the dtype, shape and byte range of each tensor.
 
 json parses it. The objects of JSON take up to thirty times the bytes of their text, and a header
 may have 100 MB and come from anyone: if it is large, a pattern checks its outline before.
