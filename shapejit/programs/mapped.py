@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from ..arrays import foreign
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import Places
-from ..engine.outputs import Kind
 from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 
@@ -22,14 +20,13 @@ from .specialization import Specialization
 class Mapped(NamedTuple):
     """Arrays that lie at `sources`, in groups that lie alike, and where their results go.
 
-    `kind` is the dtype of the results. If they go to `out`, they begin at `targets`, and `kept`
-    has to live until they are filled: a sequence may make its arrays when asked.
+    If results go to `out`, they begin at `targets`, and `kept` has to live until they are
+    filled: a sequence may make its arrays when asked.
     """
 
     items: Sequence[Any]
     sources: Places
     groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
-    kind: Kind
     out: Any = None
     targets: Places | None = None
     kept: Any = None
@@ -43,30 +40,12 @@ class Mapped(NamedTuple):
         results: list[Any] = [None] * len(self.items)
         for special, which in self.groups:
             own = (self.items[i] for i in which.tolist())
-            made = special.results(own, self.sources.begins(which), self.kind)
+            made = special.results(own, self.sources.begins(which))
             if len(self.groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
                 results[i] = x
         return results
-
-
-def of_all_lengths(
-    jobs: Sequence[Mapped], which: Sequence[Sequence[int]], names: Sequence[object]
-) -> list[Any]:
-    """The results of several jobs, one list for all: `which` tensors each has, in that order.
-
-    All outputs are checked before the first is filled.
-    """
-    order = [i for own in which for i in own]
-    into = [job.targets for job in jobs if job.targets is not None]
-    if into:
-        own_names = [names[i] for i in order]
-        outputs.check_lists_apart([job.sources for job in jobs], into, own_names)
-    results: list[Any] = [None] * len(order)
-    for i, made in zip(order, chain.from_iterable(job.results() for job in jobs), strict=True):
-        results[i] = made
-    return results
 
 
 def in_chunks(
