@@ -58,3 +58,9 @@ def streams(loops: Sequence[Loop], nearest: Loop) -> int:
 def by_source(loops: Sequence[Loop]) -> list[Loop]:
     """The loops that move in the source, the nearest elements first."""
     return sorted((loop for loop in loops if loop.source), key=lambda loop: abs(loop.source))
+
+
+def split(loop: Loop, most: int) -> tuple[Loop, Loop]:
+    """A loop as two of equal parts, the inner one of at most so many steps."""
+    few = max(n for n in range(1, max(1, most) + 1) if loop.size % n == 0)
+    return Loop(loop.size // few, loop.source * few, loop.target * few), loop._replace(size=few)

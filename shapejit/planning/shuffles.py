@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
-from .loops import Loop
+from .loops import Loop, split
 from .tables import offsets_of
 
 VECTOR = 64  # bytes
@@ -173,19 +173,12 @@ def _boxes(loops: list[Loop], near: Loop, written: int, pieces: int) -> list[Loo
     """The loops over boxes, then those within one."""
     last = loops.pop()
     wanted, most = SIDE_BY_SIDE // abs(near.source), int(l2() * BOX_PART)
-    along = _split(near, wanted)
+    along = split(near, wanted)
     if 4 * along[1].size <= wanted and near.size * pieces * written <= most:
-        along = _split(near, near.size)  # a prime number of steps, say
-    rows = _split(last, most // (along[1].size * pieces * written))
+        along = split(near, near.size)  # a prime number of steps, say
+    rows = split(last, most // (along[1].size * pieces * written))
     loops[loops.index(near)] = along[0]
     return [*loops, rows[0], rows[1], along[1]]
-
-
-def _split(loop: Loop, most: int) -> tuple[Loop, Loop]:
-    """A loop as two, of which the inner one has at most so many steps."""
-    few = max(n for n in range(1, max(1, most) + 1) if loop.size % n == 0)
-    outer = Loop(loop.size // few, loop.source * few, loop.target * few)
-    return outer, Loop(few, loop.source, loop.target)
 
 
 def mixed_of(loops: Sequence[Loop], width: int) -> Shuffle | None:

@@ -38,7 +38,8 @@ CONVERTED = 256, 256  # elements along target and source of a tile that is conve
 # source). Elements that have a byte each there fill the cache with fewer: uint3 19 -> 16 x memcpy.
 BIT_ROW = 1024
 
-STREAMS = 64  # places that are read in turn and still prefetched: heads merge 8.9 -> 6.2 ms
+STREAMS = 64  # places that are written in turn, whole lines streamed
+PLACES = 16  # that are read in turn and still prefetched: of 24 on runs take twice as long
 SCATTERED = 16 * 1024  # bytes of runs that go to one place before others go elsewhere
 RUN = 1024  # bytes of a run that is long enough to be copied in any order
 

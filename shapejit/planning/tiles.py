@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
-from .loops import Loop, by_source, length_of, streams
+from .loops import Loop, by_source, length_of, split, streams
 from .strategies import Strategy
 from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
     INTERLEAVED_BYTES,
+    PLACES,
     RUN,
     STREAMS,
     Dims,
@@ -27,9 +28,9 @@ TURNS = (2, 3, 4)
 STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
 
-# Bytes of runs that are copied in the source's order although the target is met in many places:
-# 1472 bytes 1.6 -> 1.2 x limit; of 256 bytes they would take twice as long.
-SCATTERED_RUN = 512
+# Bytes of runs that lie side by side in the source and are copied in its order, to as many places
+# of the target as STREAMS: heads merged 0.3 to 0.6 of what their rows take in the target's order.
+SCATTERED_RUN = 128
 
 
 class Tile(NamedTuple):
@@ -72,34 +73,18 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     """Runs of `width` bytes in another order; `chain` are the outer loops by their source."""
     last = loops[-1]
     nearest = abs(chain[0].source) if chain else 0
-    in_order = not 0 < nearest < abs(last.source)
-    if in_order or width > PAGE or (width >= LINE and streams(loops, chain[0]) <= STREAMS):
+    if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
         return Tile(Strategy.ROWS, width, tuple(loops))
-    # Whether the source holds nothing else between runs, nor between rows of them.
-    side_by_side = chain[0].source == width
-    whole_rows = side_by_side and last.source == chain[0].size * width
-    scattered: tuple[Loop, tuple[Loop, ...]] = chain[0], ()
-    found = side_by_side and width >= SCATTERED_RUN
-    if found:
-        scattered = _divided(chain[0], STREAMS)
-    else:
-        found = width >= LINE and whole_rows and chain[0].size <= STREAMS
-    if found:
-        column, parts = scattered
-        outer = (*(loop for loop in loops if loop not in (last, chain[0])), *parts)
-        return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
-    if width > RUN:
+    if chain[0].source == width >= SCATTERED_RUN and last.size * width > RUN:
+        parts, column = split(chain[0], STREAMS)
+        nbytes = column.size * width  # side by side in the source
+        if nbytes == last.source or (nbytes > RUN and column.size > 1):
+            others = (loop for loop in loops if loop not in (last, chain[0]))
+            outer = *others, *((parts,) if parts.size > 1 else ())
+            return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
+    if width > RUN or (width >= LINE and streams(loops, chain[0]) <= PLACES):
         return Tile(Strategy.ROWS, width, tuple(loops))
     return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
-
-
-def _divided(loop: Loop, most: int) -> tuple[Loop, tuple[Loop, ...]]:
-    """A loop of equal parts, of `most` steps each at most, and the loop over these, if any."""
-    size = max(n for n in range(1, most + 1) if loop.size % n == 0)
-    part = Loop(size, loop.source, loop.target)
-    if size == loop.size:
-        return part, ()
-    return part, (Loop(loop.size // size, size * loop.source, size * loop.target),)
 
 
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
