@@ -57,7 +57,7 @@ def test_shards_without_their_index_are_not_complete(count, tmp_path):
     """Nobody can tell how many tensors, or which config, are still to come."""
     for k in range(count):
         sj.save_file({f"x{k}": X}, tmp_path / f"model-0000{k + 1}-of-00002.safetensors")
-    with pytest.raises(sj.FileFormatError, match="has the shard 'model-00001-of.*, but no index"):
+    with pytest.raises(sj.FileFormatError, match=r"has the shard 'model-00001-of.*, but no index"):
         sj.load_file(tmp_path)
 
 

@@ -42,8 +42,9 @@ def read(path: Path) -> Checkpoint:
     `path` is the folder, or an index of another name. A folder without an index may have
     all tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
     safetensors (diffusion_pytorch_model, adapter_model, consolidated), or of PyTorch, whose tensors
-    have different names, but no numbered shards: those without an index are not all there yet. Each shard's header is checked, and that it holds the tensors that the
-    index says, neither more nor fewer.
+    have different names, but no numbered shards: without an index these are not all there yet.
+    Each shard's header is checked, and that it holds the tensors that the index says, neither more
+    nor fewer.
     Raises FileFormatError (with the file and the tensor) where that is not so, and for
     shards that are missing or lie outside the folder (a link out of it included).
     """
