@@ -138,9 +138,8 @@ class Conversion:
         """The folder that is made of a folder; None for a file, or where the suffix says so.
 
         FormatError for what a destination at `path` could not tell any more: parts of
-        quantised weights which rules have taken apart, in a folder whose config still tells of
-        these, blocks of GGUF in a file that names no types, and codes whose sizes a node of
-        ONNX told.
+        quantised weights which rules have taken apart, blocks of GGUF in a file that names no
+        types, and codes whose sizes a node of ONNX told.
         """
         name, source = file_name(path), self.checkpoint.path
         place, home = places(name), places(source)
@@ -148,6 +147,7 @@ class Conversion:
         suffix = file_formats.has_suffix(name)
         if self.checkpoint.format != "sharded" or (suffix and not place.is_folder(name)):
             single_files.check(name, self.tensors)
+            check_parts(self.tensors, self.tensors.config.facts, self.results)
             return None
         check_parts(self.tensors, self.config, self.results)
         rules = "\n".join([*map(str, self.rules), f"saturate {self.tensors.saturate}"])

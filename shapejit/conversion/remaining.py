@@ -12,9 +12,10 @@ from ..files.stored import Stored
 from ..quantization.account import Held, Quantised, unaccounted
 from ..quantization.configuration import Declared, declared
 from ..quantization.detection import detected
-from ..quantization.forms import Form, Numbers
+from ..quantization.forms import Numbers
 from ..quantization.rows import ROWS
 from .changes import Change
+from .origins import astray, with_numbers
 from .repacks import Repacked
 from .tensors import Rule, Tensors
 from .weights import Weight
@@ -116,26 +117,37 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
         return
     used, moved = uses(tensors), list[Weight]()
-    for weight, parts in _numbers(tensors, used):
-        for part in parts.values():
+    for weight in tensors.weights:
+        if weight.codes not in used or weight.codes in tensors.kept:
+            continue
+        for part in _needed(weight):
             if part.name not in used:
                 raise FormatError(
                     f"{tensors.path}: tensor {quoted(weight.codes)} is of no use without "
-                    f"{quoted(part.name)}, which a rule leaves out"
+                    f"{quoted(part.name)}, which a rule leaves out{_KEEP}"
                 )
-        _check_changed(tensors.path, weight, {n: used[x.name] for n, x in parts.items()})
-        if not _stays_together(weight, parts.values(), used):
+        _check_casts(tensors.path, weight, used)
+        if not _stays_together(weight, used):
             moved.append(weight)
     _check_found(tensors, moved, used, results, declared(config))
 
 
-def _stays_together(
-    weight: Weight, parts: Iterable[Stored], used: Mapping[str, Sequence[Use]]
-) -> bool:
+_KEEP = " (--keep before that rule says that it is right)"
+
+
+def _needed(weight: Weight) -> Iterator[Stored]:
+    """The stored parts without which the codes mean nothing, or something else."""
+    for key, stored in weight.stored.items():
+        part = weight.group.form.part(key)
+        if not part.optional or part.dims != "?":  # inputs' scales may go
+            yield stored
+
+
+def _stays_together(weight: Weight, used: Mapping[str, Sequence[Use]]) -> bool:
     """Whether parts are as they were, but for casts, in names that begin in another way at most."""
-    before, after = [part.name for part in parts], list[str]()
+    before, after = [part.name for part in _needed(weight)], list[str]()
     for name in before:
-        if len(used[name]) != 1 or _moves(used[name]) != [()]:
+        if len(used[name]) != 1 or {*used[name][0].ops} - {"cast"}:
             return False
         after.append(used[name][0].change.name)
     own = [name.removeprefix(_stem(weight.codes)) for name in before]
@@ -152,29 +164,22 @@ def _check_found(
     tensors: Tensors, weights: Sequence[Weight], used: Mapping[str, Sequence[Use]],
     results: Mapping[str, Any], said: Declared,
 ) -> None:  # fmt: skip
-    """FormatError for a weight that the destination's names, dtypes and shapes do not tell of."""
-    changes = {use.change.name: use.change for found in used.values() for use in found}
+    """FormatError for a weight that the destination does not hold as one with the same numbers."""
+    sources = {weight.codes: weight for weight in tensors.weights}
     own = {use.change.name for w in weights for n in w.names for use in used.get(n, ())}
-    detection = detected({name: results[name] for name in changes if name in own}, said)
+    changes = {name: change for name, change in tensors.changes.items() if name in own}
+    detection = detected({name: results[name] for name in changes}, said)
     found = {each.named[each.group.form.codes.part]: each for each in detection}
     unclear = {name: each.reason for each in detection.unclear for name in each.names}
-    sources = {name: [n for n, _ in _stored(changes[name])] for name in own}
-    by_codes = {weight.codes: weight for weight in weights}
     for weight, use in ((w, use) for w in weights for use in used[w.codes]):
         name, made = use.change.name, found.get(use.change.name)
-        repacked = "repack" in use.ops
         reason = unclear.get(name, "no scheme has codes of such a name beside its scales")
-        if made is not None and not (repacked and made.scheme != weight.scheme):
-            parts = [by_codes[n].found.named for n in sources[name] if n in by_codes]
-            numbers = {n.part for n in _with_numbers(made.group.form)} & made.named.keys()
-            apart = [
-                other
-                for part, other in made.named.items()
-                if part in numbers and sources[other] != [named.get(part) for named in parts]
-            ]
-            if not apart:
+        if made is not None and "repack" not in use.ops:
+            parts = {part: changes[named] for part, named in made.named.items()}
+            lost = astray(made.group, parts, sources)
+            if lost is None:
                 continue
-            reason = f"{quoted(apart[0])} is not made of its parts"
+            reason = f"{quoted(made.named[lost])} does not hold the numbers of these codes"
         raise FormatError(
             f"{tensors.path}: tensor {quoted(name)} would hold codes of {weight.scheme} that "
             f"cannot be read any more, since rules change some parts of the weight alone: "
@@ -191,46 +196,17 @@ def _cure(change: Change) -> str:
     return f"{cure or 'match all its parts'}; --keep before that rule says that it is right"
 
 
-def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Use]]) -> None:
-    """FormatError for parts of a weight that are cast, or moved, without the others."""
-    if any("repack" in use.ops for found in used.values() for use in found):
-        return
-    moved = _moves(used[weight.group.form.codes])
-    for numbers, found in used.items():
-        part = weight.group.tensors[numbers.part]
-        where = f"{path}: tensor {quoted(weight.found.named[numbers.part])}"
-        for kind in (use.change.dtype for use in found if "cast" in use.ops):
-            if kind is not part.dtype and not _may_be(kind, numbers, weight):
+def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -> None:
+    """FormatError for numbers of a weight in a dtype that does not stand for them."""
+    for numbers in with_numbers(weight.group.form):
+        part = weight.stored.get(numbers.part)
+        for use in used.get(part.name, ()) if part is not None else ():
+            kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops
+            if part and cast and kind is not part.dtype and not _may_be(kind, numbers, weight):
                 raise FormatError(
-                    f"{where}: as {kind} it would not stand for what {weight.scheme} stores in "
-                    f"{part.dtype}: --to decodes weights"
+                    f"{path}: tensor {quoted(part.name)}: as {kind} it would not stand for what "
+                    f"{weight.scheme} stores in {part.dtype}: --to decodes weights{_KEEP}"
                 )
-        alone = part.layout.size == 1 and not any("join" in ops for ops in moved)
-        if _moves(found) != moved and not alone:
-            raise FormatError(
-                f"{where} and {quoted(weight.codes)} are parts of one weight "
-                f"({weight.scheme}), of which rules move or cut one without the other"
-            )
-
-
-def _numbers(
-    tensors: Tensors, used: Mapping[str, object]
-) -> Iterator[tuple[Weight, dict[Numbers, Stored]]]:
-    """The quantised weights whose codes stay, and their parts with numbers."""
-    for weight in tensors.weights:
-        if weight.codes in used and weight.codes not in tensors.kept:
-            numbers = _with_numbers(weight.group.form)
-            yield weight, {n: weight.stored[n.part] for n in numbers if n.part in weight.stored}
-
-
-def _with_numbers(form: Form) -> tuple[Numbers, ...]:
-    """Those of a weight's codes, scales, offsets and zero points."""
-    return (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
-
-
-def _moves(found: Sequence[Use]) -> list[tuple[str, ...]]:
-    """What is done to a tensor, but for casts."""
-    return sorted(tuple(op for op in use.ops if op != "cast") for use in found)
 
 
 def _may_be(kind: DType, numbers: Numbers, weight: Weight) -> bool:

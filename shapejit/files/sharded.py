@@ -31,6 +31,7 @@ PICKLES = (".bin.index.json", ".pt.index.json", ".pth.index.json")
 _PICKLE = re.compile(
     r"(pytorch_model|diffusion_pytorch_model|adapter_model|consolidated|model)[^/]*\.(bin|pth?)"
 )
+_NUMBERED = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.[a-z]+$")
 _HEAD = 512  # bytes by which a file is recognised
 _MAX_INDEX = 100_000_000  # bytes, as of a safetensors header
 
@@ -41,8 +42,9 @@ def read(path: Path) -> Checkpoint:
     `path` is the folder, or an index of another name. A folder without an index may have
     all tensors in `model.safetensors`. Otherwise it has one index of another name, or files of
     safetensors (diffusion_pytorch_model, adapter_model, consolidated), or of PyTorch, whose tensors
-    have different names. Each shard's header is checked, and that it holds the tensors that the
-    index says, neither more nor fewer.
+    have different names, but no numbered shards: without an index these are not all there yet.
+    Each shard's header is checked, and that it holds the tensors that the index says, neither more
+    nor fewer.
     Raises FileFormatError (with the file and the tensor) where that is not so, and for
     shards that are missing or lie outside the folder (a link out of it included).
     """
@@ -90,6 +92,9 @@ def _chosen(folder: str) -> tuple[str, list[str]]:
             raise FileFormatError(folder, None, f"it holds {both}: give the path of one of them")
         if indices:
             return place.join(folder, indices[0]), []
+        if shards := [name for name in files if _NUMBERED.search(name)]:
+            reason = f"it has the shard {quoted(shards[0])}, but no index: it is not complete"
+            raise FileFormatError(folder, None, reason)
         if files:
             return "", files
     raise FileFormatError(folder, None, _without(folder))

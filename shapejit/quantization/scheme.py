@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..arrays.tensor import Tensor
@@ -12,7 +12,6 @@ from ..runtime.ndarrays import is_a
 from . import decoding
 from .content import content_of
 from .encoding import encode
-from .experts import apart, interleaved, one_by_one, stacked
 from .forms import Row
 from .groups import Group, fault
 from .matching import group_of, sizes_of
@@ -167,64 +166,6 @@ class Scheme:
         wanted = sizes_of(target.name, settings)
         group = self._group(parts, {**settings, **getattr(parts, "settings", {})})
         return written(target.name, target.row.forms, content_of(group), wanted)
-
-    def stack(self, experts: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """The parts of one weight of each expert, stacked along a new first dim.
-
-        Raises FormatError unless there are some, of the same parts, shapes and dtypes.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> experts = [scheme.encode(np.eye(4, dtype=np.float32)) for _ in range(3)]
-        >>> scheme.stack(experts)["weight"].shape
-        (3, 4, 4)
-        """
-        return stacked([self._group(parts, {}) for parts in experts])
-
-    def unstack(self, parts: Mapping[str, Any], **settings: Any) -> list[dict[str, Tensor]]:
-        """The parts of each expert of stacked ones, as views: the inverse of `stack`.
-
-        `settings` are those of `decode`. Raises FormatError for parts without a dim of experts.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> both = scheme.stack([scheme.encode(np.eye(4, dtype=np.float32))] * 2)
-        >>> [parts["weight"].shape for parts in scheme.unstack(both)]
-        [(4, 4), (4, 4)]
-        """
-        return [*one_by_one(self._group(parts, settings))]
-
-    def interleave(
-        self, gate: Mapping[str, Any], up: Mapping[str, Any], **settings: Any
-    ) -> dict[str, Tensor]:
-        """The parts of one weight whose rows are those of gate and up in turns, gate first.
-
-        `settings` are those of `decode`. Raises FormatError where the two differ in shapes,
-        dtypes or global scales.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> gate = scheme.encode(np.eye(4, dtype=np.float32))
-        >>> both = scheme.interleave(gate, gate)
-        >>> both["weight"].shape, [parts["weight"].shape for parts in scheme.deinterleave(both)]
-        ((8, 4), [(4, 4), (4, 4)])
-        """
-        return interleaved(self._group(gate, settings), self._group(up, settings))
-
-    def deinterleave(
-        self, parts: Mapping[str, Any], **settings: Any
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The parts of gate (even rows) and up (odd rows), as views: undoes `interleave`.
-
-        Raises FormatError for an odd number of rows, and for scales of blocks that have both.
-
-        >>> import numpy as np, shapejit as sj
-        >>> scheme = sj.schemes["fp8:channel"]
-        >>> gate, up = scheme.deinterleave(scheme.encode(np.eye(4, dtype=np.float32)))
-        >>> gate["weight"].numpy().argmax(axis=1).tolist(), up["weight"].shape
-        ([0, 2], (2, 4))
-        """
-        return apart(self._group(parts, settings))
 
     def _group(self, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Group:
         return group_of(self.name, self.row.forms, parts, settings)
