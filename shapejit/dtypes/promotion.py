@@ -26,11 +26,11 @@ _SPECIAL = {
 
 @lru_cache(maxsize=256)
 def promoted(kinds: tuple[Kind, ...], asked_by: str) -> Kind:
-    """What dtypes that differ become together, as the Array API says (Type Promotion Rules).
+    """The promoted dtype of several dtypes (Array API, Type Promotion Rules).
 
-    NumPy's own dtypes become what NumPy makes of them. Others of one kind become the
-    narrowest dtype of the table that holds every value of all, if there is only one of
-    its width. Raises DTypeError where there is none, and for kinds that are mixed.
+    NumPy's dtypes are promoted by NumPy. Others of one kind become the narrowest dtype of the table
+    that holds all their values, if there is only one of that width. Raises DTypeError if there is
+    none, and for different kinds.
 
     >>> promoted((np.dtype("int8"), np.dtype("uint8")), "doctest")
     dtype('int16')

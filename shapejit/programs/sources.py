@@ -15,7 +15,7 @@ from ..runtime.ndarrays import is_a, plain
 
 
 def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> None:
-    """Refuse what is not a Tensor, or an ndarray, of this dtype and shape."""
+    """Raise for anything but a Tensor or ndarray of this dtype and shape."""
     if is_a(x, Tensor) is not as_tensors:
         among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
@@ -30,7 +30,7 @@ def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int, ...]) -> Non
 
 
 def length(x: Any, shape: tuple[int | None, ...]) -> int:
-    """The length of dim 0 of an array whose other dims are those of `shape`."""
+    """The length of dim 0 of an array whose other dims must be those of `shape`."""
     if not is_array(x):
         raise DTypeError(f"expected a numpy.ndarray or a shapejit.Tensor, not {type_name(x)}")
     found = x.shape if is_a(x, Tensor) else plain(x).shape
@@ -40,14 +40,14 @@ def length(x: Any, shape: tuple[int | None, ...]) -> int:
 
 
 def free_text(shape: tuple[int | None, ...]) -> str:
-    """A shape whose dims of any length are called n."""
+    """A shape as text, with n for a free dim."""
     return str(shape).replace("None", "n")
 
 
 def by_length(
     items: Sequence[Any], shape: tuple[int | None, ...], names: Sequence[object]
 ) -> dict[int, list[int]]:
-    """The places of the named arrays, by the length of dim 0."""
+    """The indices of the named arrays, grouped by the length of dim 0."""
     lengths: dict[int, list[int]] = {}
     for i, x in enumerate(items):
         with about(f"tensor {names[i]}"):
@@ -56,7 +56,7 @@ def by_length(
 
 
 def listed(out: Any, count: int) -> list[Any]:
-    """The arrays of an out=, as many as there are results."""
+    """The arrays of an `out`; there must be one per result."""
     try:
         outs = list(out)
     except TypeError:
@@ -70,7 +70,7 @@ def listed(out: Any, count: int) -> list[Any]:
 
 
 def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> Any:
-    """An array of tensors of this shape along dim 0, without its subclass."""
+    """An exact array of tensors of this shape, stacked along dim 0."""
     stack = x if is_a(x, Tensor) else plain(x)
     sizes = zip(stack.shape[1:], shape, strict=False)
     if stack.ndim != len(shape) + 1 or any(want not in (None, have) for have, want in sizes):
@@ -80,5 +80,5 @@ def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> An
 
 
 def rows(stack: Any) -> Iterator[Any]:
-    """The tensors of a stack, those without dims as arrays, too."""
+    """The tensors of a stack; 0-D ones as arrays, too."""
     return (stack[i, ...] for i in range(len(stack)))

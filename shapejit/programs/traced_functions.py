@@ -1,4 +1,4 @@
-"""What a Program does, as a value: its source, its operations, and what they make of Layouts."""
+"""TracedFunction: what a Program does, as a value: its source's shape and dtype, its operations."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .specialization import Specialization
 from .text import described
 from .trace import traced
 
-LENGTHS_KEPT = 64  # of a free dim 0 whose programs are remembered
-ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays whose calls are compiled ones
-SOURCES_KEPT = 16  # sources of other strides, and lengths of stacks, that a program remembers
+LENGTHS_KEPT = 64  # of a free dim 0 whose programs are cached
+ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
+SOURCES_KEPT = 16  # Layouts of sources, and lengths of stacks, that a program caches
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class TracedFunction:
     fn: Callable[[Tensor], Tensor] | None = None
     _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _result_dtype: DType = field(init=False, compare=False, repr=False)
-    # What is found as the program runs; threads may find the same at once.
+    # Caches, which threads may fill concurrently with equal values.
     _specializations: Recent[tuple[Layout, bool], Specialization] = field(
         init=False, compare=False, repr=False
     )
-    # Of stacks of so many tensors, or if dim 0 is free, of lengths of it.
+    # Programs of stacks of so many tensors; if dim 0 is free, of each of its lengths.
     _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
     _maps: Recent[object, MapRoute] = field(init=False, compare=False, repr=False)
     _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Programs come out of pickles, too: operations that leave their source are refused.
+        # A Program may come from a pickle: operations that leave their source are refused.
         free = self.fn is not None
         given = self.source_shape
         if free:
@@ -79,7 +79,7 @@ class TracedFunction:
 
     @property
     def free_dims(self) -> tuple[int, ...]:
-        """The dims of the source that have any length: (0,) or none.
+        """The dims of the source that may have any length: (0,) or ().
 
         >>> from shapejit import plan
         >>> plan((None, 2), "uint8", lambda t: t.T).free_dims
@@ -181,7 +181,7 @@ class TracedFunction:
         return self.source_shape, self.dtype.name, self.ops, self.fn
 
     def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
-        """What the program does to Tensors, or to ndarrays, of this Layout."""
+        """The Specialization for Tensors, or ndarrays, of this Layout."""
         key = layout, as_tensors
         special = self._specializations.get(key)
         if special is None:
@@ -190,12 +190,12 @@ class TracedFunction:
         return special
 
     def _route(self) -> Route:
-        """How the result of a row-major tensor is made."""
+        """The Route of a row-major source."""
         self._check_fixed()
         return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
 
     def _of_stacks(self, count: int) -> Self:
-        """The program of stacks of `count` tensors."""
+        """The Program for stacks of `count` tensors."""
         program = self._programs.get(count)
         if program is None:
             shape = count, *self.source_shape
@@ -204,7 +204,7 @@ class TracedFunction:
         return program
 
     def _check_fixed(self) -> None:
-        """Refuse to say what depends on the length of dim 0."""
+        """Raise if dim 0 is free, for a fact that depends on its length."""
         if self.fn is not None:
             text = free_text(self.source_shape)
             raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")

@@ -26,7 +26,7 @@ Codes = Sequence[Code | None]
 
 def _decode_codes(plan: DecodePlan) -> tuple[Codes, Codes]:
     """What reads the units of each step, if it has any, and what converts its numbers."""
-    units = [step.lie.units and Code("unit_code", step.lie.units.unit) for step in plan.steps]
+    units = [step.source.units and Code("unit_code", step.source.units.unit) for step in plan.steps]
     *before, last = (step.conversion for step in plan.steps)
     streamed = plan.total * plan.itemsize >= thresholds.STREAM_FROM
     return units, [*map(conversion_code, before), conversion_code(last, streamed)]
