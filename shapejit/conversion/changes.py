@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
-from ..files.pieces import MOST, PIECE, Scratch, parts, pieces, whole_elements
+from ..files.pieces import MOST, PIECE_BYTES, Scratch, parts, pieces, whole_elements
 from ..files.stored import LOOKED_AT, Extent, FileType, Stored, blank
 from ..files.writing import New
 from ..operations.casts import cast
@@ -194,7 +194,7 @@ class View(Planned):
     def _parts(self, base: Planned, most: int) -> list[_Part]:
         """Parts that need few rows each; all rows where that takes no longer, and may be held."""
         count, found = base.count, list[_Part]()
-        for layout in parts(self.seen, PIECE):
+        for layout in parts(self.seen, PIECE_BYTES):
             (low, high), unit = layout.span, _row(base) * max(1, base.unit)
             begin = low // unit * base.unit if unit else 0
             end = min(count, -(-high // unit) * base.unit) if unit else count
@@ -215,7 +215,7 @@ def bands_of(shape: tuple[int, ...], bits: int, unit: int) -> list[tuple[int, in
     """Rows (begin, end), multiples of `unit`, of about 8 MiB; all rows where they are no more."""
     if not shape or not shape[0]:
         return [(0, shape[0] if shape else 1)]
-    step = max(1, 8 * PIECE // max(1, prod(shape[1:]) * bits * unit)) * unit
+    step = max(1, 8 * PIECE_BYTES // max(1, prod(shape[1:]) * bits * unit)) * unit
     return [(at, min(at + step, shape[0])) for at in range(0, shape[0], step)]
 
 

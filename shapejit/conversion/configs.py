@@ -9,7 +9,14 @@ from typing import Any
 
 from ..errors import FormatError
 from ..files.configuration import Config
-from ..quantization.configuration import BESIDE, COMFY, CONFIG, comfy_layers, declared, sections
+from ..quantization.configuration import (
+    COMFY,
+    CONFIG,
+    QUANTIZER_CONFIG_FILES,
+    comfy_layers,
+    declared,
+    sections,
+)
 from ..quantization.declaring import declaration, left_out, of_dtype, without
 from .changes import Change
 from .quantizing import unquantised
@@ -55,7 +62,7 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
 def facts_after(content: Mapping[str, Any], tensors: Tensors) -> dict[str, Any]:
     """What tells of the weights of a destination with this config, as `detect` takes it."""
     config, is_folder = tensors.config, tensors.checkpoint.format == "sharded"
-    gone = {*config.content, *(BESIDE if tensors.became and is_folder else ())}
+    gone = {*config.content, *(QUANTIZER_CONFIG_FILES if tensors.became and is_folder else ())}
     return {**{key: fact for key, fact in config.facts.items() if key not in gone}, **content}
 
 

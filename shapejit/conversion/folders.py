@@ -20,7 +20,7 @@ from ..files.configuration import CONFIG
 from ..files.places import opened, places
 from ..files.safetensors.writer import Placed, placed
 from ..files.sharded import PICKLES, SUFFIX, shards_named
-from ..quantization.configuration import BESIDE
+from ..quantization.configuration import QUANTIZER_CONFIG_FILES
 from .changes import Change
 from .tensors import Tensors
 
@@ -117,11 +117,14 @@ def folder(
     stem = checkpoint.stem
     files = _shards(path, [*tensors.changes.values()], max_shard, stem, checkpoint.of_files)
     texts, index = _texts(tensors, files, config, stem), f"{stem}{SUFFIX}"
-    telling = {CONFIG, *(BESIDE if tensors.became else ())}  # the config alone tells of them now
+    telling = {
+        CONFIG,
+        *(QUANTIZER_CONFIG_FILES if tensors.became else ()),
+    }  # the config alone tells of them now
     own = {*texts, *(file.name for file in files), *telling}
     read = {name for name, _ in _sources(checkpoint, home)}
     others = {} if home == target else _others(home, own | read | shards_of(home, index))
-    gone = telling if home == target else telling | {*BESIDE}
+    gone = telling if home == target else telling | {*QUANTIZER_CONFIG_FILES}
     plan = {
         "version of shapejit": __version__,
         "source": [*_sources(checkpoint, home), _hash(tensors.config.facts)],

@@ -28,7 +28,7 @@ __all__ = ["check_written", "first_difference", "prove"]
 SAMPLE = 1 << 20  # bytes that are made twice: of larger tensors the first rows
 WHOLE = 1 << 28  # bytes of a tensor that may be in memory for them
 
-Kind = tuple[object, ...]
+SampleKind = tuple[object, ...]
 
 
 def prove(changes: Iterable[Change], most: int = MOST) -> int:
@@ -38,7 +38,7 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
     make the same bits as the kernels; what NumPy does anyway (long rows), or the one kernel of
     small arrays, is not made in another way. Writes nothing; FormatError where bits differ.
     """
-    smallest, sizes = dict[Kind, Change](), Counter[Kind]()
+    smallest, sizes = dict[SampleKind, Change](), Counter[SampleKind]()
     for change in _leaves(changes):
         if change.stored is None:
             kind = _kind(change)
@@ -70,7 +70,7 @@ def _leaves(changes: Iterable[Change]) -> Iterator[Change]:
         yield from _leaves(change.made_of)
 
 
-def _kind(change: Change) -> Kind:
+def _kind(change: Change) -> SampleKind:
     source, done = change.source, [name for name, _ in change.ops]
     own = source.kind if isinstance(source, Planned) else ()
     return type(source), source.dtype, change.dtype, *done, *own

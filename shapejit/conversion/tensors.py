@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from ..arrays.tensor import Tensor
 from ..dialects import onednn, onnx, openvino
 from ..errors import DTypeError, FormatError, ReshapeError, quoted, shown
-from ..files.checkpoint import MAX_RANK, Checkpoint
+from ..files.checkpoint import Checkpoint
 from ..files.configuration import Config
 from ..operations.casts import cast as cast_to
 from ..operations.views import reshape
 from ..quantization.detection import Detected, detected
 from ..quantization.parts import WeightNode
+from ..runtime.ndarrays import MOST_DIMS
 from .changes import Change
 from .weights import PartOf, Weight
 
@@ -118,8 +119,8 @@ class Tensors:
     def reshape(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A tensor in another shape, as the specification has it."""
         made = self.dialect(t, shape)
-        if made.ndim > MAX_RANK:
-            more = f"{made.ndim} dims are more than the {MAX_RANK} of a file"
+        if made.ndim > MOST_DIMS:
+            more = f"{made.ndim} dims are more than the {MOST_DIMS} of a file"
             raise ReshapeError("cannot reshape", t.shape, shape, (more,))
         return made
 

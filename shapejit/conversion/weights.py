@@ -15,12 +15,12 @@ from ..errors import FormatError, about, quoted, shape_text
 from ..files.pieces import Scratch, pieces
 from ..files.stored import Stored
 from ..quantization.bands import Band, Slice, bands, cut
-from ..quantization.carrying import carried
 from ..quantization.groups import Group
 from ..quantization.naming import weight_name
 from ..quantization.parts import Found
 from ..quantization.rows import BY_NAME
 from ..quantization.table import schemes
+from ..quantization.transcoding import transcode
 from .changes import Planned
 
 __all__ = ["BAND", "LATEST", "Decoded", "PartOf", "Weight", "Whole", "converted", "settings_of"]
@@ -212,7 +212,7 @@ def converted(weight: Weight, scheme: str) -> Whole:
 
     def make() -> Mapping[str, Tensor]:
         read = partial(weight.read, scratch=memory)
-        return carried(weight.group, read, scheme, forms, BAND // 4)
+        return transcode(weight.group, read, scheme, forms, BAND // 4)
 
     # Its parts, its codes a byte each, the parts of the other scheme.
     held = 3 * weight.nbytes({})

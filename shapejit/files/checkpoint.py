@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from ..arrays.tensor import Tensor
 from ..errors import FileFormatError, shape_text, shown
 from ..quantization.parts import WeightNode
+from ..runtime.ndarrays import MOST_DIMS
 from ..shapes.arithmetic import MAX_SIZE
 from .stored import FileType, Stored
 
 __all__ = [
-    "MAX_RANK",
     "Checkpoint",
     "FileType",
     "LazyMapping",
@@ -22,8 +22,6 @@ __all__ = [
     "is_text",
     "size_in_bits",
 ]
-
-MAX_RANK = 64  # NumPy's limit
 
 
 S = TypeVar("S")
@@ -109,8 +107,8 @@ def size_in_bits(path: str, name: str, shape: Sequence[int], bits: int) -> int:
     Raises FileFormatError for more than 64 dims and for what int64 cannot count,
     whether or not another size is 0.
     """
-    if len(shape) > MAX_RANK:
-        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MAX_RANK}")
+    if len(shape) > MOST_DIMS:
+        raise FileFormatError(path, name, f"its shape has {len(shape)} dims, more than {MOST_DIMS}")
     if prod(size for size in shape if size > 0) * bits > MAX_SIZE:
         reason = f"the non-zero sizes of its shape {shape_text(shape)} overflow int64 (in bits)"
         raise FileFormatError(path, name, reason)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ..errors import FileFormatError
-from ..quantization.configuration import BESIDE, COMFY, CONFIG, Declared, declared
+from ..quantization.configuration import COMFY, CONFIG, QUANTIZER_CONFIG_FILES, Declared, declared
 from .checkpoint import Checkpoint
 from .places import opened, places
 
@@ -54,7 +54,7 @@ def configuration(checkpoint: Checkpoint) -> Config:
     folder = path if place.is_folder(path) else place.parent(path)
     found = {
         name: _read(place.inside(folder, name, None))
-        for name in (CONFIG, *BESIDE)
+        for name in (CONFIG, *QUANTIZER_CONFIG_FILES)
         if place.exists(place.join(folder, name))
     }
     if COMFY in metadata:

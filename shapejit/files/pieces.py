@@ -11,11 +11,11 @@ import numpy as np
 from ..arrays.tensor import Bytes, Tensor
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE", "Scratch", "parts", "pieces", "whole_elements"]
+__all__ = ["MOST", "PIECE_BYTES", "Scratch", "parts", "pieces", "whole_elements"]
 
 # Bytes that are converted and written at a time: enough for all threads, and
 # still in the last-level cache when the write reads them.
-PIECE = 8 * 1024 * 1024
+PIECE_BYTES = 8 * 1024 * 1024
 MOST = 1 << 30  # bytes of a tensor that are in memory at a time, unless less is asked for
 
 
@@ -53,10 +53,10 @@ def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
     layout = tensor.layout
     if layout.contiguous_bytes:
         memory = tensor.buffer[layout.offset // 8 :][: tensor.nbytes]
-        for at in range(0, tensor.nbytes, PIECE):
-            yield memory[at : at + PIECE]
+        for at in range(0, tensor.nbytes, PIECE_BYTES):
+            yield memory[at : at + PIECE_BYTES]
         return
-    for part in parts(layout, PIECE):
+    for part in parts(layout, PIECE_BYTES):
         view = tensor.with_layout(part)
         out = Tensor.frombuffer(scratch.take(view.nbytes), tensor.dtype, view.shape)
         yield view.ascontiguous(out=out).buffer

@@ -16,7 +16,7 @@ from ..errors import FileFormatError
 from . import paths, temporary
 from .open_files import File, OpenFile
 from .paths import Path, file_name
-from .pieces import PIECE
+from .pieces import PIECE_BYTES
 from .temporary import Check
 from .urls import is_url
 from .writing import write_all
@@ -135,8 +135,8 @@ def send(name: str, path: str) -> None:
     """Copy a file as a whole."""
     file = opened(name)
     with replacing(path, file.size) as target:
-        for at in range(0, file.size, PIECE):
-            write_all(target, memoryview(file.bytes(at, min(PIECE, file.size - at))))
+        for at in range(0, file.size, PIECE_BYTES):
+            write_all(target, memoryview(file.bytes(at, min(PIECE_BYTES, file.size - at))))
 
 
 def replacing(

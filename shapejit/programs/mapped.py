@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import Places
-from ..engine.outputs import Kind
 from ..shapes.arithmetic import MAX_SIZE
 from .specialization import Specialization
 
@@ -29,7 +29,7 @@ class Mapped(NamedTuple):
     items: Sequence[Any]
     sources: Places
     groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
-    kind: Kind
+    kind: AnyDtype
     out: Any = None
     targets: Places | None = None
     kept: Any = None

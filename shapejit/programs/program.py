@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs, small_calls
 from ..engine.addresses import byte_of, located
@@ -302,7 +303,7 @@ class Program(TracedFunction):
             targets, kept = outputs.given(out, kind, self._shape, names)
         return Mapped(items, places, groups, kind, out, targets, kept)
 
-    def _kind(self, as_tensors: bool) -> outputs.Kind:
+    def _kind(self, as_tensors: bool) -> AnyDtype:
         """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
         made = self._result_dtype
         if as_tensors:

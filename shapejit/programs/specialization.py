@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.outputs import Kind
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
@@ -113,7 +113,7 @@ class Specialization:
         return x
 
     def results(
-        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: Kind
+        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: AnyDtype
     ) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
         if not self.route.fresh:
@@ -132,7 +132,7 @@ class Specialization:
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
         return made.readonly() if self.route.read_only else made
 
-    def _new(self, sources: Addresses, dtype: Kind) -> list[Any]:
+    def _new(self, sources: Addresses, dtype: AnyDtype) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
@@ -150,7 +150,7 @@ class Specialization:
             return [made[i, ...] for i in range(len(made))]
         return [self._result(row, dtype) for row in slab]
 
-    def _result(self, memory: Bytes, dtype: Kind) -> Any:
+    def _result(self, memory: Bytes, dtype: AnyDtype) -> Any:
         """The result array over the memory of the last copy."""
         return outputs.array_over(memory, dtype, self.route.result, self.route.read_only)
 

@@ -1,4 +1,4 @@
-"""Experts stored together and one by one; gate and up in rows that take turns, and apart."""
+"""Experts: stacked, or one by one; gate and up projections interleaved by rows, or separate."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .parts import Parts
 
 
 def stacked(groups: Sequence[Group]) -> Parts:
-    """The parts of several weights with a first dim for them."""
+    """The parts of several weights stacked along a new first dim."""
     first = _alike(groups)
     parts = {key: joining.stack([g.tensors[key] for g in groups]) for key in first.tensors}
     return Parts(parts, first.settings)
 
 
 def one_by_one(group: Group) -> list[Parts]:
-    """The parts of each of the weights that are stacked, as views."""
+    """The parts of each stacked weight, as views."""
     if not group.batch:
         raise fault(group.scheme, "has no dim of experts to take apart")
     for part in group.form.parts:
@@ -34,7 +34,7 @@ def one_by_one(group: Group) -> list[Parts]:
 
 
 def interleaved(gate: Group, up: Group) -> Parts:
-    """Rows of gate and up that take turns, gate first; what is not in rows must be equal."""
+    """Interleave the rows of gate and up, gate first; parts without rows must be equal."""
     _alike([gate, up])
     made = dict[str, Tensor]()
     for key, first in gate.tensors.items():
@@ -50,7 +50,7 @@ def interleaved(gate: Group, up: Group) -> Parts:
 
 
 def apart(group: Group) -> tuple[Parts, Parts]:
-    """The even rows, gate, and the odd ones, up, as views."""
+    """The even rows (gate) and the odd rows (up), as views."""
     if group.known.get("N", 1) % 2:
         raise fault(group.scheme, f"gate and up in {group.known.get('N')} rows are not as long")
     pair = dict[str, Tensor](), dict[str, Tensor]()
@@ -63,7 +63,7 @@ def apart(group: Group) -> tuple[Parts, Parts]:
 
 
 def _alike(groups: Sequence[Group]) -> Group:
-    """The first of groups that have the same form, parts and sizes."""
+    """The first Group; raises FormatError unless all have the same form, parts and sizes."""
     if not groups:
         raise FormatError("there are no weights to put together")
     first = groups[0]
@@ -79,7 +79,7 @@ def _alike(groups: Sequence[Group]) -> Group:
 
 
 def _rows(group: Group, key: str) -> int | None:
-    """The dim of a part that counts rows of the weight; None if it has none."""
+    """The dim of a part along the rows of the weight; None if it has none."""
     dims = group.form.part(key).dims.split()
     if not any(size.startswith("N") for size in dims):
         return None

@@ -1,7 +1,7 @@
-"""Weights whose codes are stored in units, in the order of the result: decoded in one pass.
+"""Weights decoded in one pass: their codes are stored in units, in the order of the result.
 
-Runs of the result are decoded one by one. Their scales are fetched from where they lie,
-multiplied and converted on a stage in the cache, then their codes: see `kernels.decodes`.
+Runs of the result are decoded one by one. Their scales are read in place, multiplied and converted
+on a stage in the cache; then their codes are: see `kernels.decodes`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .operands import multiplied, zero_points
 
 FLOAT32 = dtype("float32")
 _NUMBER = number_of(FLOAT32)
-FEW_ALIKE = 16  # numbers with one factor that are worth a loop of their own
+FEW_ALIKE = 16  # numbers with one factor that justify a loop
 
 
 class UnfitError(Exception):
@@ -43,14 +43,14 @@ class UnfitError(Exception):
 
 
 class Decoding(NamedTuple):
-    """What decodes a weight, and the kernels that it takes."""
+    """A decoder of one weight, and the kernels that it needs."""
 
     names: tuple[Name, ...]
     run: Callable[[], None]
 
 
 def decoding(group: Group, target: Tensor) -> Decoding | None:
-    """What decodes a weight into a Tensor, row-major; None where it is not fit."""
+    """The Decoding of a weight into a row-major Tensor; None if it does not fit."""
     if group.order is not None:
         return None
     program, place = _Program(group, target), place_of(target)[0] // 8
@@ -99,14 +99,14 @@ class _Program:
         return decode_plan(self.steps, self.total)
 
     def in_boxes(self, place: int) -> Decoding | None:
-        """What decodes codes that are to be transposed, to an address; None if they are not fit."""
+        """A decoder of codes that have to be transposed; None if they do not fit."""
         group, form = self.group, self.group.form
         planes, found = group.planes(form.codes), zero_points(group)
         if planes is None or len(planes) > 1 or form.codes.table or form.offset:
             return None
         whole, _ = planes[0]
         if whole.permuted(self.order).tensor.contiguous:
-            return None  # nothing is to be transposed
+            return None  # no transposition is needed
         kind, known = group.kind(form.codes), group.known
         blocks = sizes.steps(form.scales[0].dims, known)
         block = tuple(min(blocks[axis], known[axis]) for axis in self.order[1:])
@@ -158,7 +158,7 @@ class _Program:
         return [Spread(place, steps[0], steps[1]) for place in places]
 
     def _product(self, numbers: Sequence[Numbers]) -> Operand:
-        """Numbers multiplied up, as `multiplied` does it."""
+        """The product of several numbers, as in `multiplied`."""
         first, *others = (each for each in numbers if each is numbers[0] or self.group.has(each))
         try:
             source = self._stored(first)
@@ -169,7 +169,7 @@ class _Program:
         return self._scaled(source, others[0]) if others else self._floats(source)
 
     def _scaled(self, source: StoredNumbers, other: Numbers) -> Operand:
-        """Numbers times others, their negatives, or divided by them."""
+        """Numbers times others or their negatives, or divided by them."""
         negative, over = other.step == "-", other.step == "/"
         factors = self._stored(other)
         if factors.per < FEW_ALIKE * source.per:
@@ -212,13 +212,13 @@ class _Program:
         return self._array(zero, self.group.form.zeros), "float"
 
     def _constant(self, value: float, per: int, count: int) -> Operand:
-        """One number for all."""
+        """One number for all elements."""
         made = np.full(count, value, np.float32)
         self.kept.append(made)
         return Operand(address_of(made), 0, per)
 
     def _array(self, found: Axes, numbers: Numbers) -> Operand:
-        """Numbers that were computed, as an array in the order of the result."""
+        """Computed numbers as an array in the order of the result."""
         made = self._floats_of(found)
         return made._replace(per=self._per(numbers, self.total // made.per))
 
@@ -267,13 +267,13 @@ class _Program:
 
 
 def _divides(t: Tensor) -> bool:
-    """Whether numbers are fit to divide by."""
+    """Whether all numbers can be divided by."""
     values = np.asarray(t.numpy())
     return bool(np.isfinite(values).all() and (values != 0).all())
 
 
 def _repeated(layout: Layout, times: int) -> Layout:
-    """Each element so many times."""
+    """Each element repeated."""
     if times == 1:
         return layout
     return Layout.of((*layout.shape, times), (*layout.strides, 0), layout.offset, layout.bits)
