@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,15 +47,6 @@ class Places(NamedTuple):
     def one(cls, address: int, layout: Layout) -> Places:
         """The place of one tensor."""
         return cls.alike(np.array([address]), layout)
-
-    @classmethod
-    def joined(cls, parts: Sequence[Places]) -> Places:
-        """The places of all tensors of several, in their order."""
-        firsts = accumulate((len(part.layouts) for part in parts), initial=0)
-        which = [part.which + first for part, first in zip(parts, firsts, strict=False)]
-        layouts = [layout for part in parts for layout in part.layouts]
-        addresses = np.concatenate([part.addresses for part in parts])
-        return cls(addresses, layouts, np.concatenate(which))
 
     def groups(self) -> Iterator[tuple[Layout, NDArray[np.intp]]]:
         """The tensors of equal Layouts: that Layout within their first byte, and their indices."""

@@ -156,17 +156,19 @@ def array_over(
 
 
 def given(
-    out: Any, dtype: AnyDtype, shape: tuple[int, ...], names: Sequence[object]
+    out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
 ) -> tuple[Places, Any]:
-    """The places of results of one shape: the rows of one array, or an array for each.
+    """The places of results: the rows of one array, or an array for each.
 
-    Returns the places, and the objects that must live until these are filled. Raises if `out` does
-    not fit, or if its arrays share bytes with one another. `names` are used in errors.
+    `wanted` are the dtype and shape of each, or those of all. Returns the places, and the objects
+    that must live until these are filled. Raises if `out` does not fit, or if its arrays share
+    bytes with one another. `names` are used in errors.
     """
+    (dtype, shape), count = wanted[0], len(names)
     kind, name = (Tensor, "Tensor") if isinstance(dtype, DType) else (np.ndarray, "array")
     bits = dtype.bits if isinstance(dtype, DType) else 8 * dtype.itemsize
-    layout, count = Layout.row_major(shape, bits), len(names)
-    if is_a(out, kind):
+    layout, alike = Layout.row_major(shape, bits), len(wanted) == 1
+    if alike and is_a(out, kind):
         begin, _ = place_of(checked(out, dtype, (count, *shape)))
         begins = np.arange(count)
         begins *= bits * prod(shape)
@@ -181,12 +183,12 @@ def given(
     if len(outs) != count:
         raise ReshapeError(f"out= holds {len(outs)} {name}s for {count} tensors")
     fit, addresses = 0, np.empty(0, np.int64)
-    if not isinstance(dtype, DType):
+    if alike and not isinstance(dtype, DType):
         strides = tuple(s // 8 for s in layout.strides)
         addresses, fit = read_alike(tuple(outs), dtype, shape, strides, to_fill=True)
     for i in range(fit, count):
         with about(f"out {names[i]!r}"):
-            outs[i] = checked(outs[i], dtype, shape)
+            outs[i] = checked(outs[i], *wanted[0 if alike else i])
     places = Places.alike(8 * addresses, layout) if fit == count else places_of(outs)
     check_disjoint(places.spans(), names)
     return places, outs
@@ -204,18 +206,6 @@ def check_places_apart(
         starts, ends = targets.spans()
         spans = (starts[:1], ends[-1:]) if whole else (starts, ends)
         check_all_apart(sources.spans(), spans, sources.take, names)
-
-
-def check_lists_apart(
-    sources: Sequence[Places], targets: Sequence[Places], names: Sequence[object]
-) -> None:
-    """Raise for targets of several lists that share bytes with a source or with one another.
-
-    `names` are those of all lists, concatenated; see `check_places_apart`.
-    """
-    into = Places.joined(targets)
-    check_disjoint(into.spans(), names)
-    check_places_apart(Places.joined(sources), into, False, names)
 
 
 def check_all_apart(

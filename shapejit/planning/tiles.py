@@ -29,10 +29,9 @@ TURNS = (2, 3, 4)
 STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
 
-# Bytes of runs that are copied in the source's order although they go to many places of the target
-# (1472 bytes: 1.6 -> 1.2 x limit), and the minimum of adjacent ones there.
+# Bytes of runs that are copied in the source's order although they go to many places of the target:
+# 1472 bytes 1.6 -> 1.2 x limit; runs of 256 bytes would take twice as long.
 SCATTERED_RUN = 512
-SCATTERED_LEAST = 2048
 
 
 class Tile(NamedTuple):
@@ -82,9 +81,9 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     side_by_side = chain[0].source == width
     whole_rows = side_by_side and last.source == chain[0].size * width
     scattered: tuple[Loop, tuple[Loop, ...]] = chain[0], ()
-    if side_by_side and width >= SCATTERED_RUN:
+    found = side_by_side and width >= SCATTERED_RUN
+    if found:
         scattered = _divided(chain[0], STREAMS)
-        found = scattered[0].size * width >= SCATTERED_LEAST
     else:
         found = width >= LINE and whole_rows and chain[0].size <= STREAMS
     if found:

@@ -125,9 +125,10 @@ def _taken(dims: Iterator[tuple[int, int]], count: int) -> list[tuple[int, int]]
 
 def _narrowed(block: Layout, start: int, size: int, step: int) -> Layout | None:
     """Elements `start`, `start` + `step` ... of a block, counted in row-major order."""
-    if step < 0:
-        turned = _narrowed(block, start + (size - 1) * step, size, -step)
-        return None if turned is None else turned.flip()
+    if step < 0:  # the same elements of the block from its end
+        for axis, count in enumerate(block.shape):
+            block = block.narrow(axis, count - 1, count, -1)
+        return _narrowed(block, block.size - 1 - start, size, -step)
     if not block.ndim or (step == 1 and size == block.size):
         return block
     if block.ndim == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import foreign
-from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import outputs
 from ..engine.addresses import Places
@@ -22,14 +20,13 @@ from .specialization import Specialization
 class Mapped(NamedTuple):
     """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
 
-    `kind` is the dtype of the results. With an `out` they begin at `targets`, and `kept` must live
-    until they are filled: a sequence may create its arrays on access.
+    With an `out` the results begin at `targets`, and `kept` must live until they are filled: a
+    sequence may create its arrays on access.
     """
 
     items: Sequence[Any]
     sources: Places
     groups: Sequence[tuple[Specialization, NDArray[np.intp]]]
-    kind: AnyDtype
     out: Any = None
     targets: Places | None = None
     kept: Any = None
@@ -43,30 +40,12 @@ class Mapped(NamedTuple):
         results: list[Any] = [None] * len(self.items)
         for special, which in self.groups:
             own = (self.items[i] for i in which.tolist())
-            made = special.results(own, self.sources.begins(which), self.kind)
+            made = special.results(own, self.sources.begins(which))
             if len(self.groups) == 1:
                 return made
             for i, x in zip(which.tolist(), made, strict=True):
                 results[i] = x
         return results
-
-
-def of_all_lengths(
-    jobs: Sequence[Mapped], which: Sequence[Sequence[int]], names: Sequence[object]
-) -> list[Any]:
-    """The results of several jobs as one list; `which` are the indices of the tensors of each.
-
-    All outputs are checked before the first is filled.
-    """
-    order = [i for own in which for i in own]
-    into = [job.targets for job in jobs if job.targets is not None]
-    if into:
-        own_names = [names[i] for i in order]
-        outputs.check_lists_apart([job.sources for job in jobs], into, own_names)
-    results: list[Any] = [None] * len(order)
-    for i, made in zip(order, chain.from_iterable(job.results() for job in jobs), strict=True):
-        results[i] = made
-    return results
 
 
 def in_chunks(

@@ -12,18 +12,19 @@ from numpy.typing import NDArray
 from ..arrays import foreign
 from ..arrays.foreign import Other, Out
 from ..arrays.tensor import Tensor, is_array
-from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs, small_calls
 from ..engine.addresses import byte_of, located
 from ..engine.patience import by_numpy
+from ..engine.routes import FOUND
 from ..errors import DTypeError, ReshapeError, about
 from ..runtime.ndarrays import is_a, unwrapped
 from ..shapes.arithmetic import MAX_SIZE
 from ..shapes.request import integer
 from . import sources
 from .columns import map_batches
-from .mapped import Mapped, in_chunks, of_all_lengths
+from .map_routes import MapRoute
+from .mapped import Mapped, in_chunks
 from .ops import Op
 from .specialization import Specialization
 from .trace import Traced
@@ -80,26 +81,24 @@ class Program(TracedFunction):
             return done
         if type(x) is not np.ndarray and foreign.is_foreign(x):
             return foreign.call_with(self, x, out)
-        if self.fn is not None:
-            return self.of(sources.length(x, self.source_shape))(x, out)
         as_tensors = is_a(x, Tensor)
         array: Any = x if type(x) is np.ndarray else unwrapped(x)
         sources.check(array, as_tensors, self.dtype, self.source_shape)
+        if self.fn is not None:
+            return self.of(array.shape[0])(array, out)
         if isinstance(array, Traced):
             return array.inlined(self.ops, out)
         begin, layout = byte_of(array)
         special = self._specialized(layout, as_tensors)
-        kind = self._kind(as_tensors)
         if out is not None:
-            made = outputs.checked(out, kind, self._shape)
+            made = outputs.checked(out, special.kind, self._shape)
             outputs.check_apart(array, made)
             special.into(array, made)
         elif special.route.fresh and not as_tensors and special.small:
             made = special.by_numpy(array)
         else:
-            (made,) = special.results((array,), [begin], kind)
-        if isinstance(kind, np.dtype):
-            special.remember(self._small, array, made, kind)
+            (made,) = special.results((array,), [begin])
+        special.remember(self._small, array, made)
         return made if out is None else out
 
     @overload
@@ -139,7 +138,8 @@ class Program(TracedFunction):
         """
         first = tensors[0] if out is None and type(tensors) is list and tensors else None
         if type(first) is np.ndarray:
-            known = self._maps.get((len(tensors), first.dtype, first.shape, first.strides))
+            kind = first.dtype, first.shape, first.strides
+            known: MapRoute | None = FOUND.get((self._key, len(tensors), *kind))
             made = None if known is None else known.results(tuple(tensors))
             if made is not None:
                 return made
@@ -204,18 +204,18 @@ class Program(TracedFunction):
         """`map` of a sequence; `first` is the index of its first tensor in errors."""
         if items and foreign.is_foreign(items[0]):
             return foreign.call_each(self._map, items, out, first)
-        names = range(first, first + len(items))
-        if self.fn is not None:
-            return self._map_lengths(items, out, names)
+        if not items and self.fn is not None:  # the shape of the results is unknown
+            return [] if out is None else out
         made = self._by_numpy(items) if out is None else None
         if made is not None:
             return made
+        names = range(first, first + len(items))
         job = self.mapped(items, out, names)
         if job.targets is not None:
             outputs.check_places_apart(job.sources, job.targets, is_array(out), names)
         results = job.results()
-        if out is None and len(job.groups) == 1 and isinstance(job.kind, np.dtype):
-            self._keep_map(job, job.groups[0][0])
+        if out is None and len(job.groups) == 1:
+            self._keep_map(job.items, job.groups[0][0])
         return results
 
     def _by_numpy(self, items: Sequence[Any]) -> list[Any] | None:
@@ -226,37 +226,21 @@ class Program(TracedFunction):
         if array_structs.kernel(read) is not None:
             return None
         with by_numpy(array_structs.work_of(read)):
-            dtype, shape = items[0].dtype, self.source_shape
-            if dtype != self.dtype.numpy or any(x.dtype is not dtype for x in items):
+            dtype, shape = items[0].dtype, items[0].shape
+            program = self.fitted(shape) if dtype == self.dtype.numpy else None
+            if program is None or any(x.dtype is not dtype for x in items):
                 return None
-            special = self._specialized(byte_of(items[0])[1], False)
+            special = program._specialized(byte_of(items[0])[1], False)
             if special.converts or not special.numpys or any(x.shape != shape for x in items):
                 return None
             return [special.by_numpy(x) for x in items]
 
-    def _keep_map(self, job: Mapped, special: Specialization) -> None:
+    def _keep_map(self, items: Sequence[Any], special: Specialization) -> None:
         """Keep a MapRoute for later calls with as many arrays like these."""
-        x, count = job.items[0], len(job.items)
-        assert isinstance(job.kind, np.dtype)
-        key = count, x.dtype, x.shape, x.strides
-        if count > 1 and key not in self._maps and self.fn is None:
-            route = special.map_route(x, count, job.kind)
-            if route is not None:
-                self._maps.put(key, route)
-
-    def _map_lengths(self, items: Sequence[Any], out: Any, names: range) -> Any:
-        """`map` where dim 0 is free, one launch per length."""
-        lengths = sources.by_length(items, self.source_shape, names)
-        if len(lengths) == 1:
-            return self.of(*lengths)._map(items, out, names.start)
-        outs = [None] * len(items) if out is None else sources.listed(out, len(items))
-        jobs = []
-        for length, which in lengths.items():
-            targets = None if out is None else [outs[i] for i in which]
-            own = [items[i] for i in which], targets, [names[i] for i in which]
-            jobs.append(self.of(length).mapped(*own))
-        made = of_all_lengths(jobs, [*lengths.values()], names)
-        return made if out is None else out
+        x, count = items[0], len(items)
+        route = special.map_route(x, count) if count > 1 else None
+        if route is not None:
+            FOUND.put((self._key, count, x.dtype, x.shape, x.strides), route)
 
     def map_batches(
         self, batch: Mapping[str, Any], columns: str | Sequence[str] | None = None
@@ -292,26 +276,24 @@ class Program(TracedFunction):
         """
         # No arrays count as Tensors: NumPy may lack the dtype.
         as_tensors = is_a(items[0], Tensor) if items else not is_a(out, np.ndarray)
-        kind, wanted = self._kind(as_tensors), (as_tensors, self.dtype, self.source_shape)
-        items, places = located(items, lambda x: sources.check(x, *wanted), names)
+        source = as_tensors, self.dtype, self.source_shape
+        items, places = located(items, lambda x: sources.check(x, *source), names)
         groups = []
         for layout, which in places.groups():
             with about(f"tensor {names[which[0]]}"):
-                groups.append((self._specialized(layout, as_tensors), which))
+                program = self if self.fn is None else self.of(layout.shape[0])
+                groups.append((program._specialized(layout, as_tensors), which))
         targets = kept = None
         if out is not None:
-            targets, kept = outputs.given(out, kind, self._shape, names)
-        return Mapped(items, places, groups, kind, out, targets, kept)
-
-    def _kind(self, as_tensors: bool) -> AnyDtype:
-        """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
-        made = self._result_dtype
-        if as_tensors:
-            return made
-        if made.numpy is None and made is not self.dtype:
-            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
-        # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
-        return np.dtype(np.void) if made.numpy is None else made.numpy
+            kinds = {(special.kind, special.shape) for special, _ in groups}
+            wanted = [*(kinds or {(self._kind(as_tensors), self._shape)})]
+            if len(kinds) > 1:
+                wanted = wanted[:1] * len(items)
+                for special, which in groups:
+                    for i in which.tolist():
+                        wanted[i] = special.kind, special.shape
+            targets, kept = outputs.given(out, wanted, names)
+        return Mapped(items, places, groups, out, targets, kept)
 
 
 def _program(

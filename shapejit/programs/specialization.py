@@ -17,6 +17,7 @@ from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
+from ..engine.routes import ENTRY
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
@@ -38,13 +39,28 @@ _scratch = threading.local()
 class Specialization:
     """Operations on tensors of one Layout, whose offset counts from the byte of the first element.
 
-    `packed` as in `route`.
+    The sources have `dtype`; the results have `shape` and `kind`, a DType (Tensors) or NumPy's.
     """
 
-    def __init__(self, ops: Sequence[Op], source: Layout, kind: DType, packed: bool) -> None:
+    def __init__(
+        self,
+        ops: Sequence[Op],
+        source: Layout,
+        dtype: DType,
+        shape: tuple[int, ...],
+        kind: AnyDtype,
+    ) -> None:
         self.ops = ops
         self.source = source
-        self.route = route(ops, source, kind, packed)
+        self.shape = shape
+        self.kind = kind
+        self.route = route(ops, source, dtype, isinstance(kind, DType))
+
+    @property
+    def weight(self) -> int:
+        """A bound on the bytes of its passes and of their scales."""
+        held = (x.nbytes for step in self.route.fills for x in step.operands if x is not None)
+        return ENTRY * (1 + len(self.route.fills)) + sum(held)
 
     @cached_property
     def numpys(self) -> bool:
@@ -70,18 +86,20 @@ class Specialization:
         """Whether elements are converted."""
         return any(step.conversion is not None for step in self.route.fills)
 
-    def remember(
-        self, routes: Routes, x: NDArray[Any], out: NDArray[Any], dtype: np.dtype[Any]
-    ) -> None:
+    def remember(self, routes: Routes, x: Any, out: Any) -> None:
         """Make a Route, so that compiled code does later calls with arrays like `x` and `out`."""
+        if not isinstance(self.kind, np.dtype):
+            return
         if not self.one_copy or not out.flags.carray or not routes.met(x):
             return
-        made = dtype if self.route.fresh and out.nbytes < result_memory.FROM else None
+        made = self.kind if self.route.fresh and out.nbytes < result_memory.FROM else None
         routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
-    def map_route(self, x: NDArray[Any], count: int, dtype: np.dtype[Any]) -> MapRoute | None:
+    def map_route(self, x: Any, count: int) -> MapRoute | None:
         """The MapRoute for as many arrays like `x`, if new results take one small launch."""
-        shape = count, *self.route.result.shape
+        shape, dtype = (count, *self.shape), self.kind
+        if not isinstance(dtype, np.dtype):
+            return None
         plain = self.route.whole and not self.route.read_only and len(self.route.copies) == 1
         if not (plain and 2 <= len(shape) <= MOST_DIMS) or (
             prod(shape) * dtype.itemsize >= thresholds.STREAM_FROM
@@ -112,13 +130,11 @@ class Specialization:
             x = call(x)
         return x
 
-    def results(
-        self, items: Iterable[Any], sources: Sequence[int] | Addresses, dtype: AnyDtype
-    ) -> list[Any]:
+    def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
         """The results for `items` at `sources`: views, or new arrays."""
         if not self.route.fresh:
             return [self._view(x) for x in items]
-        return self._new(np.asarray(sources, np.int64), dtype)
+        return self._new(np.asarray(sources, np.int64))
 
     def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
         """The result as a view of the source."""
@@ -132,27 +148,26 @@ class Specialization:
         made = x.with_layout(view.at(view.offset + x.offset // 8 * 8))
         return made.readonly() if self.route.read_only else made
 
-    def _new(self, sources: Addresses, dtype: AnyDtype) -> list[Any]:
+    def _new(self, sources: Addresses) -> list[Any]:
         """The results for the tensors at these places, in new memory."""
         last = self.route.copies[-1]
         nbits = last.layout.size * last.unit
         if len(sources) == 1:
             memory, fresh = outputs.new_bytes(nbits)
             self._copy(sources, 8 * np.array([address_of(memory)]), self.route.copies, fresh)
-            return [self._result(memory, dtype)]
+            return [self._result(memory)]
         slab, fresh = outputs.new_rows(len(sources), nbits)
         targets = 8 * (address_of(slab) + slab.shape[1] * np.arange(len(slab)))
         self._copy(sources, targets, self.route.copies, fresh)
-        shape = self.route.result.shape
-        plain = self.route.whole and len(shape) < MOST_DIMS and slab.size
-        if isinstance(dtype, np.dtype) and plain:
-            made = slab.view(dtype).reshape(len(slab), *shape)
+        plain = self.route.whole and len(self.shape) < MOST_DIMS and slab.size
+        if isinstance(self.kind, np.dtype) and plain:
+            made = slab.view(self.kind).reshape(len(slab), *self.shape)
             return [made[i, ...] for i in range(len(made))]
-        return [self._result(row, dtype) for row in slab]
+        return [self._result(row) for row in slab]
 
-    def _result(self, memory: Bytes, dtype: AnyDtype) -> Any:
+    def _result(self, memory: Bytes) -> Any:
         """The result array over the memory of the last copy."""
-        return outputs.array_over(memory, dtype, self.route.result, self.route.read_only)
+        return outputs.array_over(memory, self.kind, self.route.result, self.route.read_only)
 
     def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
         """Write the result for one array to `target`, which fits."""

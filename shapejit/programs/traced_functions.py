@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Self
 
+import numpy as np
+
 from ..arrays.tensor import Tensor, fixed_width
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
+from ..engine.routes import FOUND
 from ..engine.small_calls import Routes
-from ..errors import FormatError, ReshapeError, shape_text
+from ..errors import DTypeError, FormatError, ReshapeError, shape_text
 from ..planning.cast_plans import CastPlan
 from ..planning.plans import Plan
-from ..runtime.recent import Recent
 from ..shapes.layout import Layout, checked_shape
 from .fuse import Route
-from .map_routes import MapRoute
 from .ops import Op, batched, checked_ops
-from .sources import free_text
+from .sources import fits, free_text
 from .specialization import Specialization
 from .text import described
 from .trace import traced
 
-LENGTHS_KEPT = 64  # of a free dim 0 whose programs are cached
 ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
-SOURCES_KEPT = 16  # Layouts of sources, and lengths of stacks, that a program caches
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,8 @@ class TracedFunction:
     fn: Callable[[Tensor], Tensor] | None = None
     _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _result_dtype: DType = field(init=False, compare=False, repr=False)
-    # Caches, which threads may fill concurrently with equal values.
-    _specializations: Recent[tuple[Layout, bool], Specialization] = field(
-        init=False, compare=False, repr=False
-    )
-    # Programs of stacks of so many tensors; if dim 0 is free, of each of its lengths.
-    _programs: Recent[int, Self] = field(init=False, compare=False, repr=False)
-    _maps: Recent[object, MapRoute] = field(init=False, compare=False, repr=False)
+    # The start of the keys under which the one cache, FOUND, has what this program needs again.
+    _key: object = field(init=False, compare=False, repr=False)
     _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -67,9 +62,7 @@ class TracedFunction:
         dtype, fill = fixed_width(self.dtype), object.__setattr__
         fill(self, "source_shape", (None, *shape) if free else shape)
         fill(self, "dtype", dtype)
-        fill(self, "_specializations", Recent(SOURCES_KEPT))
-        fill(self, "_programs", Recent(LENGTHS_KEPT if free else SOURCES_KEPT))
-        fill(self, "_maps", Recent(SOURCES_KEPT))
+        fill(self, "_key", object())
         fill(self, "_small", Routes(ROUTES_OF_SMALL_CALLS))
         made = ((), dtype) if free else checked_ops(self.ops, shape, dtype)
         fill(self, "_shape", made[0])
@@ -98,11 +91,12 @@ class TracedFunction:
             if self.source_shape[:1] != (length,):
                 raise ReshapeError(f"the program is of shape {shape_text(self.source_shape)}")
             return self
-        program = self._programs.get(length)
+        key = self._key, length
+        program: Self | None = FOUND.get(key)
         if program is None:
             shape = (length, *self.source_shape[1:])
             program = type(self)(shape, self.dtype, traced(self.fn, shape, self.dtype))
-            self._programs.put(length, program)
+            FOUND.put(key, program)
         return program
 
     def fitted(self, shape: tuple[int, ...]) -> Self | None:
@@ -115,7 +109,7 @@ class TracedFunction:
         """
         if self.fn is None:
             return self if shape == self.source_shape else None
-        return self.of(shape[0]) if shape and shape[1:] == self.source_shape[1:] else None
+        return self.of(shape[0]) if fits(shape, self.source_shape) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,12 +176,23 @@ class TracedFunction:
 
     def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
         """The Specialization for Tensors, or ndarrays, of this Layout."""
-        key = layout, as_tensors
-        special = self._specializations.get(key)
+        key = self._key, layout, as_tensors
+        special: Specialization | None = FOUND.get(key)
         if special is None:
-            special = Specialization(self.ops, layout, self.dtype, as_tensors)
-            self._specializations.put(key, special)
+            result = self._shape, self._kind(as_tensors)
+            special = Specialization(self.ops, layout, self.dtype, *result)
+            FOUND.put(key, special)
         return special
+
+    def _kind(self, as_tensors: bool) -> AnyDtype:
+        """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
+        made = self._result_dtype
+        if as_tensors:
+            return made
+        if made.numpy is None and made is not self.dtype:
+            raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
+        # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
+        return np.dtype(np.void) if made.numpy is None else made.numpy
 
     def _route(self) -> Route:
         """The Route of a row-major source."""
@@ -196,11 +201,12 @@ class TracedFunction:
 
     def _of_stacks(self, count: int) -> Self:
         """The Program for stacks of `count` tensors."""
-        program = self._programs.get(count)
+        key = self._key, count
+        program: Self | None = FOUND.get(key)
         if program is None:
             shape = count, *self.source_shape
             program = type(self)(shape, self.dtype, batched(self.ops, count))
-            self._programs.put(count, program)
+            FOUND.put(key, program)
         return program
 
     def _check_fixed(self) -> None:

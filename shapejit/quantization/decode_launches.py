@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..engine.execution import conversion_code
-from ..kernels.constants import FOUND
 from ..planning import thresholds
 from ..planning.decode_boxes import BoxPlan, Spread
 from ..planning.decode_plans import DecodePlan
@@ -61,7 +60,7 @@ def run_boxes(plan: BoxPlan, source: int, target: int, operands: Sequence[Spread
     launch, streamed, units, nbytes = _box_launch(plan, operands)
     shares = nbytes // SHARE if nbytes >= thresholds.PARALLEL_FROM else 1
     places = np.array([[source + plan.offset], [target]], np.int64)
-    depth = len(plan.table) + FOUND + len(plan.inner)
+    depth = len(plan.table) + len(plan.inner)
     run_launch(launch, streamed, places, units, units, shares, depth)
 
 

@@ -10,24 +10,18 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The last `size` entries, or as many as weigh at most `size`. It is thread-safe.
+    """The last entries, as many as weigh at most `size`. It is thread-safe.
 
-    >>> recent = Recent(2)
-    >>> for n in range(3):
-    ...     recent.put(n, str(n))
-    >>> 0 in recent, recent.get(2)
-    (False, '2')
-
-    With `weigh`, `size` bounds the sum of what it returns for the values:
+    `weigh` returns the weight of a value.
 
     >>> recent = Recent(7, weigh=len)
     >>> for text in ("ab", "cde", "fghi"):
     ...     recent.put(text, text)
-    >>> "ab" in recent, "cde" in recent
-    (False, True)
+    >>> "ab" in recent, recent.get("cde")
+    (False, 'cde')
     """
 
-    def __init__(self, size: int, weigh: Callable[[Value], int] | None = None) -> None:
+    def __init__(self, size: int, weigh: Callable[[Value], int]) -> None:
         self.size = size
         self.weigh = weigh
         self._entries: dict[Key, Value] = {}
@@ -40,7 +34,7 @@ class Recent(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         """Add an entry; drop the oldest ones if there are too many."""
         self._entries[key] = value
-        self._put += 1 if self.weigh is None else self.weigh(value)
+        self._put += self.weigh(value)
         if self._put > self.size:
             self._forget()
 
@@ -53,16 +47,14 @@ class Recent(Generic[Key, Value]):
         left = self.weight()
         if left > self.size:
             for key, value in list(self._entries.items()):
-                left -= 1 if self.weigh is None else self.weigh(value)
+                left -= self.weigh(value)
                 self._entries.pop(key, None)  # another thread may have dropped it
                 if left <= self.size - self.size // 8:
                     break
         self._put = left
 
     def weight(self) -> int:
-        """The number of entries, or the sum of their weights."""
-        if self.weigh is None:
-            return len(self._entries)
+        """The sum of the weights of all entries."""
         return sum(map(self.weigh, list(self._entries.values())))
 
     def clear(self) -> None:
