@@ -23,14 +23,14 @@ __all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"
 
 
 class Use(NamedTuple):
-    """A tensor of a destination into which a stored one goes, and what is done to it."""
+    """A tensor of the destination that contains a stored one, and the operations on that."""
 
     change: Change
     ops: tuple[str, ...]
 
 
 def uses(tensors: Tensors) -> dict[str, list[Use]]:
-    """Where the stored tensors of the source go, but for parts of weights that are decoded."""
+    """The uses of each stored tensor of the source, except parts of decoded weights."""
     made = dict[str, list[Use]]()
     for change in tensors.changes.values():
         for name, ops in _stored(change):
@@ -39,7 +39,7 @@ def uses(tensors: Tensors) -> dict[str, list[Use]]:
 
 
 def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors that a change still is, and what is done to each."""
+    """The stored tensors that a Change contains, and the operations on each."""
     source, ops = change.source, tuple(name for name, _ in change.ops)
     if isinstance(source, Stored):
         yield source.name, ops
@@ -49,13 +49,13 @@ def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def untouched(tensors: Tensors) -> list[Weight]:
-    """The quantised weights whose codes are as they were."""
+    """The quantised weights whose codes are unchanged."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
     return [weight for weight in tensors.weights if weight.codes in there]
 
 
 def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
-    """Warnings of quantised weights that `--dtype` leaves as they are."""
+    """Warnings for quantised weights that `--dtype` does not cast."""
     names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
     for r in rules:
         found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
@@ -67,10 +67,10 @@ def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
 
 
 def check(tensors: Tensors) -> None:
-    """FormatError, by its name, for what weights that are decoded leave behind.
+    """Raise FormatError for tensors that depend on weights that were decoded.
 
-    That is a tensor that belongs to such a weight, but is none of its parts; and, once no
-    config tells of quantised weights, what looks like codes, whatever its name.
+    These are tensors that belong to such a weight, but are none of its parts; and, once no config
+    describes quantised weights, all tensors that look like codes.
     """
     if not tensors.became:
         return
@@ -96,9 +96,9 @@ def check(tensors: Tensors) -> None:
 
 
 def _is_meant(use: Use, told: bool) -> bool:
-    """Whether rules say what becomes of the elements: casts, repacked codes, integers that move.
+    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
-    Where a config has `told` of quantised weights, these may be codes that move.
+    If a config has `told` of quantised weights, permuted integers may be codes.
     """
     if "cast" in use.ops or "repack" in use.ops:
         return True
@@ -106,11 +106,11 @@ def _is_meant(use: Use, told: bool) -> bool:
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """FormatError for parts of quantised weights that nobody could read as a weight any more.
+    """Raise FormatError for parts of quantised weights that could not be read any more.
 
-    Those are codes without their scales, parts that are cast, moved, cut or renamed while the
-    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors
-    of the destination, `config` what it goes on to tell of them.
+    These are codes without their scales, parts that are cast, permuted, cut or renamed while the
+    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
+    the destination, `config` is its description of them.
     """
     same = (c.stored and c.name == c.stored.name and not c.ops for c in tensors.changes.values())
     if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
@@ -132,7 +132,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
 def _stays_together(
     weight: Weight, parts: Iterable[Stored], used: Mapping[str, Sequence[Use]]
 ) -> bool:
-    """Whether parts are as they were, but for casts, in names that begin in another way at most."""
+    """Whether parts are unchanged, except for casts and a common new prefix of their names."""
     before, after = [part.name for part in parts], list[str]()
     for name in before:
         if len(used[name]) != 1 or _moves(used[name]) != [()]:
@@ -152,7 +152,7 @@ def _check_found(
     tensors: Tensors, weights: Sequence[Weight], used: Mapping[str, Sequence[Use]],
     results: Mapping[str, Any], said: Declared,
 ) -> None:  # fmt: skip
-    """FormatError for a weight that the destination's names, dtypes and shapes do not tell of."""
+    """Raise FormatError for a weight that would not be detected in the destination."""
     changes = {use.change.name: use.change for found in used.values() for use in found}
     own = {use.change.name for w in weights for n in w.names for use in used.get(n, ())}
     detection = detected({name: results[name] for name in changes if name in own}, said)
@@ -183,7 +183,7 @@ def _check_found(
 
 
 def _cure(change: Change) -> str:
-    """What to do instead of rules that take a weight apart."""
+    """A hint what to use instead of rules that change parts of a weight."""
     source = change.source
     target = source.formats[1] if isinstance(source, Repacked) else ""
     schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
@@ -192,7 +192,7 @@ def _cure(change: Change) -> str:
 
 
 def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Use]]) -> None:
-    """FormatError for parts of a weight that are cast, or moved, without the others."""
+    """Raise FormatError for parts of a weight that are cast or permuted without the others."""
     if any("repack" in use.ops for found in used.values() for use in found):
         return
     moved = _moves(used[weight.group.form.codes])
@@ -216,7 +216,7 @@ def _check_changed(path: str, weight: Weight, used: Mapping[Numbers, Sequence[Us
 def _numbers(
     tensors: Tensors, used: Mapping[str, object]
 ) -> Iterator[tuple[Weight, dict[Numbers, Stored]]]:
-    """The quantised weights whose codes stay, and their parts with numbers."""
+    """The quantised weights whose codes are kept, and their parts with numbers."""
     for weight in tensors.weights:
         if weight.codes in used and weight.codes not in tensors.kept:
             numbers = _with_numbers(weight.group.form)
@@ -224,17 +224,17 @@ def _numbers(
 
 
 def _with_numbers(form: Form) -> tuple[Numbers, ...]:
-    """Those of a weight's codes, scales, offsets and zero points."""
+    """The names of a weight's codes, scales, offsets and zero points."""
     return (form.codes, *form.scales, *form.offset, *filter(None, (form.zeros,)))
 
 
 def _moves(found: Sequence[Use]) -> list[tuple[str, ...]]:
-    """What is done to a tensor, but for casts."""
+    """The operations on a tensor, except casts."""
     return sorted(tuple(op for op in use.ops if op != "cast") for use in found)
 
 
 def _may_be(kind: DType, numbers: Numbers, weight: Weight) -> bool:
-    """Whether a part may hold its numbers in another dtype: scales that are plain floats."""
+    """Whether a part may have another dtype, as scales that are plain floats."""
     form = weight.group.form
     plain = numbers is not form.codes and not numbers.dtype and numbers.format is None
     return plain and kind.name in form.part(numbers.part).kinds
