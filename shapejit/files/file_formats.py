@@ -175,20 +175,20 @@ def save_file(
 ) -> bytes | None:
     """Write tensors to a file, which appears complete or not at all; its suffix selects the format.
 
-    `tensors` maps names to Tensors, ndarrays or anything that `asarray` takes. `.npz` and `.npy` are
-    NumPy's formats (uncompressed; NPY takes one tensor and drops its name), `.gguf` and `.onnx` are
-    GGUF and ONNX, every other suffix means safetensors. In NumPy's formats, dtypes that NumPy lacks
-    become structured dtypes with one field, which is named after the dtype and holds the codes. An
-    ONNX model is written with the graph of `source`, the path of a model with tensors of these
-    names; dtypes and shapes may differ if onnx's shape inference accepts them. A GGUF file gets the
-    metadata of `source`, unless others are given; `types` has the type of each quantised tensor
-    (uint8, rows of blocks) by name (`{"w": "Q4_0"}`), unless `source` has it.
+    `tensors` maps names to Tensors, ndarrays or anything that `asarray` takes. `.npz` and `.npy`
+    are NumPy's formats (uncompressed; NPY takes one tensor and drops its name), `.gguf` and `.onnx`
+    are GGUF and ONNX, every other suffix means safetensors. In NumPy's formats, dtypes that NumPy
+    lacks become structured dtypes with one field, which is named after the dtype and holds the
+    codes. An ONNX model is written with the graph of `source`, the path of a model with tensors of
+    these names; dtypes and shapes may differ if onnx's shape inference accepts them. A GGUF file
+    gets the metadata of `source`, unless others are given; `types` has the type of each quantised
+    tensor (uint8, rows of blocks) by name (`{"w": "Q4_0"}`), unless `source` has it.
 
-    The data go to a temporary file next to `path`, which is synced and renamed, so `path` may be the
-    file that the tensors are mapped from. To a URL they are sent in blocks, and the file appears at
-    the end. Instead of a path, a binary file object can be passed, which is written in order;
-    without either, the bytes of the file are returned. There `file_format` selects the format
-    (safetensors, npy, npz, gguf or onnx; the first by default).
+    The data go to a temporary file next to `path`, which is synced and renamed, so `path` may be
+    the file that the tensors are mapped from. To a URL they are sent in blocks, and the file
+    appears at the end. Instead of a path, a binary file object can be passed, which is written in
+    order; without either, the bytes of the file are returned. There `file_format` selects the
+    format (safetensors, npy, npz, gguf or onnx; the first by default).
 
     Raises FileFormatError (with the tensor) for tensors that the format cannot hold, DTypeError for
     strings, both before anything is written; OSError for errors of the disk.
