@@ -168,7 +168,7 @@ def run_route(x: Address, out: Address, routes: Numbers) -> int:
     if word(route + ENTRY) == 0:
         plan, nowhere = load_address(route + PLAN_AT), pointer(0)
         put(source, begin, plan, places, nowhere, nowhere, 0, word(route + MOVER))
-        return number_of(target)
+        return int(number_of(target))
     # Places of the one tensor, then work and span, as threads that run the entry have them.
     shift = word(route + SHIFT)
     store(places, (number_of(source) << shift) + word(route + SOURCE_BEGIN))
@@ -182,7 +182,7 @@ def run_route(x: Address, out: Address, routes: Numbers) -> int:
     store(work + 8 * SHARES, 1)
     store(span + 8 * OWNER, 1)
     call(word(route + ENTRY), (word(route + PLAN_AT),))
-    return number_of(target)
+    return int(number_of(target))
 
 
 @kernel

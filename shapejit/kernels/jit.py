@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 COMPILED = not config.DISABLE_JIT
 
-Address = BitAddress = int  # with the JIT off: see `pointers`
+Address = int  # with the JIT off: see `pointers`
+BitAddress = int
 Numbers = NDArray[np.int64]  # of one dim
 Table = NDArray[np.int64]  # of two dims
 
