@@ -59,7 +59,7 @@ def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
         return builder.select(there, llvm.constant(1 << low, kind), zero)
     made, done = None, list[int]()
     for shift in sorted(set(shifts)):
-        moved = _shifted(builder, value, shift - low)
+        moved = shifted(builder, value, shift - low)
         if made is None:
             made = moved
         else:
@@ -69,7 +69,7 @@ def _plane(builder: Any, fetch: Fetch, plane: Plane) -> Any:
     return builder.and_(made, llvm.constant(((1 << bits) - 1) << low, kind))
 
 
-def _shifted(builder: Any, value: Any, right: int) -> Any:
+def shifted(builder: Any, value: Any, right: int) -> Any:
     """Bytes shifted right, or left if that is negative; bits of neighbours come in."""
     if right == 0:
         return value
