@@ -1,4 +1,4 @@
-"""First calls of new processes: NumPy's work at first, and later that of kernels.
+"""First calls of new processes: how long NumPy does the work until kernels take over.
 
 `benchmarks.tools.tiers` lets fresh processes call a case again and again, with kernels on disk
 and without.
