@@ -29,9 +29,9 @@ _SHORT = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
 class RuleKind(NamedTuple):
     """A kind of rule.
 
-    `form` is how it is written, `text` its line of help, `read` (what was given, the text)
-    returns its regular expression (or a fragment of names) and its values, `apply` changes
-    the tensors of a destination.
+    `form` is its syntax, `text` its line of help. `read` (the option for errors, the text) returns
+    the regular expression (or a fragment of names) and the values. `apply` changes the tensors of a
+    destination.
     """
 
     form: str
@@ -41,7 +41,7 @@ class RuleKind(NamedTuple):
 
 
 def _ints(given: str, text: str) -> tuple[int, ...]:
-    """Integers between commas, or none."""
+    """Comma-separated integers, or none."""
     return tuple(_int(given, token) for token in (text.split(",") if text.strip() else []))
 
 
@@ -53,7 +53,7 @@ def _int(given: str, token: str) -> int:
 
 
 def _dtype(given: str, text: str) -> tuple[str]:
-    """The name of a dtype; F8_E4M3 is safetensors' own, whatever others mean by it."""
+    """The name of a dtype; names of safetensors, such as F8_E4M3, take precedence."""
     try:
         return (dtype(text, "safetensors").name,)
     except DTypeError:
@@ -65,7 +65,7 @@ def _dtype(given: str, text: str) -> tuple[str]:
 
 
 def _slices(given: str, text: str) -> tuple[slice | int, ...]:
-    """Indices and slices between commas, as in Python."""
+    """Comma-separated indices and slices, as in Python."""
     made: list[slice | int] = []
     for token in text.split(","):
         ends = [_int(given, end) if end.strip() else None for end in token.split(":")]
@@ -76,7 +76,7 @@ def _slices(given: str, text: str) -> tuple[slice | int, ...]:
 
 
 def _parted(form: str, values: Callable[[str, str], tuple[Any, ...]]) -> Any:
-    """What reads `REGEX=...`, split at the last `=`."""
+    """A reader of `REGEX=...`, split at the last `=`."""
 
     def read(given: str, text: str) -> tuple[str, tuple[Any, ...]]:
         pattern, found, rest = text.rpartition("=")
@@ -88,7 +88,7 @@ def _parted(form: str, values: Callable[[str, str], tuple[Any, ...]]) -> Any:
 
 
 def _names(given: str, text: str) -> tuple[int, tuple[tuple[str, int | None], ...], str]:
-    """`AXIS:NAME,NAME...` with sizes (`NAME:SIZE`), and `->NAME` behind them."""
+    """`AXIS:NAME,NAME...`, perhaps with sizes (`NAME:SIZE`), perhaps followed by `->NAME`."""
     axis, found, rest = text.partition(":")
     rest, _, whole = rest.partition("->")
     names = [name.partition(":") for name in rest.split(",")]
@@ -136,7 +136,7 @@ def _float(given: str, text: str) -> tuple[str, tuple[str, str]]:
 
 
 def _substitution(given: str, text: str) -> tuple[str, tuple[str]]:
-    """`s/REGEX/REPLACEMENT/`, with any sign in the place of `/`."""
+    """`s/REGEX/REPLACEMENT/`, with any character instead of `/`."""
     parts = text[2:].split(text[1:2]) if text[:1] == "s" and len(text) > 1 else []
     if len(parts) != 3 or parts[2]:
         raise ReshapeError(f"{given} is not of the form s/REGEX/REPLACEMENT/")
@@ -209,10 +209,10 @@ RULES: dict[str, RuleKind] = {
 
 
 def rule(option: str, text: str) -> Rule:
-    """The rule of this kind (a row of `RULES`) as it is written on the command line.
+    """Parse a rule (`option` is a key of `RULES`) as it is written on the command line.
 
-    What stands behind the last `=` are values; regular expressions match whole names. Raises
-    ReshapeError, DTypeError or FormatError for what is no such rule.
+    The text after the last `=` is the value; regular expressions match whole names. Raises
+    ReshapeError, DTypeError or FormatError for text that is no such rule.
 
     >>> rule("reshape", r".*\\.weight=12,64,-1").values
     (12, 64, -1)
@@ -232,7 +232,7 @@ def rule(option: str, text: str) -> Rule:
 
 
 def rules_of(given: Sequence[Given]) -> list[Rule]:
-    """Rules given as `("to", "bf16")`, or as `{"to": "bf16"}`, as TOML has them."""
+    """Parse rules given as `("to", "bf16")`, or as `{"to": "bf16"}` like in TOML."""
     made = list[Rule]()
     for each_ in given:
         if isinstance(each_, Rule):
@@ -247,9 +247,9 @@ def rules_of(given: Sequence[Given]) -> list[Rule]:
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """The rules of a TOML file: in tables `[[rule]]`, each with one key, the kind of the rule.
+    """The rules of a TOML file: tables `[[rule]]` with one key each, the option of the rule.
 
-    FileFormatError for what is no such file.
+    Raises FileFormatError for other content.
     """
     name = file_name(path)
     file = OpenFile(name)

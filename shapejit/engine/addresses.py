@@ -138,7 +138,7 @@ def byte_of(x: NDArray[Any] | Tensor) -> tuple[int, Layout]:
     (4, 4)
     """
     place, layout = place_of(x)
-    return place & ~7, layout.at(place & 7)
+    return place & ~7, layout.within_byte(place)
 
 
 def span_of(x: NDArray[Any] | Tensor) -> tuple[int, int]:

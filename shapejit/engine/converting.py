@@ -160,7 +160,7 @@ def convert(
         layout, whole = parts_of(layout), parts_of(whole)
     source_at, target_at = [place & ~7], [to & ~7]
     if operands is None:
-        seen, into = layout.at(place & 7), whole.at(to & 7)
+        seen, into = layout.within_byte(place), whole.within_byte(to)
         given = seen, source_at, into, target_at, into.bits, conversion, None
         return launch(*given, (0, 0), fresh)
     at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]

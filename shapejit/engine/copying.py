@@ -47,11 +47,11 @@ def copy(
         return
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-        route = copies(x.layout.at(x.layout.offset & 7)) if key else None
+        route = copies(x.layout.within_byte(x.offset)) if key else None
     else:
         place, layout = place_of(x)
         unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-        route = compiled(layout.at(place & 7), unit)
+        route = compiled(layout.within_byte(place), unit)
         run(route, [place & ~7], [place_of(target)[0]], fresh)
     if key and route and route.ready and not x.layout.contiguous_bytes:
         keep(key, route.work, x, target, True, False)

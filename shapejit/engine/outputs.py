@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import Bytes
 from ..arrays.tensor import Tensor, is_array
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..errors import DTypeError, ReshapeError, about, shape_text, type_name
 from ..runtime import result_memory
@@ -25,8 +26,6 @@ from ..runtime.ndarrays import array_of, check_possible, is_a, is_sequence, plai
 from ..shapes.layout import Layout
 from ..shapes.request import Request
 from .addresses import Places, Spans, overlap, place_of, places_of, read_alike, span_of
-
-Kind = np.dtype[Any] | DType  # of an ndarray, or of a Tensor
 
 _BYTE = np.dtype(np.uint8)
 
@@ -50,7 +49,7 @@ def wants_copy(view: object, x: Any, request: Request, copy: bool | None, out: o
     return False
 
 
-def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
+def checked(out: Any, dtype: AnyDtype, shape: tuple[int, ...]) -> Any:
     """`out` as an exact ndarray or Tensor; raises if it does not fit a result of dtype and shape.
 
     It must be an ndarray if `dtype` is NumPy's, and a Tensor if that is a DType.
@@ -78,7 +77,7 @@ def checked(out: Any, dtype: Kind, shape: tuple[int, ...]) -> Any:
 
 
 def target(
-    out: Any, dtype: Kind, shape: tuple[int, ...], operands: Sequence[Any]
+    out: Any, dtype: AnyDtype, shape: tuple[int, ...], operands: Sequence[Any]
 ) -> tuple[Any, bool]:
     """The array for a result: a new one, or `out`, which is checked in every way.
 
@@ -109,7 +108,7 @@ def check_apart(
         raise ReshapeError(f"out= overlaps {what}")
 
 
-def new_array(dtype: Kind, shape: tuple[int, ...]) -> tuple[Any, bool]:
+def new_array(dtype: AnyDtype, shape: tuple[int, ...]) -> tuple[Any, bool]:
     """A new ndarray (`dtype` is NumPy's) or Tensor (a DType), and whether its memory is fresh."""
     if isinstance(dtype, DType):
         layout = Layout.row_major(shape, dtype.bits)
@@ -143,7 +142,7 @@ def new_rows(count: int, nbits: int) -> tuple[NDArray[np.uint8], bool]:
 
 
 def array_over(
-    memory: Bytes, dtype: Kind, layout: Layout, readonly: bool = False
+    memory: Bytes, dtype: AnyDtype, layout: Layout, readonly: bool = False
 ) -> NDArray[Any] | Tensor:
     """An ndarray (`dtype` is NumPy's) or Tensor (a DType) over this memory."""
     if isinstance(dtype, DType):
@@ -157,7 +156,7 @@ def array_over(
 
 
 def given(
-    out: Any, wanted: Sequence[tuple[Kind, tuple[int, ...]]], names: Sequence[object]
+    out: Any, wanted: Sequence[tuple[AnyDtype, tuple[int, ...]]], names: Sequence[object]
 ) -> tuple[Places, Any]:
     """The places of results: the rows of one array, or an array for each.
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tensor import Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..kernels.numbers import Conversion
 from ..planning import planner
@@ -40,7 +41,6 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .outputs import Kind as Dtype
 from .patience import READY, Kind, by_numpy, kernels_ready
 
 BYTES = np.dtype(np.uint8)
@@ -239,7 +239,7 @@ class CheckedCall:
 
     works: tuple[Work | None, ...]
     source: int
-    dtype: Dtype
+    dtype: AnyDtype
     layout: Layout
     nbytes: int
 

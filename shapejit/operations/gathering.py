@@ -201,7 +201,7 @@ def _by_kernels(x: Any, found: Addresses, axis: int, target: Any, fresh: bool) -
     phases = 8 * (sources & 7) + (targets & 7)
     jobs = []
     for phase in np.flatnonzero(np.bincount(phases)).tolist():
-        seen, part = own.at(phase >> 3), each.at(phase & 7)
+        seen, part = own.at(phase >> 3), each.within_byte(phase)
         together = None if axis == 0 and not phase & 7 else part
         made = routes.compiled(seen, 0, together, len(found))
         if not made.ready:

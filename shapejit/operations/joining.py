@@ -121,7 +121,7 @@ def joined(
         source, layout = byte_of(moved)
         into = _narrowed(whole, box, x.shape)
         at = begin + into.offset
-        key = layout, into.at(at & 7)
+        key = layout, into.within_byte(at)
         launches.setdefault(key, []).append((source, at & ~7, moved, box))
     for (layout, into), moves in launches.items():
         sources, targets, arrays, places = zip(*moves, strict=True)

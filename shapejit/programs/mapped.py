@@ -1,4 +1,4 @@
-"""A Program of many tensors, all of which are checked before the first result is written."""
+"""A Program on many tensors: all are checked before the first result is written."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .specialization import Specialization
 
 
 class Mapped(NamedTuple):
-    """Arrays that lie at `sources`, in groups that lie alike, and where their results go.
+    """The checked arrays of a call at `sources`, in groups of equal Layouts, and their outputs.
 
-    If results go to `out`, they begin at `targets`, and `kept` has to live until they are
-    filled: a sequence may make its arrays when asked.
+    With an `out` the results begin at `targets`, and `kept` must live until they are filled: a
+    sequence may create its arrays on access.
     """
 
     items: Sequence[Any]
@@ -56,10 +56,10 @@ def in_chunks(
     ahead: int,
     dtype: DType,
 ) -> Iterator[Any]:
-    """The results of `run` (tensors, outputs, number of the first), which has some at a time.
+    """Yield the results of `run` (tensors, outputs, index of the first) chunk by chunk.
 
-    `most` tensors at a time, and no more than reach `ahead` bytes of `dtype`. Nothing is given
-    to `run` together with an output that it has not filled yet.
+    A chunk has at most `most` tensors. It ends when its sources have `ahead` bytes of `dtype`, and
+    before an output that overlaps an earlier one of the chunk.
     """
     first = held = 0
     taken: list[Any] = []
@@ -67,7 +67,7 @@ def in_chunks(
     pending = outputs.Pending()
 
     def results() -> Any:
-        """The results of what was taken, which is forgotten."""
+        """Run the current chunk, and empty it."""
         nonlocal first, held, taken, outs, pending
         made = run(taken, None if out is None else outs, first)
         first, held, taken = first + len(taken), 0, []

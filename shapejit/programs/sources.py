@@ -15,7 +15,7 @@ from ..runtime.ndarrays import is_a, plain
 
 
 def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None, ...]) -> None:
-    """Refuse what is not a Tensor, or an ndarray, of this dtype and shape (None: any length)."""
+    """Raise for anything but a Tensor or ndarray of this dtype and shape (None: any length)."""
     if is_a(x, Tensor) is not as_tensors:
         among = f"{type_name(x)} among Tensors" if as_tensors else "a Tensor among ndarrays"
         raise DTypeError(among)
@@ -29,18 +29,18 @@ def check(x: Any, as_tensors: bool, dtype: DType, shape: tuple[int | None, ...])
 
 
 def fits(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
-    """Whether a shape is the wanted one, in which None is any length."""
+    """Whether a shape matches the wanted one, in which None is any length."""
     sizes = zip(shape, wanted, strict=False)
     return len(shape) == len(wanted) and all(want in (None, have) for have, want in sizes)
 
 
 def free_text(shape: tuple[int | None, ...]) -> str:
-    """A shape whose dims of any length are called n."""
+    """A shape as text, with n for a free dim."""
     return str(shape).replace("None", "n")
 
 
 def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> Any:
-    """An array of tensors of this shape along dim 0, without its subclass."""
+    """An exact array of tensors of this shape, stacked along dim 0."""
     stack = x if is_a(x, Tensor) else plain(x)
     if not stack.ndim or not fits(stack.shape[1:], shape):
         want = ", ".join(["n", *("any" if size is None else str(size) for size in shape)])
@@ -49,5 +49,5 @@ def checked_stack(x: NDArray[Any] | Tensor, shape: tuple[int | None, ...]) -> An
 
 
 def rows(stack: Any) -> Iterator[Any]:
-    """The tensors of a stack, those without dims as arrays, too."""
+    """The tensors of a stack; 0-D ones as arrays, too."""
     return (stack[i, ...] for i in range(len(stack)))

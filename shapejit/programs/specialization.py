@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ..arrays.buffers import memory_of
 from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
 from ..engine import array_structs, outputs
 from ..engine.addresses import place_of
 from ..engine.copying import whole_plan
-from ..engine.outputs import Kind
 from ..engine.routes import ENTRY
 from ..engine.small_calls import Routes
 from ..kernels.constants import MAX_RANK
@@ -31,19 +31,24 @@ from .map_routes import MapRoute
 from .ops import Op, numpy_calls, shapes
 from .passes import Pass
 
-SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: they stay in a cache
+SCRATCH_MAX_BYTES = 4 * 1024 * 1024  # between two copies of many tensors: it stays in a cache
 
 _scratch = threading.local()
 
 
 class Specialization:
-    """Operations on tensors of one Layout (which begins in the byte of the first element).
+    """Operations on tensors of one Layout, whose offset counts from the byte of the first element.
 
-    The sources are of `dtype`, the results of `shape` and `kind`: of Tensors, or of ndarrays.
+    The sources have `dtype`; the results have `shape` and `kind`, a DType (Tensors) or NumPy's.
     """
 
     def __init__(
-        self, ops: Sequence[Op], source: Layout, dtype: DType, shape: tuple[int, ...], kind: Kind
+        self,
+        ops: Sequence[Op],
+        source: Layout,
+        dtype: DType,
+        shape: tuple[int, ...],
+        kind: AnyDtype,
     ) -> None:
         self.ops = ops
         self.source = source
@@ -53,19 +58,19 @@ class Specialization:
 
     @property
     def weight(self) -> int:
-        """A bound on the bytes of its passes, and of the scales that they hold."""
+        """A bound on the bytes of its passes and of their scales."""
         held = (x.nbytes for step in self.route.fills for x in step.operands if x is not None)
         return ENTRY * (1 + len(self.route.fills)) + sum(held)
 
     @cached_property
     def numpys(self) -> bool:
-        """Whether NumPy can do it step by step: it has arrays of all shapes on the way."""
+        """Whether NumPy can do it step by step: all intermediate shapes are possible ndarrays."""
         met = shapes(self.ops, self.source.shape)
         return all(possible(shape, self.source.bits // 8) for shape in met)
 
     @cached_property
     def small(self) -> bool:
-        """Whether NumPy's own calls are faster than compiled ones, for one ndarray."""
+        """Whether NumPy's calls are faster than compiled ones, for one ndarray."""
         if not self.numpys:
             return False
         if self.converts:
@@ -78,11 +83,11 @@ class Specialization:
 
     @property
     def converts(self) -> bool:
-        """Whether elements become others."""
+        """Whether elements are converted."""
         return any(step.conversion is not None for step in self.route.fills)
 
     def remember(self, routes: Routes, x: Any, out: Any) -> None:
-        """Let later calls with arrays like `x`, whose result is like `out`, be compiled ones."""
+        """Make a Route, so that compiled code does later calls with arrays like `x` and `out`."""
         if not isinstance(self.kind, np.dtype):
             return
         if not self.one_copy or not out.flags.carray or not routes.met(x):
@@ -91,7 +96,7 @@ class Specialization:
         routes.learn(x, out, lambda: whole_plan(self.route.fills[0].layout), made)
 
     def map_route(self, x: Any, count: int) -> MapRoute | None:
-        """What makes new results of as many arrays like `x`, where that is one small launch."""
+        """The MapRoute for as many arrays like `x`, if new results take one small launch."""
         shape, dtype = (count, *self.shape), self.kind
         if not isinstance(dtype, np.dtype):
             return None
@@ -108,7 +113,7 @@ class Specialization:
 
     @cached_property
     def one_copy(self) -> bool:
-        """Whether one copy of whole bytes, of a small array, is all that there is to do."""
+        """Whether all there is to do is one copy of whole bytes of a small array."""
         if len(self.route.fills) != 1 or self.converts:
             return False
         layout = self.route.fills[0].layout
@@ -120,19 +125,19 @@ class Specialization:
         return tuple(numpy_calls(self.ops, self.source.shape))
 
     def by_numpy(self, x: NDArray[Any]) -> NDArray[Any]:
-        """The result as NumPy's own methods make it, step by step."""
+        """The result by NumPy's methods, step by step."""
         for call in self._calls:
             x = call(x)
         return x
 
     def results(self, items: Iterable[Any], sources: Sequence[int] | Addresses) -> list[Any]:
-        """The results for `items`, which lie at `sources`: views, or new arrays."""
+        """The results for `items` at `sources`: views, or new arrays."""
         if not self.route.fresh:
             return [self._view(x) for x in items]
         return self._new(np.asarray(sources, np.int64))
 
     def _view(self, x: NDArray[Any] | Tensor) -> NDArray[Any] | Tensor:
-        """The result as a view of the source, where the route has one."""
+        """The result as a view of the source."""
         if not isinstance(x, Tensor) and self.numpys:
             return self.by_numpy(x)
         view = self.route.result
@@ -161,24 +166,24 @@ class Specialization:
         return [self._result(row) for row in slab]
 
     def _result(self, memory: Bytes) -> Any:
-        """The array whose last copy the memory is."""
+        """The result array over the memory of the last copy."""
         return outputs.array_over(memory, self.kind, self.route.result, self.route.read_only)
 
     def into(self, x: NDArray[Any] | Tensor, target: NDArray[Any] | Tensor) -> None:
-        """The result for one array in `target`, which is fit for it."""
+        """Write the result for one array to `target`, which fits."""
         if self.small and not isinstance(x, Tensor):
             target[...] = self.by_numpy(x)  # type: ignore[index]  # an ndarray, too
         else:
             self.fill(*(np.array([place_of(array)[0]]) for array in (x, target)))
 
     def fill(self, sources: Addresses, targets: Addresses) -> None:
-        """The results for the tensors at these places in the memory at `targets`."""
+        """Write the results for the tensors at these places to `targets`."""
         self._copy(sources, targets, self.route.fills, fresh=False)
 
     def _copy(
         self, sources: Addresses, targets: Addresses, steps: Sequence[Pass], fresh: bool
     ) -> None:
-        """`steps` from every source to its target, each step of many tensors in one launch."""
+        """Run `steps` from every source to its target; a step of many tensors is one launch."""
         if len(steps) == 1:
             steps[0].run(sources, targets, fresh)
             return

@@ -1,4 +1,4 @@
-"""What a Program does, as a value: its source, its operations, and what they make of Layouts."""
+"""TracedFunction: what a Program does, as a value: its source's shape and dtype, its operations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..arrays.tensor import Tensor, fixed_width
+from ..dtypes.promotion import AnyDtype
 from ..dtypes.table import DType
-from ..engine.outputs import Kind
 from ..engine.routes import FOUND
 from ..engine.small_calls import Routes
 from ..errors import DTypeError, FormatError, ReshapeError, shape_text
@@ -25,7 +25,7 @@ from .specialization import Specialization
 from .text import described
 from .trace import traced
 
-ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays whose calls are compiled ones
+ROUTES_OF_SMALL_CALLS = 16  # slots for kinds of arrays with Routes in compiled code
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class TracedFunction:
     fn: Callable[[Tensor], Tensor] | None = None
     _shape: tuple[int, ...] = field(init=False, compare=False, repr=False)
     _result_dtype: DType = field(init=False, compare=False, repr=False)
-    # What is found as the program runs is in the one cache, under keys that begin with this.
+    # The start of the keys under which the one cache, FOUND, has what this program needs again.
     _key: object = field(init=False, compare=False, repr=False)
     _small: Routes = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Programs come out of pickles, too: operations that leave their source are refused.
+        # A Program may come from a pickle: operations that leave their source are refused.
         free = self.fn is not None
         given = self.source_shape
         if free:
@@ -72,7 +72,7 @@ class TracedFunction:
 
     @property
     def free_dims(self) -> tuple[int, ...]:
-        """The dims of the source that have any length: (0,) or none.
+        """The dims of the source that may have any length: (0,) or ().
 
         >>> from shapejit import plan
         >>> plan((None, 2), "uint8", lambda t: t.T).free_dims
@@ -175,7 +175,7 @@ class TracedFunction:
         return self.source_shape, self.dtype.name, self.ops, self.fn
 
     def _specialized(self, layout: Layout, as_tensors: bool) -> Specialization:
-        """What the program does to Tensors, or to ndarrays, of this Layout."""
+        """The Specialization for Tensors, or ndarrays, of this Layout."""
         key = self._key, layout, as_tensors
         special: Specialization | None = FOUND.get(key)
         if special is None:
@@ -184,23 +184,23 @@ class TracedFunction:
             FOUND.put(key, special)
         return special
 
-    def _kind(self, as_tensors: bool) -> Kind:
-        """The dtype of the results, as Tensors or as ndarrays have it."""
+    def _kind(self, as_tensors: bool) -> AnyDtype:
+        """The dtype of the results: a DType for Tensors, NumPy's for ndarrays."""
         made = self._result_dtype
         if as_tensors:
             return made
         if made.numpy is None and made is not self.dtype:
             raise DTypeError(f"NumPy has no {made}: pass Tensors, shapejit.asarray(x)")
-        # An ndarray of a dtype that NumPy lacks does not exist: the first one is refused.
+        # No ndarray has a dtype that NumPy lacks: a check raises for the first one.
         return np.dtype(np.void) if made.numpy is None else made.numpy
 
     def _route(self) -> Route:
-        """How the result of a row-major tensor is made."""
+        """The Route of a row-major source."""
         self._check_fixed()
         return self._specialized(Layout.row_major(self.source_shape, self.dtype.bits), True).route
 
     def _of_stacks(self, count: int) -> Self:
-        """The program of stacks of `count` tensors."""
+        """The Program for stacks of `count` tensors."""
         key = self._key, count
         program: Self | None = FOUND.get(key)
         if program is None:
@@ -210,7 +210,7 @@ class TracedFunction:
         return program
 
     def _check_fixed(self) -> None:
-        """Refuse to say what depends on the length of dim 0."""
+        """Raise if dim 0 is free, for a fact that depends on its length."""
         if self.fn is not None:
             text = free_text(self.source_shape)
             raise ReshapeError(f"what a program of shape {text} makes depends on n: ask its of(n)")

@@ -10,9 +10,9 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Key, Value]):
-    """The last entries, as many as weigh no more than `size`; threads may use it at once.
+    """The last entries, as many as weigh at most `size`. It is thread-safe.
 
-    `weigh` returns what a value weighs.
+    `weigh` returns the weight of a value.
 
     >>> recent = Recent(7, weigh=len)
     >>> for text in ("ab", "cde", "fghi"):
@@ -25,38 +25,38 @@ class Recent(Generic[Key, Value]):
         self.size = size
         self.weigh = weigh
         self._entries: dict[Key, Value] = {}
-        self._put = 0  # what was put since `_forget` last looked weighs, and what it left
+        self._put = 0  # the weight after the last `_forget`, plus what was put since
         self.get = self._entries.get
 
     def __contains__(self, key: Key) -> bool:
         return key in self._entries
 
     def put(self, key: Key, value: Value) -> None:
-        """Remember an entry, and forget the oldest ones if there are too many."""
+        """Add an entry; drop the oldest ones if there are too many."""
         self._entries[key] = value
         self._put += self.weigh(value)
         if self._put > self.size:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the oldest entries if there are too many: an eighth, or each would take long.
+        """If there are too many entries, drop the oldest eighth: one by one would take too long.
 
-        All are weighed anew: a total that is kept exact would need a lock, which a fork may find
-        taken.
+        All entries are weighed again: an exact running total would need a lock, which a fork could
+        find held.
         """
         left = self.weight()
         if left > self.size:
             for key, value in list(self._entries.items()):
                 left -= self.weigh(value)
-                self._entries.pop(key, None)  # another thread may have forgotten it
+                self._entries.pop(key, None)  # another thread may have dropped it
                 if left <= self.size - self.size // 8:
                     break
         self._put = left
 
     def weight(self) -> int:
-        """The sum of what the entries weigh."""
+        """The sum of the weights of all entries."""
         return sum(map(self.weigh, list(self._entries.values())))
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all entries."""
         self._entries.clear()

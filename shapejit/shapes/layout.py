@@ -123,6 +123,10 @@ class Layout:
         """The same Layout with another offset (bits)."""
         return _unchecked(self.shape, self.strides, offset, self.bits)
 
+    def within_byte(self, address: int) -> Layout:
+        """The same Layout, counted from the start of the byte that the bit `address` is in."""
+        return self.at(address & 7)
+
     def permute(self, axes: Sequence[int]) -> Layout:
         """The view whose dim i is dim axes[i] of this Layout."""
         return self._kept(permutation(axes, self.shape), self.offset)
