@@ -112,6 +112,16 @@ def test_no_case_is_lacking_today(small):
                 assert set(ways) == {"shapejit", suite.baseline}, case.id
 
 
+def test_what_a_package_lacks_is_told_from_what_is_broken():
+    def broken():
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        tables.called(broken)
+    with pytest.raises(NotImplementedError):
+        tables.called(lambda: sj.reshape(np.zeros(3), (3,), no_such_word=1))
+
+
 def test_an_older_package_lacks_what_is_new(small):
     """n/a is no failure, nor the reverse."""
     case = tables.suites.recorded("functions")["take/rows-64B"]

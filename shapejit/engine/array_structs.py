@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -124,7 +123,8 @@ def verified() -> bool:
     """Whether this interpreter's objects have the layout that this module assumes."""
     if not compiled() or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
         return False
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
+    # sysconfig has this too, but its first use takes 1 ms.
+    if "free-threading" in sys.version or (tuple.__basicsize__, tuple.__itemsize__) != (
         ITEMS,
         8,
     ):

@@ -7,6 +7,7 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -40,6 +41,7 @@ def number_of(kind: DType) -> Number:
     return Number("table" if kind.format.table else "float", bits, *kind.format)
 
 
+@lru_cache(maxsize=1024)
 def cast_conversion(
     source: DType, target: DType, saturate: bool = True, round_mode: str = "nearest"
 ) -> Conversion:
