@@ -15,7 +15,7 @@ from ..files.places import places, put, send
 from ..files.safetensors.writer import writing
 from ..files.urls import is_url
 from ..files.writing import Progress
-from .changes import announced
+from .changes import Memory, announced
 from .folders import MAX_SHARD, Folder, Shard
 from .proof import check_written
 from .remote_folder import RemoteFolder
@@ -107,7 +107,7 @@ def write_folder(
         if write is not None:
             write(where.folder, left, progress)
         else:
-            _write_here(where.folder, left, progress, most)
+            _write_here(where.folder, left, progress, Memory(most))
         for shard in own if settings.verify else ():
             written = safetensors.read(places(where.folder).join(where.folder, shard.name))
             check_written(shard.changes, written, where.path, most)
@@ -120,13 +120,15 @@ def write_folder(
             where.publish()
 
 
-def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None, most: int) -> None:
+def _write_here(
+    folder: str, shards: Sequence[Shard], progress: Progress | None, memory: Memory
+) -> None:
     """Write shards in their order; one is made while the one before it is synced and renamed."""
     with ThreadPoolExecutor(1) as other:
         ended: Future[None] | None = None
         for shard in shards:
             with ExitStack() as stack:
-                stack.enter_context(_writing(shard, folder, most, progress))
+                stack.enter_context(_writing(shard, folder, memory, progress))
                 if ended is not None:
                     ended.result()
                 if not is_url(folder):  # some file systems are for one thread at a time
@@ -135,22 +137,19 @@ def _write_here(folder: str, shards: Sequence[Shard], progress: Progress | None,
             ended.result()
 
 
-def write_shard(shard: Shard, folder: str, most: int, progress: Progress | None) -> None:
-    """Write a shard to a folder; it has its name when all of it is on disk, or has been sent.
-
-    `most` are the bytes of a tensor that should be in memory at a time.
-    """
-    with _writing(shard, folder, most, progress):
+def write_shard(shard: Shard, folder: str, memory: Memory, progress: Progress | None) -> None:
+    """Write a shard to a folder; it has its name when all of it is on disk, or has been sent."""
+    with _writing(shard, folder, memory, progress):
         pass
 
 
 def _writing(
-    shard: Shard, folder: str, most: int, progress: Progress | None
+    shard: Shard, folder: str, memory: Memory, progress: Progress | None
 ) -> AbstractContextManager[None]:
     path = places(folder).join(folder, shard.name)
     if os.path.islink(path):  # or the file that it points to would be replaced
         os.unlink(path)
-    return writing(path, shard.placed, announced(shard.changes, most), progress)
+    return writing(path, shard.placed, announced(shard.changes, memory), progress)
 
 
 def _copy(found: str, folder: str, name: str) -> None:
