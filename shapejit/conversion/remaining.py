@@ -1,4 +1,4 @@
-"""What remains of a source in a destination, and whether that can still be read as it is meant."""
+"""Checks of a destination: no part of a weight is lost, and what is left can still be read."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["Use", "check", "check_parts", "still_quantised", "untouched", "uses"
 
 
 class Use(NamedTuple):
-    """A tensor of a destination into which a stored one goes, and what is done to it."""
+    """A tensor of the destination that contains a stored one, and the operations on that."""
 
     change: Change
     ops: tuple[str, ...]
 
 
 def uses(tensors: Tensors) -> dict[str, list[Use]]:
-    """Where the stored tensors of the source go, but for parts of weights that are decoded."""
+    """The uses of each stored tensor of the source, except parts of decoded weights."""
     made = dict[str, list[Use]]()
     for change in tensors.changes.values():
         for name, ops in _stored(change):
@@ -40,7 +40,7 @@ def uses(tensors: Tensors) -> dict[str, list[Use]]:
 
 
 def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The stored tensors that a change still is, and what is done to each."""
+    """The stored tensors that a Change contains, and the operations on each."""
     source, ops = change.source, tuple(name for name, _ in change.ops)
     if isinstance(source, Stored):
         yield source.name, ops
@@ -50,13 +50,13 @@ def _stored(change: Change) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def untouched(tensors: Tensors) -> list[Weight]:
-    """The quantised weights whose codes are as they were."""
+    """The quantised weights whose codes are unchanged."""
     there = {c.stored.name for c in tensors.changes.values() if c.stored is not None}
     return [weight for weight in tensors.weights if weight.codes in there]
 
 
 def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
-    """Warnings of quantised weights that `--dtype` leaves as they are."""
+    """Warnings for quantised weights that `--dtype` does not cast."""
     names = [w.codes for w in untouched(tensors) if w.codes not in tensors.kept]
     for r in rules:
         found = [name for name in names if r.option == "dtype" and r.pattern.fullmatch(name)]
@@ -68,10 +68,10 @@ def still_quantised(tensors: Tensors, rules: Iterable[Rule]) -> Iterator[str]:
 
 
 def check(tensors: Tensors) -> None:
-    """FormatError, by its name, for what weights that are decoded leave behind.
+    """Raise FormatError for tensors that depend on weights that were decoded.
 
-    That is a tensor that belongs to such a weight, but is none of its parts; and, once no
-    config tells of quantised weights, what looks like codes, whatever its name.
+    These are tensors that belong to such a weight, but are none of its parts; and, once no config
+    describes quantised weights, all tensors that look like codes.
     """
     if not tensors.became:
         return
@@ -97,9 +97,9 @@ def check(tensors: Tensors) -> None:
 
 
 def _is_meant(use: Use, told: bool) -> bool:
-    """Whether rules say what becomes of the elements: casts, repacked codes, integers that move.
+    """Whether rules change the elements on purpose: casts, repacked codes, permuted integers.
 
-    Where a config has `told` of quantised weights, these may be codes that move.
+    If a config has `told` of quantised weights, permuted integers may be codes.
     """
     if "cast" in use.ops or "repack" in use.ops:
         return True
@@ -107,11 +107,11 @@ def _is_meant(use: Use, told: bool) -> bool:
 
 
 def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """FormatError for parts of quantised weights that nobody could read as a weight any more.
+    """Raise FormatError for parts of quantised weights that could not be read any more.
 
-    Those are codes without their scales, parts that are cast, moved, cut or renamed while the
-    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors
-    of the destination, `config` what it goes on to tell of them.
+    These are codes without their scales, parts that are cast, permuted, cut or renamed while the
+    others are not, and codes that `--repack` stores as no scheme does. `results` are the tensors of
+    the destination, `config` is its description of them.
     """
     same = (c.stored and c.name == c.stored.name and not c.ops for c in tensors.changes.values())
     if len(tensors.changes) == len(tensors.checkpoint.members) and all(same):
@@ -188,7 +188,7 @@ def _check_found(
 
 
 def _cure(change: Change) -> str:
-    """What to do instead of rules that take a weight apart."""
+    """A hint what to use instead of rules that change parts of a weight."""
     source = change.source
     target = source.formats[1] if isinstance(source, Repacked) else ""
     schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
@@ -210,7 +210,7 @@ def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -
 
 
 def _may_be(kind: DType, numbers: Numbers, weight: Weight) -> bool:
-    """Whether a part may hold its numbers in another dtype: scales that are plain floats."""
+    """Whether a part may have another dtype, as scales that are plain floats."""
     form = weight.group.form
     plain = numbers is not form.codes and not numbers.dtype and numbers.format is None
     return plain and kind.name in form.part(numbers.part).kinds
