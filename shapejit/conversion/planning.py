@@ -22,7 +22,7 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .changes import Change
+from .changes import Change, Memory
 from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
@@ -216,7 +216,8 @@ def write_planned(job: Job, number: int) -> None:
     Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
+    memory = Memory(job.chunk or MOST)
+    write_shard(made.shards[number], destination(made).folder, memory, None)
 
 
 @lru_cache(maxsize=1)
@@ -327,8 +328,10 @@ def _written_by(
     """Write shards to `folder` by an executor."""
     from .executors import written_by  # a slow import that most conversions do not need
 
+    memory = Memory(job.chunk or MOST)
+
     def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, job.chunk or MOST, tell)
+        write_shard(shard, folder, memory, tell)
 
     def there(shard: Shard) -> Callable[[], None]:
         return partial(write_planned, job, made.shards.index(shard))

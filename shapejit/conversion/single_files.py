@@ -20,7 +20,7 @@ from ..quantization import sizes
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, Source, announced
+from .changes import Change, Memory, Source, announced
 from .configs import facts_after, rewritten, told, told_by_config
 from .proof import check_written
 from .remaining import uses
@@ -94,7 +94,7 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     def look(found: Checkpoint) -> None:
         check_written(changes, found, file_name(path), most)
 
-    file_formats.write(path, announced(changes, most), metadata, progress, source=kept,
+    file_formats.write(path, announced(changes, Memory(most)), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
 
 
