@@ -207,13 +207,19 @@ def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
 
 
 def unquantised(tensors: Tensors) -> list[str]:
-    """The modules that a config must tell apart from those that are quantised."""
-    made = [
-        name.removesuffix(".weight")
-        for name, change in tensors.changes.items()
-        if name.endswith(".weight") and len(change.shape) > 1 and change.dtype.kind == "float"
-        and change.dtype.bits >= 16 and not isinstance(change.source, PartOf)
-    ]  # fmt: skip
+    """The modules that a config must tell apart from those that are quantised.
+
+    Stacked experts are named by their module, which readers replace as a whole.
+    """
+    parts = [name for name, change in tensors.changes.items() if isinstance(change.source, PartOf)]
+    made = list[str]()
+    for name, change in tensors.changes.items():
+        if change.dtype.kind != "float" or change.dtype.bits < 16 or len(change.shape) < 2:
+            continue
+        module, _, last = name.rpartition(".")
+        stacked = len(change.shape) == 3 and not any(x.startswith(f"{module}.") for x in parts)
+        if module and name not in parts and (last == "weight" or stacked):
+            made.append(module)
     return (
         made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
     )  # of tied weights, too, it is a module
