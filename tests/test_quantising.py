@@ -197,6 +197,22 @@ def test_dry_run_tells_sizes_and_errors(model, tmp_path, capsys):
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.parametrize("scheme", [*SCHEMES, "bnb:nf4", "gguf:q4_0"])
+def test_weights_that_cannot_be_encoded(scheme, tmp_path, capsys):
+    """One without elements stays; one with a number that is not finite is named."""
+    made = tmp_path / ("b.gguf" if scheme == "gguf:q4_0" else "b.safetensors")
+    x, source = np.ones((128, 256), np.float32), tmp_path / "a.safetensors"
+    sj.save_file({"a.weight": np.zeros((0, 256), np.float32), "b.weight": x}, source)
+    report = sj.files.convert(source, made, [("to", scheme)])
+    assert ("a.weight", "without elements") in report.left_out
+    for number in (np.nan, -np.inf):
+        x[77, 100] = number
+        sj.save_file({"b.weight": x}, source)
+        for rest in ([], ["--dry-run"]):
+            assert main(["convert", str(source), str(made), "--to", scheme, *rest]) == 2
+            assert "weight 'b.weight'" in capsys.readouterr().err
+
+
 def test_what_is_refused(model, tmp_path):
     with pytest.raises(sj.FormatError, match=r"encodes no weight: 'model.norm.weight'.*a vector"):
         sj.files.convert(model, tmp_path / "to", [("to", r"model\.norm\.weight=fp8:block")])

@@ -128,6 +128,8 @@ def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]
     blocks = scheme.row.file_type is not None or scheme.name == "mlx"
     if rank < 2:
         return "a vector"
+    if not prod(change.shape):
+        return "without elements"
     if rank > 3:
         return f"of {rank} dims"
     if rank == 3 and not (stacks or blocks):
@@ -238,7 +240,10 @@ def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
             rows = 1
         sample = base if base.shape[0] <= rows else base.cut(0, rows)
         scheme, x = schemes[target], sample.tensor()
-        y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        try:
+            y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        except FormatError as fault:
+            raise FormatError(f"weight {quoted(base.name)}: {fault}") from None
         given = _single(x)
         apart = np.abs(y[tuple(map(slice, given.shape))] - given)
         rms = [float(np.square(z, dtype=np.float64).mean()) ** 0.5 for z in (apart, given)]
