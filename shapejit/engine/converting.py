@@ -20,9 +20,10 @@ from ..kernels.numbers import Conversion, Number
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
+from . import numpy_fallback
 from .addresses import layout_of, place_of
 from .execution import Where, Work
-from .routes import casts, rounded, run
+from .routes import StandIn, casts, rounded, run
 from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
@@ -145,10 +146,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> Work | None:
+) -> Work | StandIn | None:
     """Convert the elements of `source` into `target`, row-major, of the same shape.
 
-    Returns the work, if that was one kernel's.
+    Returns what did it, if that was one kernel, or stands in for one.
     """
     if source.size == 0:
         return None
@@ -160,7 +161,10 @@ def convert(
     if operands is None:
         seen, into = layout.at(place & 7), whole.at(to & 7)
         given = seen, source_at, into, target_at, into.bits, conversion, None
-        return launch(*given, (0, 0), fresh)
+        done = launch(*given, (0, 0), fresh)
+        move = numpy_fallback.assignment(conversion)
+        plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+        return done._replace(move=move) if move and plain and isinstance(done, StandIn) else done
     at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
     parts = list(operands.parts(source.shape))
     for part, scales in parts:
@@ -198,14 +202,15 @@ def launch(
     scales: Scales | None,
     operands: tuple[int, int],
     fresh: bool,
-) -> Work | None:
+) -> Work | StandIn:
     """Convert elements that lie like `layout` at each bit address into results of `unit` bits.
 
     They lie like `into` at the targets, or row-major. `operands` are the addresses of
-    scales and zero points. Returns the Work, if kernels did it.
+    scales and zero points. Returns what did it.
     """
     route = casts(layout, unit, into, scales, rounded(len(sources)), conversion, fresh)
-    return run(route, sources, targets, fresh, operands)
+    done = run(route, sources, targets, fresh, operands)
+    return done or StandIn.of(route, operands)
 
 
 def parts_of(layout: Layout) -> Layout:
