@@ -1,4 +1,4 @@
-"""What new processes do first: NumPy's work at first, then that of kernels.
+"""First calls of new processes: how long NumPy does the work until kernels take over.
 
 `timeline` calls a case again and again, as long as it is asked to; `benchmarks.tools.tiers` lets
 fresh processes do that, with kernels on disk and without.

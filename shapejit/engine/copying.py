@@ -1,4 +1,4 @@
-"""One copy: the elements of an array, whatever its strides, into row-major memory.
+"""Copies of one array with any strides into row-major memory: NumPy, a small kernel or a Plan.
 
 `choose` decides by size and strides whether NumPy copies it, a kernel that needs no Plan, or a
 Plan; the thresholds are the planner's.
@@ -34,11 +34,11 @@ routes = Routes()  # of `ascontiguous`
 def copy(
     x: NDArray[Any] | Tensor, target: Any, fresh: bool, key: object = None, known: Routes = routes
 ) -> None:
-    """Copy the elements of `x`, in row-major order, into `target`, which has as many.
+    """Copy the elements of `x`, in row-major order, into the row-major `target` of the same size.
 
-    Both are ndarrays of one dtype, or Tensors, or a packed Tensor is unpacked into an
-    ndarray of codes. `target` is row-major; `fresh` tells that it was never touched. Later calls
-    with the `key`, for arrays and results of one kind, follow a Route, small ones one of `known`.
+    Both are ndarrays of one dtype or Tensors; or `x` is a packed Tensor, and `target` an ndarray
+    for its codes. A `fresh` target is newly allocated memory. Later calls with the same `key`, for
+    arrays of the same kind, follow a Route; small ones follow one of `known`.
     """
     if x.size == 0:
         return
@@ -47,29 +47,29 @@ def copy(
         return
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
-        route = copies(x.layout.at(x.layout.offset & 7)) if key else None
+        route = copies(x.layout.within_byte(x.offset)) if key else None
         way = route.work if route and route.ready else None
     else:
         place, layout = place_of(x)
         unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
-        route = compiled(layout.at(place & 7), unit)
+        route = compiled(layout.within_byte(place), unit)
         way = run(route, [place & ~7], [place_of(target)[0]], fresh)
     if key and route and not x.layout.contiguous_bytes:
         keep(key, way or StandIn.of(route), x, target, True, False)
 
 
 def choose(x: NDArray[Any], met: bool) -> Route | str:
-    """Who copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or that of a Route.
+    """What copies arrays like `x`: NUMPY, the kernel that needs no Plan (WHOLE), or a Route.
 
-    An array that was not `met` before and is not too large has no Plan: a loader whose images all
-    differ does not pay for plans that are of no use again.
+    A Plan is made for a large array, or for one whose kind was `met` before: a data loader whose
+    images all differ in shape does not pay for plans that are used once.
     """
     nbytes, run = x.nbytes, _run(x)
     if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
         return NUMPY
     if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
-    whole = array_structs.trusted() and nbytes <= thresholds.ONCE_BELOW
+    whole = array_structs.verified() and nbytes <= thresholds.ONCE_BELOW
     if whole and (nbytes < thresholds.WHOLE_BELOW or not met):
         return WHOLE
     route = copies(layout_of(x))
@@ -86,7 +86,7 @@ def _copy_array(
     known: Routes = routes,
 ) -> None:
     met = known.met(x)
-    likes = met and key and x.dtype is target.dtype  # there will be more calls of this kind
+    likes = met and key and x.dtype is target.dtype  # more calls of this kind will come
     way = choose(x, met or forced())
     if isinstance(way, Route):
         places = [8 * address_of(x)], [8 * address_of(target)]
@@ -95,7 +95,7 @@ def _copy_array(
             keep(key, work or StandIn.of(way)._replace(move=assign), x, target, True, False)
         return
     learns = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
-    learns = learns and array_structs.trusted() and not is_numpys(x.dtype)
+    learns = learns and array_structs.verified() and not is_numpys(x.dtype)
     ready = (learns or way is WHOLE) and array_structs.small_calls_ready()
     if way is WHOLE and ready:
         array_structs.copy_whole(x, target)
@@ -113,7 +113,7 @@ def _copy_array(
 
 
 def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
-    """NumPy's copy: assignment is np.copyto without its 100 ns of dispatch."""
+    """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
 
 
@@ -123,13 +123,13 @@ ALWAYS = StandIn((), lambda: False, assign)
 
 
 def _run(x: NDArray[Any]) -> int:
-    """The bytes that lie side by side, as far as the last dim tells."""
+    """The bytes of a contiguous run along the last dim."""
     dense = x.strides[-1:] == (x.itemsize,)
     return int(x.shape[-1]) * x.itemsize if dense else x.itemsize
 
 
 def whole_plan(layout: Layout) -> Addresses | None:
-    """The small plan that copies an array of whole bytes, if no other Plan is faster."""
+    """The small plan of an array of whole bytes; None if a full Plan is faster."""
     nbytes = layout.size * layout.bits // 8
     if nbytes >= thresholds.WHOLE_BELOW and copies(layout).slower_whole:
         return None
@@ -140,5 +140,5 @@ def whole_plan(layout: Layout) -> Addresses | None:
 
 @lru_cache(maxsize=256)
 def is_numpys(dtype: np.dtype[Any]) -> bool:
-    """Whether only NumPy can copy it: references need counting, and text may have no width."""
+    """Whether only NumPy can copy the dtype: objects are counted, strings may have no bytes."""
     return dtype.hasobject or dtype.itemsize == 0 or issubclass(dtype.type, np.character)

@@ -1,4 +1,4 @@
-"""Joins that go from Python straight to a kernel, which checks all ndarrays itself."""
+"""concat and stack of small arrays in one call of a kernel, which checks the ndarrays itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .copying import is_numpys
 from .outputs import new_array
 from .routes import FOUND
 
-# Runs that are copied one by one in the time that a plan takes to be run: those of several
-# arrays in one line of the result, and those each of which is in a line of its own.
+# As many runs are copied one by one in the time that a plan takes to start: where runs of several
+# arrays share a cache line of the result, and where each run has lines of its own.
 RUNS, FAR_RUNS = 1 << 18, 1 << 15
 
 JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
@@ -36,9 +36,10 @@ class FastJoin(NamedTuple):
 
 
 def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any) -> Any:
-    """Contiguous small ndarrays, all like the first, joined along `axis`, a `new` dim or its own.
+    """Join small contiguous ndarrays, all like the first, along `axis`: a `new` dim, or their own.
 
-    None if they are not so, or if anything is wrong; kinds of work, if the kernel is not ready.
+    Returns None if they are not so, or if anything is wrong; if the kernel is not ready, the kinds
+    of work that wait for it.
     """
     if type(axis) is not int or (out is not None and type(out) is not np.ndarray):
         return None
@@ -59,7 +60,7 @@ def join(parts: tuple[np.ndarray[Any, Any], ...], axis: Any, new: bool, out: Any
 
 
 def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJoin | None:
-    """How as many arrays like the first are joined; None if they are large, or not dense."""
+    """How `count` arrays like the first are joined; None if they are large, or not contiguous."""
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
@@ -68,7 +69,7 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
     near = count * first.nbytes // rows < LINE
-    if rows * count > (RUNS if near else FAR_RUNS) or not array_structs.trusted():
+    if rows * count > (RUNS if near else FAR_RUNS) or not array_structs.verified():
         return None
     kind = array_structs.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides
@@ -77,6 +78,6 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
 
 
 def whole_shape(part: tuple[int, ...], count: int, at: int, new: bool) -> tuple[int, ...]:
-    """The shape of so many parts of one shape, joined along dim `at`."""
+    """The shape of `count` parts of one shape, joined along dim `at`."""
     size = count if new else count * part[at]
     return (*part[:at], size, *part[at + 1 - new :])

@@ -1,4 +1,4 @@
-"""Reads of a file that is far away: several at a time, as long as somebody wants what is read."""
+"""Read-ahead of remote files: several reads at a time, cancelled when nobody needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors in a file: views of them are read in bands of bounded size, or mapped."""
+"""Tensors stored in a file: views of them, read a bounded number of bytes at a time or mapped."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from . import llvm
 from .encodings import FIXED, FLOAT32, LARGEST, LINED_UP, WIDEST, Encoding
 from .lanes import Lanes, load
 from .largest_code import Largest
-from .llvm import I64
+from .llvm import I64, POINTER
 from .nearest_code import coded, inverse_parts, inverses
 from .number_vectors import decoded
 from .numbers import Conversion
@@ -29,7 +29,7 @@ from .run_loops import Counted
 from .scale_code import scales
 
 # source, target, scales, rows, columns, bytes from row to row in source and target, factor, stage
-SIGNATURE = ir.FunctionType(I64, [I64] * 9)
+SIGNATURE = ir.FunctionType(I64, [POINTER] * 3 + [I64] * 4 + [POINTER] * 2)
 
 LONG = 64  # elements of a vector of a long block
 

@@ -12,12 +12,13 @@ from . import llvm
 from .bit_vectors import spaced, swapped
 from .networks import Network
 from .planes import planes_of
+from .pointers import moved
 from .run_loops import Counted
 from .unit_code import joined
 
 # source, target, offsets of the vectors in both, blocks, step to the next block in both,
 # steps to what is asked for in both
-SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.I64] * 8)
+SIGNATURE = ir.FunctionType(ir.VoidType(), [llvm.POINTER] * 3 + [llvm.I64] * 5)
 
 
 def write(function: Any, network: Network) -> None:
@@ -29,15 +30,15 @@ def write(function: Any, network: Network) -> None:
     reads, writes = network.block // network.read, network.block // network.written
 
     def place(begin: Any, index: int) -> Any:
-        return builder.add(begin, llvm.entry(builder, table, index))
+        return moved(builder, begin, llvm.entry(builder, table, index))
 
     with Counted(builder, count, llvm.number(1)) as k:
-        begin = builder.add(source, builder.mul(k, source_step))
-        into = builder.add(target, builder.mul(k, target_step))
+        begin = moved(builder, source, builder.mul(k, source_step))
+        into = moved(builder, target, builder.mul(k, target_step))
         pieces = []
         for i in range(reads):
             at = place(begin, i)
-            llvm.ask(builder, builder.add(at, source_ahead))
+            llvm.ask(builder, moved(builder, at, source_ahead))
             for far, part in _powers(network.read):
                 kind = ir.VectorType(llvm.I8, part)
                 pieces.append(llvm.load(builder, llvm.at(builder, at, far), kind))
@@ -45,7 +46,7 @@ def write(function: Any, network: Network) -> None:
         made, each = make(builder, network, pieces), _whole(network.written)
         for i in range(writes):
             at = place(into, reads + i)
-            llvm.ask(builder, builder.add(at, target_ahead), True)
+            llvm.ask(builder, moved(builder, at, target_ahead), True)
             for far, part in _powers(network.written):
                 index, first = divmod(i * network.written + far, each)
                 order = list(range(first, first + part))

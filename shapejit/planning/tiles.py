@@ -1,4 +1,4 @@
-"""Which strategy moves the bytes of a copy, and which dims its tiles are made of."""
+"""The strategy of a copy without boxes or networks, and the dims of its tiles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
-from .loops import Loop, by_source, length_of, streams
+from .loops import Loop, by_source, length_of, split, streams
 from .strategies import Strategy
 from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
     INTERLEAVED_BYTES,
+    PLACES,
     RUN,
     STREAMS,
     Dims,
@@ -19,22 +20,23 @@ from .tables import (
     tile_bytes,
 )
 
-BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave most of a vector empty
-CODES_LEAST = 32  # elements, some apart, that vectors of codes follow; fewer go one by one
+BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave vectors mostly empty
+CODES_LEAST = (
+    32  # elements, at a distance, that vectors of codes follow; fewer are moved one by one
+)
 
-# Rows that take turns, and steps between elements, that whole vectors can follow.
+# Numbers of interleaved rows, and distances of elements, that whole vectors can follow.
 TURNS = (2, 3, 4)
 STEPS = (-4, -3, -2, -1, 2, 3, 4)
 
 
-# Bytes of runs that are copied in the source's order although the target is met in many places
-# (1472 bytes: 1.6 -> 1.2 x limit), and of those that lie side by side in it, at least.
-SCATTERED_RUN = 512
-SCATTERED_LEAST = 2048
+# Bytes of runs that lie side by side in the source and are copied in its order, to as many places
+# of the target as STREAMS: heads merged 0.3 to 0.6 of what their rows take in the target's order.
+SCATTERED_RUN = 128
 
 
 class Tile(NamedTuple):
-    """A strategy and its loops: see `Plan`. The first elements are `shift` further on."""
+    """A strategy and its loops: see `Plan`. `shift` is added to the offset of first elements."""
 
     strategy: Strategy
     width: int
@@ -48,7 +50,7 @@ class Tile(NamedTuple):
 
 
 def tile_of(loops: list[Loop], width: int) -> Tile:
-    """The first way that fits, from whole vectors down to single elements."""
+    """The first strategy that fits, from whole vectors down to single elements."""
     if not loops:
         return Tile(Strategy.ONE_RUN, width, ())
     if loops[-1].target != width:  # a target with gaps between single runs
@@ -70,41 +72,25 @@ def tile_of(loops: list[Loop], width: int) -> Tile:
 
 
 def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
-    """Runs of `width` bytes in another order; `chain` are the outer loops by their source."""
+    """The tile for reordered runs of `width` bytes; `chain` are the loops by source stride."""
     last = loops[-1]
     nearest = abs(chain[0].source) if chain else 0
-    in_order = not 0 < nearest < abs(last.source)
-    if in_order or width > PAGE or (width >= LINE and streams(loops, chain[0]) <= STREAMS):
+    if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
         return Tile(Strategy.ROWS, width, tuple(loops))
-    # Whether the source holds nothing else between runs, nor between rows of them.
-    side_by_side = chain[0].source == width
-    whole_rows = side_by_side and last.source == chain[0].size * width
-    scattered: tuple[Loop, tuple[Loop, ...]] = chain[0], ()
-    if side_by_side and width >= SCATTERED_RUN:
-        scattered = _divided(chain[0], STREAMS)
-        found = scattered[0].size * width >= SCATTERED_LEAST
-    else:
-        found = width >= LINE and whole_rows and chain[0].size <= STREAMS
-    if found:
-        column, parts = scattered
-        outer = (*(loop for loop in loops if loop not in (last, chain[0])), *parts)
-        return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
-    if width > RUN:
+    if chain[0].source == width >= SCATTERED_RUN and last.size * width > RUN:
+        parts, column = split(chain[0], STREAMS)
+        nbytes = column.size * width  # side by side in the source
+        if nbytes == last.source or (nbytes > RUN and column.size > 1):
+            others = (loop for loop in loops if loop not in (last, chain[0]))
+            outer = *others, *((parts,) if parts.size > 1 else ())
+            return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
+    if width > RUN or (width >= LINE and streams(loops, chain[0]) <= PLACES):
         return Tile(Strategy.ROWS, width, tuple(loops))
     return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
 
 
-def _divided(loop: Loop, most: int) -> tuple[Loop, tuple[Loop, ...]]:
-    """A loop of equal parts, of `most` steps each at most, and the loop over these, if any."""
-    size = max(n for n in range(1, most + 1) if loop.size % n == 0)
-    part = Loop(size, loop.source, loop.target)
-    if size == loop.size:
-        return part, ()
-    return part, (Loop(loop.size // size, size * loop.source, size * loop.target),)
-
-
 def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
-    """Elements that lie side by side in the target and apart in the source."""
+    """The tile for elements that are adjacent in the target but not in the source."""
     last = loops[-1]
     apart = last.source // width
     group = width * last.size
@@ -118,7 +104,7 @@ def _tile_of_elements(loops: list[Loop], width: int) -> Tile:
 
 
 def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
-    """The same for loops in bits, whose elements of `width` take `unit` bits in the target."""
+    """The tile for loops in bits, with elements of `width` bits and `unit` bits in the target."""
     if not loops and unit == width:
         return Tile(Strategy.BIT_RUN, run, ())
     if run > width:
@@ -134,13 +120,13 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
 
 
 def large(tile: Tile) -> bool:
-    """Whether it is a tile of bits whose sides fill whole blocks."""
+    """Whether a tile of packed elements fills whole blocks on both sides."""
     rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
     return tile.strategy is Strategy.BIT_TILES and min(rows, columns) >= BIT_COLUMNS
 
 
 def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
-    """Elements that get a byte each on the way: those that lie side by side in the target."""
+    """The tile for elements that are unpacked on the way, and are adjacent in the target."""
     inner = 0
     for loop in reversed(loops):
         if loop.target != length_of(loops[len(loops) - inner :], unit):
@@ -161,7 +147,7 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
 
 
 def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
-    """The outer loops, and the last ones that make a block."""
+    """The outer loops, and the innermost ones that make a block."""
     last = 1
     while last < len(loops) and length_of(loops[-last:], width) < most:
         if loops[-last - 1].target != loops[-last].size * loops[-last].target:
@@ -173,10 +159,10 @@ def _last_block(loops: list[Loop], width: int, most: int) -> tuple[Dims, Dims]:
 def _transposed(
     strategy: Strategy, loops: list[Loop], chain: list[Loop], width: int, limits: tuple[int, int]
 ) -> Tile:
-    """Rows are the target's last dims, columns the source's fastest; both grow to a block.
+    """The tile of a transposition: rows are the target's last dims, columns the source's fastest.
 
-    `limits` are the lengths of the sides of a block, in the unit of `width` and strides.
-    Columns that the source runs through backwards are turned around on both sides.
+    Both grow to a block; `limits` are the lengths of its sides, in the unit of `width` and strides.
+    Columns with negative source strides are reversed on both sides.
     """
     step = abs(chain[0].source)
     rows, columns = [loops[-1]], [chain[0]]

@@ -1,4 +1,4 @@
-"""A model as tensors: raw and external data where they lie in files, others in memory."""
+"""A model as tensors: raw and external data stay in their files, others are in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Checkpoint", "read"]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Checkpoint(checkpoint.Checkpoint):
-    """What a model holds: `model` with a `wire.Place` instead of raw data, and its `file`.
+    """The content of a model: `model`, with a `wire.Place` instead of raw data, and its `file`.
 
     `external` are the names of the tensors in other files.
     """
