@@ -68,11 +68,11 @@ def choose(x: NDArray[Any], met: bool) -> Route | str:
         return NUMPY
     if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
-    whole = array_structs.verified() and nbytes <= thresholds.ONCE_BELOW
-    if whole and (nbytes < thresholds.WHOLE_BELOW or not met):
+    whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
+    if whole and (nbytes < thresholds.SCALAR_MAX_BYTES or not met):
         return WHOLE
     route = copies(layout_of(x))
-    if whole and nbytes <= thresholds.SMALL_BELOW and not route.slower_whole:
+    if whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES and not route.slower_whole:
         return WHOLE
     return NUMPY if route.by_numpy else route
 
@@ -99,7 +99,7 @@ def _copy_array(
         with by_numpy(array_structs.SMALL_CALLS):
             _assign(x, target)
         return
-    small = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
+    small = x.nbytes <= thresholds.NO_PLAN_MAX_BYTES or _run(x) >= thresholds.LONG_RUN
     if likes and small and not is_numpys(x.dtype):
         new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
         known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
@@ -119,7 +119,7 @@ def _run(x: NDArray[Any]) -> int:
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan of an array of whole bytes; None if a full Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.WHOLE_BELOW and copies(layout).slower_whole:
+    if nbytes >= thresholds.SCALAR_MAX_BYTES and copies(layout).slower_whole:
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8
