@@ -543,8 +543,8 @@ def test_an_ablation_is_measured(monkeypatch, capsys):
     words = ["programs.batch.PREFIX=1", "--bench", "calls/resolve/onnx"]
     assert ablation.main(words) == 2
     assert "PREFIX" in capsys.readouterr().err
-    assert ablation.given("planning.thresholds.SMALL_BELOW=0") == (
-        "planning.thresholds.SMALL_BELOW",
+    assert ablation.given("planning.thresholds.NO_PLAN_MAX_BYTES=0") == (
+        "planning.thresholds.NO_PLAN_MAX_BYTES",
         0,
     )
     words[0] = "bench.suites.BUSY='none'"

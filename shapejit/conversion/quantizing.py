@@ -91,7 +91,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         return False
     scheme, chosen = schemes[target], dict[str, Change]()
     if not scheme.encodes:
-        reason = f"no weight that it matches is quantised, and {target} is only decoded"
+        reason = f"it matches no quantised weight, and nothing can be quantised to {target}"
         raise FormatError(f"{tensors.path}: {r}: {reason}")
     for by_name in (True, False):
         for name, change in found:
@@ -106,7 +106,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     if not chosen:
         name, what = next((name, tensors.untold[name]) for name, _ in found)
         raise FormatError(
-            f"{tensors.path}: {r} encodes no weight: {quoted(name)} is left as it is ({what})"
+            f"{tensors.path}: {r} quantises no weight: {quoted(name)} is left as it is ({what})"
         )
     shared = _shared(chosen) if _has_factor(plans[next(iter(plans))]) else {}
     made = dict[str, list[Change]]()

@@ -38,9 +38,9 @@ def check(path: str, tensors: Tensors) -> None:
     for node in tensors.weight_nodes if row.name != source.format else ():
         if not node.fault and node.codes not in tensors.kept:
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(node.codes)} is codes of "
-                f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
-                f"decodes them, --keep says that they are right"
+                f"{tensors.path}: tensor {quoted(node.codes)} holds codes of "
+                f"{node.operator}, whose sizes are attributes of its node, which {row.name} cannot "
+                f"store: --to f32 decodes them, --keep copies them anyway"
             )
     if "types" in row.more:
         return
@@ -48,8 +48,8 @@ def check(path: str, tensors: Tensors) -> None:
     for name, kind in source.types.items():
         if name in found and source.members[name].dtype.name == "uint8":
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
-                f"which {row.name} has no name: --to f32 decodes them"
+                f"{tensors.path}: tensor {quoted(name)} holds blocks of type {kind}, "
+                f"which {row.name} lacks: --to f32 decodes them"
             )
 
 

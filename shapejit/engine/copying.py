@@ -69,11 +69,11 @@ def choose(x: NDArray[Any], met: bool) -> Route | str:
         return NUMPY
     if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
-    whole = array_structs.verified() and nbytes <= thresholds.ONCE_BELOW
-    if whole and (nbytes < thresholds.WHOLE_BELOW or not met):
+    whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
+    if whole and (nbytes < thresholds.SCALAR_MAX_BYTES or not met):
         return WHOLE
     route = copies(layout_of(x))
-    if whole and nbytes <= thresholds.SMALL_BELOW and not route.slower_whole:
+    if whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES and not route.slower_whole:
         return WHOLE
     return NUMPY if route.by_numpy else route
 
@@ -94,7 +94,7 @@ def _copy_array(
         if likes:
             keep(key, work or StandIn.of(way)._replace(move=assign), x, target, True, False)
         return
-    learns = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
+    learns = x.nbytes <= thresholds.NO_PLAN_MAX_BYTES or _run(x) >= thresholds.LONG_RUN
     learns = learns and array_structs.verified() and not is_numpys(x.dtype)
     ready = (learns or way is WHOLE) and array_structs.small_calls_ready()
     if way is WHOLE and ready:
@@ -131,7 +131,7 @@ def _run(x: NDArray[Any]) -> int:
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan of an array of whole bytes; None if a full Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.WHOLE_BELOW and copies(layout).slower_whole:
+    if nbytes >= thresholds.SCALAR_MAX_BYTES and copies(layout).slower_whole:
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8
