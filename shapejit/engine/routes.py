@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,6 +229,7 @@ def run(
     return work
 
 
+@final
 class StandIn(NamedTuple):
     """What NumPy does to arrays of one kind until kernels are `ready`, those of a kind of work.
 
@@ -283,7 +284,7 @@ def keep(
     else:
         source, bits = 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    ways = list(before.ways) if before else [None, None]
+    ways: list[Work | StandIn | None] = list(before.ways) if before else [None, None]
     for untouched in fresh:
         ways[untouched] = way
     layout = Layout.row_major(made.shape, bits)

@@ -246,8 +246,8 @@ def _result(
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
     way = convert(source, target, conversion, operands, fresh)
-    kept = way is not None and (not small or isinstance(way, StandIn))
-    if key is not None and kept and target.dtype is wanted:
+    kept = key is not None and (not small or isinstance(way, StandIn))
+    if kept and way is not None and target.dtype is wanted:
         both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
         keep(key, way, source, target, *({True, False} if both else {fresh}))
     return target if out is None else out
