@@ -140,7 +140,7 @@ def _calling(made: Any, kinds: tuple[str, ...]) -> Callable[[Builder, Iterator[V
         _, result = convention.call_function(
             builder, function, kernel.restype, kernel.argtypes, given
         )
-        if not isinstance(result.type, ir.IntType):  # it returns nothing
+        if kernel.restype == types.none:
             return ir.Constant(I64, 0)
         if isinstance(result.type, ir.PointerType):
             return builder.ptrtoint(result, I64)
