@@ -17,7 +17,9 @@ PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 LIMITS = {
     "by size": AS_THEY_ARE,
     "small": PLANNED
-    | dict.fromkeys(("SMALL_BELOW", "WHOLE_BELOW", "MANY_BELOW", "ONCE_BELOW"), NEVER),
+    | dict.fromkeys(
+        ("NO_PLAN_MAX_BYTES", "SCALAR_MAX_BYTES", "MANY_BELOW", "PLAN_ON_FIRST_USE_FROM"), NEVER
+    ),
     "serial": PLANNED,
     "boxes": PLANNED | BY_BOXES | {"TILES_FROM": NEVER},
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},

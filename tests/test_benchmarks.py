@@ -112,6 +112,16 @@ def test_no_case_is_lacking_today(small):
                 assert set(ways) == {"shapejit", suite.baseline}, case.id
 
 
+def test_what_a_package_lacks_is_told_from_what_is_broken():
+    def broken():
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        tables.called(broken)
+    with pytest.raises(NotImplementedError):
+        tables.called(lambda: sj.reshape(np.zeros(3), (3,), no_such_word=1))
+
+
 def test_an_older_package_lacks_what_is_new(small):
     """n/a is no failure, nor the reverse."""
     case = tables.suites.recorded("functions")["take/rows-64B"]
@@ -533,8 +543,8 @@ def test_an_ablation_is_measured(monkeypatch, capsys):
     words = ["programs.batch.PREFIX=1", "--bench", "calls/resolve/onnx"]
     assert ablation.main(words) == 2
     assert "PREFIX" in capsys.readouterr().err
-    assert ablation.given("planning.thresholds.SMALL_BELOW=0") == (
-        "planning.thresholds.SMALL_BELOW",
+    assert ablation.given("planning.thresholds.NO_PLAN_MAX_BYTES=0") == (
+        "planning.thresholds.NO_PLAN_MAX_BYTES",
         0,
     )
     words[0] = "bench.suites.BUSY='none'"

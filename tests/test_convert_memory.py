@@ -152,7 +152,7 @@ def test_what_needs_a_whole_tensor_is_refused(case, chunk, tmp_path):
     tensors, rules = CASES[case]
     source = tmp_path / "in.safetensors"
     sj.save_file(tensors, source)
-    text = r"tensor '.*': what is done to it takes [0-9]+ bytes in memory at a time, more than"
+    text = r"tensor '.*': its rules need [0-9]+ bytes in memory at a time, more than"
     with pytest.raises(sj.FormatError, match=text):
         sj.files.convert(source, tmp_path / "out.safetensors", rules, chunk=chunk)
     assert os.listdir(tmp_path) == ["in.safetensors"]

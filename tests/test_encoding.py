@@ -211,6 +211,9 @@ def test_the_same_bytes_with_the_jit_off():
 def test_weights_without_elements():
     for name in ("fp8:block", "mxfp4:compressed-tensors", "gguf:q8_0"):
         check(name, np.zeros((0, 64), np.float32))
+    for name, shape in (("fp8:tensor", (0, 64)), ("fp8:channel", (64, 0))):
+        with pytest.raises(sj.FormatError, match="no scale"):
+            sj.schemes[name].encode(np.zeros(shape, np.float32))
 
 
 def test_other_dtypes_are_encoded_as_float32():

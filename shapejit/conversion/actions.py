@@ -47,7 +47,7 @@ def keep(r: Rule, tensors: Tensors) -> None:
         with tensors.named(name, r):
             stored = tensors.changes[name].stored
             if stored is None:
-                raise FormatError("it was changed by a rule before this one")
+                raise FormatError("an earlier rule changed it")
             tensors.kept.add(stored.name)
 
 

@@ -38,12 +38,14 @@ def rewritten(config: Config, tensors: Tensors) -> dict[str, Any]:
         left = {weight.scheme for weight in untouched(tensors)}
         if left and config.beside and not any(sections(made).values()):
             names = ", ".join(config.beside)
-            raise FormatError(f"{names} cannot tell of some weights only: choose all for --to")
+            raise FormatError(
+                f"{names} cannot describe only some of the weights: apply --to to all"
+            )
         schemes = {part.whole.scheme for part in tensors.scheme_parts}
         decoded = [c.name for c in tensors.changes.values() if isinstance(c.source, Decoded)]
         if len(schemes) + bool(left - schemes) > 1:
             both = ", ".join(sorted(schemes | left))
-            raise FormatError(f"{CONFIG} cannot tell of weights of several schemes: {both}")
+            raise FormatError(f"{CONFIG} cannot describe weights of several schemes: {both}")
         for scheme in schemes:
             made = declaration(scheme, _settings(tensors, scheme), made)
         if not schemes and not left:
@@ -93,7 +95,7 @@ def _settings(tensors: Tensors, scheme: str) -> dict[str, Any]:
         if part.whole.scheme == scheme and part.settings not in found:
             found.append(dict(part.settings))
     if len(found) > 1:
-        raise FormatError(f"{CONFIG} cannot tell of several settings of {scheme}: {found[:2]}")
+        raise FormatError(f"{CONFIG} cannot describe several settings of {scheme}: {found[:2]}")
     return found[0]
 
 

@@ -86,7 +86,7 @@ def _refuse_changed(r: Rule, tensors: Tensors, weight: Weight, used: Sequence[Us
             with tensors.named(use.change.name, r):
                 raise FormatError(
                     f"the codes {quoted(weight.codes)} of a quantised weight ({weight.scheme}) "
-                    f"were changed by a rule before this one: give --to first"
+                    f"were changed by an earlier rule: give --to first"
                 )
 
 
@@ -102,9 +102,7 @@ def _untouched(weight: Weight, now: dict[str, Change]) -> list[Change]:
     """The parts of a weight. Raises FormatError if a rule has changed or dropped one."""
     for name in weight.names:
         if name not in now:
-            raise FormatError(
-                f"its part {quoted(name)} was changed, or left out, by a rule before this one"
-            )
+            raise FormatError(f"its part {quoted(name)} was changed or dropped by an earlier rule")
     return [now[name] for name in weight.names]
 
 
@@ -114,8 +112,8 @@ def _refuse_unclear(r: Rule, tensors: Tensors) -> None:
         left = [n for n in unclear.names if n in tensors.changes and n not in tensors.kept]
         if left and any(r.pattern.fullmatch(name) for name in left):
             raise FormatError(
-                f"{tensors.path}: {unclear} ({r}; --exclude leaves a tensor out, and "
-                f"--to 'REGEX=...' chooses weights)"
+                f"{tensors.path}: {unclear} ({r}; --exclude drops a tensor, and "
+                f"--to 'REGEX=...' selects weights)"
             )
 
 

@@ -34,7 +34,7 @@ def written_by(
 
     def tell(count: int) -> None:
         if stop.done():
-            raise InterruptedError("nobody wants the shard any more")
+            raise InterruptedError("the run has stopped")
         with lock:
             progress(count)
 

@@ -82,7 +82,7 @@ class Folder:
         reason = f"the interrupted conversion had another {self._differs_in(other)}"
         hint = "it cannot be resumed (without --resume it is removed)"
         if not alone:
-            hint = f"if that is to be done anew, remove {where}"
+            hint = f"to start again, remove {where}"
         return FileFormatError(self.path, None, f"{reason}: {hint}")
 
     @property
@@ -203,7 +203,7 @@ def nbytes_of(given: int | str) -> int:
     text = str(given)
     found = re.fullmatch(r"\s*([0-9]{1,15})\s*([A-Za-z]{0,3})\s*", text)
     if found is None or found[2].upper() not in _UNITS or int(found[1]) == 0:
-        raise FormatError(f"{quoted(text)} is not a number of bytes, as 5GB or 500MB")
+        raise FormatError(f"{quoted(text)} is not a number of bytes, such as 5GB or 500MB")
     return int(found[1]) * _UNITS[found[2].upper()]
 
 

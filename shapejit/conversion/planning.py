@@ -22,7 +22,7 @@ from ..files.pieces import MOST
 from ..files.places import places
 from ..files.writing import Progress
 from . import single_files
-from .changes import Change
+from .changes import Change, Memory
 from .configs import facts_after, rewritten
 from .described import Report, described
 from .folders import MAX_SHARD, Folder, Shard, folder, nbytes_of
@@ -183,7 +183,7 @@ def _check_held(tensors: Tensors, chunk: int) -> None:
     for change in tensors.changes.values():
         held = change.held(chunk)
         if held > chunk:
-            reason = f"what is done to it takes {held} bytes in memory at a time"
+            reason = f"its rules need {held} bytes in memory at a time"
             where = f"{tensors.path}: tensor {quoted(change.name)}"
             raise FormatError(f"{where}: {reason}, more than the {chunk} of --chunk")
 
@@ -216,7 +216,8 @@ def write_planned(job: Job, number: int) -> None:
     Raises FileFormatError if this process plans the conversion differently.
     """
     made = _wanted(job)
-    write_shard(made.shards[number], destination(made).folder, job.chunk or MOST, None)
+    memory = Memory(job.chunk or MOST)
+    write_shard(made.shards[number], destination(made).folder, memory, None)
 
 
 @lru_cache(maxsize=1)
@@ -224,8 +225,10 @@ def _wanted(job: Job) -> Folder:
     """The planned folder. Raises FileFormatError if its plan has not the hash `wanted`."""
     _, made = job.planned()
     if made is None or made.hash != job.wanted:
-        reason = f"a worker on {gethostname()} plans otherwise: it needs the same source, as it is"
-        raise FileFormatError(job.source, None, f"{reason} now, and the same version of shapejit")
+        reason = (
+            f"the plan of a worker on {gethostname()} differs: it needs the same source, unchanged"
+        )
+        raise FileFormatError(job.source, None, f"{reason}, and the same version of shapejit")
     return made
 
 
@@ -296,7 +299,7 @@ def convert(
     job = Job(src, dst, given, (spec, special_zero, allowzero), saturate, most, settings.max_shard)
     found, made = job.planned()
     if made is None and (part or commit or executor is not None):
-        reason = "parts and executors are for folders of shards, on both sides"
+        reason = "parts and executors need folders as source and destination"
         raise FileFormatError(dst, None, reason)
     if commit is not None and executor is not None:
         raise FormatError("a commit has no executor: it writes no tensors")
@@ -327,8 +330,10 @@ def _written_by(
     """Write shards to `folder` by an executor."""
     from .executors import written_by  # a slow import that most conversions do not need
 
+    memory = Memory(job.chunk or MOST)
+
     def here(shard: Shard, tell: Progress) -> None:
-        write_shard(shard, folder, job.chunk or MOST, tell)
+        write_shard(shard, folder, memory, tell)
 
     def there(shard: Shard) -> Callable[[], None]:
         return partial(write_planned, job, made.shards.index(shard))

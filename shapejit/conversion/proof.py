@@ -55,8 +55,9 @@ def prove(changes: Iterable[Change], most: int = MOST) -> int:
             wanted = _bytes(change, most)
         if made != wanted:
             raise FormatError(
-                f"tensor {quoted(change.name)}: the proof failed: kernels make other bits than "
-                f"NumPy. This is a fault of shapejit or of this machine; nothing was written"
+                f"tensor {quoted(change.name)}: the proof failed: kernels and NumPy computed "
+                f"different bits. This is a bug of shapejit, or a fault of this machine; nothing "
+                f"was written"
             )
     return len(smallest)
 
@@ -123,5 +124,5 @@ def check_written(changes: Iterable[Change], found: Checkpoint, path: str, most:
         alike = (stored.dtype, stored.layout.shape) == (change.dtype, change.shape)
         if not alike or first_difference(change, stored, most) is not None:
             where = places(path).base(found.path)
-            reason = f"its bytes in {where} are not those that were planned"
+            reason = f"its bytes in {where} differ from those computed again"
             raise FileFormatError(path, change.name, f"{reason}: nothing was published")

@@ -91,7 +91,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
         return False
     scheme, chosen = schemes[target], dict[str, Change]()
     if not scheme.encodes:
-        reason = f"no weight that it matches is quantised, and {target} is only decoded"
+        reason = f"it matches no quantised weight, and nothing can be quantised to {target}"
         raise FormatError(f"{tensors.path}: {r}: {reason}")
     for by_name in (True, False):
         for name, change in found:
@@ -106,7 +106,7 @@ def quantise(r: Rule, tensors: Tensors, target: str) -> bool:
     if not chosen:
         name, what = next((name, tensors.untold[name]) for name, _ in found)
         raise FormatError(
-            f"{tensors.path}: {r} encodes no weight: {quoted(name)} is left as it is ({what})"
+            f"{tensors.path}: {r} quantises no weight: {quoted(name)} is left as it is ({what})"
         )
     shared = _shared(chosen) if _has_factor(plans[next(iter(plans))]) else {}
     made = dict[str, list[Change]]()
@@ -128,6 +128,8 @@ def _unfit(name: str, change: Change, scheme: Scheme, plans: dict[Any, _Planned]
     blocks = scheme.row.file_type is not None or scheme.name == "mlx"
     if rank < 2:
         return "a vector"
+    if not prod(change.shape):
+        return "without elements"
     if rank > 3:
         return f"of {rank} dims"
     if rank == 3 and not (stacks or blocks):
@@ -207,13 +209,19 @@ def _shared(chosen: Mapping[str, Change]) -> dict[str, _Shared]:
 
 
 def unquantised(tensors: Tensors) -> list[str]:
-    """The modules that a config must list as not quantised."""
-    made = [
-        name.removesuffix(".weight")
-        for name, change in tensors.changes.items()
-        if name.endswith(".weight") and len(change.shape) > 1 and change.dtype.kind == "float"
-        and change.dtype.bits >= 16 and not isinstance(change.source, PartOf)
-    ]  # fmt: skip
+    """The modules that a config must list as not quantised.
+
+    Stacked experts are named by their module, which readers replace as a whole.
+    """
+    parts = [name for name, change in tensors.changes.items() if isinstance(change.source, PartOf)]
+    made = list[str]()
+    for name, change in tensors.changes.items():
+        if change.dtype.kind != "float" or change.dtype.bits < 16 or len(change.shape) < 2:
+            continue
+        module, _, last = name.rpartition(".")
+        stacked = len(change.shape) == 3 and not any(x.startswith(f"{module}.") for x in parts)
+        if module and name not in parts and (last == "weight" or stacked):
+            made.append(module)
     return (
         made if any(name.startswith("lm_head.") for name in tensors.changes) else [*made, "lm_head"]
     )  # of tied weights, too, it is a module
@@ -232,7 +240,10 @@ def encoding_errors(tensors: Tensors) -> Iterator[EncodingError]:
             rows = 1
         sample = base if base.shape[0] <= rows else base.cut(0, rows)
         scheme, x = schemes[target], sample.tensor()
-        y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        try:
+            y = scheme.decode(scheme.encode(x), dtype="float32").numpy()
+        except FormatError as fault:
+            raise FormatError(f"weight {quoted(base.name)}: {fault}") from None
         given = _single(x)
         apart = np.abs(y[tuple(map(slice, given.shape))] - given)
         rms = [float(np.square(z, dtype=np.float64).mean()) ** 0.5 for z in (apart, given)]

@@ -91,8 +91,8 @@ def check(tensors: Tensors) -> None:
             missing |= {name: unclear.reason for name in unclear.names if name in held}
     for name, reason in missing.items():
         raise FormatError(
-            f"{tensors.path}: tensor {quoted(name)} would stay as it is: {reason} "
-            f"(--exclude leaves it out, --keep says that it is right)"
+            f"{tensors.path}: tensor {quoted(name)} would be copied: {reason} "
+            f"(--exclude drops it, --keep copies it anyway)"
         )
 
 
@@ -123,8 +123,8 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
         for part in _needed(weight):
             if part.name not in used:
                 raise FormatError(
-                    f"{tensors.path}: tensor {quoted(weight.codes)} is of no use without "
-                    f"{quoted(part.name)}, which a rule leaves out{_KEEP}"
+                    f"{tensors.path}: tensor {quoted(weight.codes)} cannot be read without "
+                    f"{quoted(part.name)}, which a rule drops{_KEEP}"
                 )
         _check_casts(tensors.path, weight, used)
         if not _stays_together(weight, used):
@@ -132,7 +132,7 @@ def check_parts(tensors: Tensors, config: Mapping[str, Any], results: Mapping[st
     _check_found(tensors, moved, used, results, declared(config))
 
 
-_KEEP = " (--keep before that rule says that it is right)"
+_KEEP = " (--keep before that rule allows it)"
 
 
 def _needed(weight: Weight) -> Iterator[Stored]:
@@ -193,7 +193,7 @@ def _cure(change: Change) -> str:
     target = source.formats[1] if isinstance(source, Repacked) else ""
     schemes = [row.name for row in ROWS if target in {form.codes.format for form in row.forms}]
     cure = f"--to {' or --to '.join(schemes)} stores whole weights so" if target and schemes else ""
-    return f"{cure or 'match all its parts'}; --keep before that rule says that it is right"
+    return f"{cure or 'match all its parts'}; --keep before that rule allows it"
 
 
 def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -> None:
@@ -204,8 +204,8 @@ def _check_casts(path: str, weight: Weight, used: Mapping[str, Sequence[Use]]) -
             kind, cast = use.change.dtype, "cast" in use.ops and "repack" not in use.ops
             if part and cast and kind is not part.dtype and not _may_be(kind, numbers, weight):
                 raise FormatError(
-                    f"{path}: tensor {quoted(part.name)}: as {kind} it would not stand for what "
-                    f"{weight.scheme} stores in {part.dtype}: --to decodes weights{_KEEP}"
+                    f"{path}: tensor {quoted(part.name)}: {weight.scheme} stores it as "
+                    f"{part.dtype}, and cannot as {kind}: --to decodes weights{_KEEP}"
                 )
 
 

@@ -20,7 +20,7 @@ from ..quantization import sizes
 from ..quantization.rows import BY_NAME, ROWS
 from ..shapes.layout import Layout
 from .actions import Joined
-from .changes import Change, Source, announced
+from .changes import Change, Memory, Source, announced
 from .configs import facts_after, rewritten, told, told_by_config
 from .proof import check_written
 from .remaining import uses
@@ -38,9 +38,9 @@ def check(path: str, tensors: Tensors) -> None:
     for node in tensors.weight_nodes if row.name != source.format else ():
         if not node.fault and node.codes not in tensors.kept:
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(node.codes)} is codes of "
-                f"{node.operator}, whose sizes its node tells and {row.name} cannot: --to f32 "
-                f"decodes them, --keep says that they are right"
+                f"{tensors.path}: tensor {quoted(node.codes)} holds codes of "
+                f"{node.operator}, whose sizes are attributes of its node, which {row.name} cannot "
+                f"store: --to f32 decodes them, --keep copies them anyway"
             )
     if "types" in row.more:
         return
@@ -48,8 +48,8 @@ def check(path: str, tensors: Tensors) -> None:
     for name, kind in source.types.items():
         if name in found and source.members[name].dtype.name == "uint8":
             raise FormatError(
-                f"{tensors.path}: tensor {quoted(name)} is rows of blocks ({kind}), of "
-                f"which {row.name} has no name: --to f32 decodes them"
+                f"{tensors.path}: tensor {quoted(name)} holds blocks of type {kind}, "
+                f"which {row.name} lacks: --to f32 decodes them"
             )
 
 
@@ -94,7 +94,7 @@ def write(path: Path, tensors: Tensors, progress: Progress | None, most: int, ve
     def look(found: Checkpoint) -> None:
         check_written(changes, found, file_name(path), most)
 
-    file_formats.write(path, announced(changes, most), metadata, progress, source=kept,
+    file_formats.write(path, announced(changes, Memory(most)), metadata, progress, source=kept,
                        types=types, check=look if verify else None)  # fmt: skip
 
 

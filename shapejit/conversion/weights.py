@@ -254,6 +254,6 @@ class PartOf(Planned):
             given = "missing" if found is None else f"{found.dtype} {shape_text(found.shape)}"
             raise FormatError(
                 f"weight {quoted(self.whole.name)}: as {self.whole.scheme} its {self.key} "
-                f"is {given}, that of others {self.dtype} {shape_text(self.shape)}"
+                f"is {given}, but {self.dtype} {shape_text(self.shape)} in others"
             )
         return found

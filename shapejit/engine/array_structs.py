@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -77,18 +76,19 @@ def kernel(call: Call) -> Callable[..., Any] | None:
     return called(call)
 
 
-def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> bool:
+def small_calls_ready() -> bool:
+    """Whether the kernels of `SMALL_CALLS` are ready, and the layout of objects is verified."""
+    return kernel(PLAN_WHOLE) is not None
+
+
+def copy_whole(x: NDArray[Any], out: NDArray[Any]) -> None:
     """Copy an ndarray into a C-contiguous one of as many elements, on one thread.
 
-    Returns False, having done nothing, if the kernels of `SMALL_CALLS` are not ready.
+    The kernels of `SMALL_CALLS` are ready.
     """
-    write = kernel(PLAN_WHOLE)
-    if write is None:
-        return False
     table = np.empty(WHOLE_WORDS, np.int64)
-    write(x, out, x.itemsize, table)
+    called(PLAN_WHOLE)(x, out, x.itemsize, table)
     called(COPY_PLANNED)(table, address(PLANE_MOVER))
-    return True
 
 
 def read_ints(rows: tuple[Any, ...]) -> tuple[Addresses, Addresses] | None:
@@ -124,7 +124,8 @@ def verified() -> bool:
     """Whether this interpreter's objects have the layout that this module assumes."""
     if not compiled() or sys.implementation.name != "cpython" or sys.maxsize != 2**63 - 1:
         return False
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or (tuple.__basicsize__, tuple.__itemsize__) != (
+    # sysconfig has this too, but its first use takes 1 ms.
+    if "free-threading" in sys.version or (tuple.__basicsize__, tuple.__itemsize__) != (
         ITEMS,
         8,
     ):

@@ -7,6 +7,7 @@ decides how the copy runs. NumPy converts until kernels are ready, see `patience
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -20,9 +21,10 @@ from ..kernels.numbers import Conversion, Number
 from ..planning.cast_plans import Scales
 from ..runtime.launches import address_of
 from ..shapes.layout import Layout
+from . import numpy_fallback
 from .addresses import layout_of, place_of
 from .execution import Where, Work
-from .routes import casts, rounded, run
+from .routes import StandIn, casts, rounded, run
 from .small_calls import Routes
 
 Array = NDArray[Any] | Tensor
@@ -40,6 +42,7 @@ def number_of(kind: DType) -> Number:
     return Number("table" if kind.format.table else "float", bits, *kind.format)
 
 
+@lru_cache(maxsize=1024)
 def cast_conversion(
     source: DType, target: DType, saturate: bool = True, round_mode: str = "nearest"
 ) -> Conversion:
@@ -145,10 +148,10 @@ class Operands:
 
 def convert(
     source: Array, target: Array, conversion: Conversion, operands: Operands | None, fresh: bool
-) -> Work | None:
+) -> Work | StandIn | None:
     """Convert the elements of `source` into the row-major `target` of the same shape.
 
-    Returns the Work, if one kernel did all of it.
+    Returns the Work, or what stands in for it, if that did all of it.
     """
     if source.size == 0:
         return None
@@ -160,7 +163,10 @@ def convert(
     if operands is None:
         seen, into = layout.within_byte(place), whole.within_byte(to)
         given = seen, source_at, into, target_at, into.bits, conversion, None
-        return launch(*given, (0, 0), fresh)
+        done = launch(*given, (0, 0), fresh)
+        move = numpy_fallback.assignment(conversion)
+        plain = isinstance(source, np.ndarray) and isinstance(target, np.ndarray)
+        return done._replace(move=move) if move and plain and isinstance(done, StandIn) else done
     at = [0 if a is None else address_of(a) for a in (operands.scale, operands.zero)]
     parts = list(operands.parts(source.shape))
     for part, scales in parts:
@@ -198,14 +204,15 @@ def launch(
     scales: Scales | None,
     operands: tuple[int, int],
     fresh: bool,
-) -> Work | None:
+) -> Work | StandIn:
     """Convert the elements at each source, with this Layout, into results of `unit` bits.
 
     Sources and targets are bit addresses. Targets have the Layout `into`, or are row-major.
-    `operands` are the addresses of scales and zero points. Returns the Work if kernels ran.
+    `operands` are the addresses of scales and zero points. Returns the Work, or what stood in.
     """
     route = casts(layout, unit, into, scales, rounded(len(sources)), conversion, fresh)
-    return run(route, sources, targets, fresh, operands)
+    done = run(route, sources, targets, fresh, operands)
+    return done or StandIn.of(route, operands)
 
 
 def parts_of(layout: Layout) -> Layout:

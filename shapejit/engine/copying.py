@@ -22,8 +22,8 @@ from ..runtime.launches import Addresses, address_of
 from ..shapes.layout import Layout
 from . import array_structs
 from .addresses import layout_of, place_of
-from .patience import by_numpy, forced
-from .routes import Route, compiled, copies, keep, run
+from .patience import forced, numpys
+from .routes import Route, StandIn, compiled, copies, keep, run
 from .small_calls import Routes
 
 NUMPY, WHOLE = "numpy", "whole"
@@ -48,13 +48,14 @@ def copy(
     if not x.dtype.packed and max(x.ndim, target.ndim) <= MAX_RANK:
         _copy_array(x.numpy(), target if isinstance(target, np.ndarray) else target.numpy(), fresh)
         route = copies(x.layout.within_byte(x.offset)) if key else None
+        way = route.work if route and route.ready else None
     else:
         place, layout = place_of(x)
         unit = 8 * target.itemsize if isinstance(target, np.ndarray) else layout.bits
         route = compiled(layout.within_byte(place), unit)
-        run(route, [place & ~7], [place_of(target)[0]], fresh)
-    if key and route and route.ready and not x.layout.contiguous_bytes:
-        keep(key, route.work, x, target, True, False)
+        way = run(route, [place & ~7], [place_of(target)[0]], fresh)
+    if key and route and not x.layout.contiguous_bytes:
+        keep(key, way or StandIn.of(route), x, target, True, False)
 
 
 def choose(x: NDArray[Any], met: bool) -> Route | str:
@@ -68,11 +69,11 @@ def choose(x: NDArray[Any], met: bool) -> Route | str:
         return NUMPY
     if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
-    whole = array_structs.verified() and nbytes <= thresholds.ONCE_BELOW
-    if whole and (nbytes < thresholds.WHOLE_BELOW or not met):
+    whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
+    if whole and (nbytes < thresholds.SCALAR_MAX_BYTES or not met):
         return WHOLE
     route = copies(layout_of(x))
-    if whole and nbytes <= thresholds.SMALL_BELOW and not route.slower_whole:
+    if whole and nbytes <= thresholds.NO_PLAN_MAX_BYTES and not route.slower_whole:
         return WHOLE
     return NUMPY if route.by_numpy else route
 
@@ -89,25 +90,36 @@ def _copy_array(
     way = choose(x, met or forced())
     if isinstance(way, Route):
         places = [8 * address_of(x)], [8 * address_of(target)]
-        work = run(way, *places, fresh, instead=partial(_assign, x, target))
-        if likes and work:
-            keep(key, work, x, target, True, False)
+        work = run(way, *places, fresh, instead=partial(assign, x, target))
+        if likes:
+            keep(key, work or StandIn.of(way)._replace(move=assign), x, target, True, False)
         return
-    if way is NUMPY:
-        _assign(x, target)
-    elif not array_structs.copy_whole(x, target):
-        with by_numpy(array_structs.SMALL_CALLS):
-            _assign(x, target)
+    learns = x.nbytes <= thresholds.NO_PLAN_MAX_BYTES or _run(x) >= thresholds.LONG_RUN
+    learns = learns and array_structs.verified() and not is_numpys(x.dtype)
+    ready = (learns or way is WHOLE) and array_structs.small_calls_ready()
+    if way is WHOLE and ready:
+        array_structs.copy_whole(x, target)
+    elif learns or way is WHOLE:
+        numpys(array_structs.SMALL_CALLS, assign, x, target)
+    else:
+        assign(x, target)
+    if not likes or is_numpys(x.dtype):
         return
-    small = x.nbytes <= thresholds.SMALL_BELOW or _run(x) >= thresholds.LONG_RUN
-    if likes and small and not is_numpys(x.dtype):
-        new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
-        known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
+    if not (learns and ready):
+        keep(key, UNTIL_SMALL if learns else ALWAYS, x, target, True, False)
+        return
+    new = not x.flags.c_contiguous and x.nbytes < result_memory.FROM
+    known.learn(x, target, lambda: small_plan(layout_of(x)), x.dtype if new else None)
 
 
-def _assign(x: NDArray[Any], target: NDArray[Any]) -> None:
+def assign(x: NDArray[Any], target: NDArray[Any], _: int = 0) -> None:
     """Copy by NumPy; assignment avoids the 100 ns of dispatch of np.copyto."""
     (target if target.shape == x.shape else target.reshape(x.shape))[...] = x
+
+
+# NumPy's copies until small calls are compiled, and for good.
+UNTIL_SMALL = StandIn(array_structs.SMALL_CALLS, array_structs.small_calls_ready, assign)
+ALWAYS = StandIn((), lambda: False, assign)
 
 
 def _run(x: NDArray[Any]) -> int:
@@ -119,7 +131,7 @@ def _run(x: NDArray[Any]) -> int:
 def whole_plan(layout: Layout) -> Addresses | None:
     """The small plan of an array of whole bytes; None if a full Plan is faster."""
     nbytes = layout.size * layout.bits // 8
-    if nbytes >= thresholds.WHOLE_BELOW and copies(layout).slower_whole:
+    if nbytes >= thresholds.SCALAR_MAX_BYTES and copies(layout).slower_whole:
         return None
     plan = small_plan(layout)
     plan[[SHIFT, NEAR]] += layout.offset // 8

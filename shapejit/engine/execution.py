@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..kernels.constants import BATCH_STAGE_BYTES, CAST_SCALE, CAST_ZERO, MAX_RANK
 from ..kernels.numbers import Conversion
@@ -19,14 +17,13 @@ from ..planning.plans import Plan
 from ..planning.small_plans import small_plan_of, small_plan_of_dims
 from ..planning.tables import offsets_in_turns
 from ..runtime import kernels
-from ..runtime.cpu_caches import LINE, PAGE
+from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Code, Function, Name
 from ..runtime.launches import (
     PER_THREAD,
     SHARE,
     Addresses,
     Launch,
-    address_of,
     launch_of,
     run_launch,
 )
@@ -231,16 +228,3 @@ def _boxes(plan: CastPlan, entry: Code) -> Launch:
 def conversion_code(conversion: Conversion, streams: int = 0) -> Code:
     """The function of a conversion: see `kernels.conversions`."""
     return Code("conversions", (conversion, int(streams)))
-
-
-def memcpy(
-    source: NDArray[Any], target: NDArray[Any], threads: int, streamed: bool = False
-) -> None:
-    """memcpy of contiguous memory on `threads` threads, which every copy is compared with.
-
-    `streamed`: past the caches, the fastest plain copy of large memory.
-    """
-    places = np.array([[address_of(source)], [address_of(target)]], np.int64)
-    pages = -(-source.nbytes // PAGE)
-    launch = launch_of("copies.run", (source.nbytes,), LINE)
-    run_launch(launch, streamed, places, pages, pages, threads if threads > 1 else 1, 0)

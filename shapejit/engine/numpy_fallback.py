@@ -6,7 +6,7 @@ memory, and keeps it alive. Evenly spaced tensors are handled as one tensor with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import gcd
 
@@ -55,13 +55,12 @@ def convert(
     given = [(np.full(len(sources), at), lie) for at, lie in operands if lie is not None]
     numbers = [at for at, _ in given], [lie for _, lie in given]
     floats = f"f{conversion.arithmetic // 8}"
-    direct = _by_assignment(conversion)
+    direct, move = _by_assignment(conversion), assignment(conversion)
     for places, layouts in _together((sources, targets, *numbers[0]), (seen, into, *numbers[1])):
-        if direct and _in_one_order(layouts) and all(map(whole, places, layouts)):
+        if direct and move and _in_one_order(layouts) and all(map(whole, places, layouts)):
             kinds = zip(direct, places, layouts, strict=True)
             codes, made = (read(place, layout).view(kind) for kind, place, layout in kinds)
-            with np.errstate(all="ignore"):
-                assign(made, codes.reshape(made.shape))
+            move(codes.reshape(made.shape), made, 0)
             continue
         for src, dst, *lies in _parts(layouts, MOST):
             codes = _in_long_rows(read(places[0], src))
@@ -74,12 +73,37 @@ def convert(
 
 
 @lru_cache(maxsize=64)
+def assignment(made: Conversion) -> Callable[[Codes, Codes, int], None] | None:
+    """What converts the elements of one array into another by assigning them; None if none does."""
+    pair = _by_assignment(made)
+    if pair is None:
+        return None
+
+    def move(x: Codes, target: Codes, _: int = 0) -> None:
+        if pair[0][0] in "iu":
+            assign(target, x)
+            return
+        with np.errstate(all="ignore"):
+            assign(target, x)
+            if "f2" in pair:  # whose NaNs NumPy gives a payload
+                wrong = np.isnan(x if pair[1] == "f2" else target)
+                if wrong.any():
+                    codes = x[wrong].view(f"u{x.itemsize}")
+                    fixed = converted(codes, made).astype(f"u{target.itemsize}")
+                    target[wrong] = fixed.view(target.dtype)
+
+    return move
+
+
+@lru_cache(maxsize=64)
 def _by_assignment(made: Conversion) -> tuple[str, str] | None:
-    """The dtypes whose NumPy or ml_dtypes assignment does this conversion; None if none does."""
+    """The dtypes whose assignment does this conversion, but for NaNs of halves; else None."""
     source, target = (_dtype_of(number) for number in (made.source, made.target))
     if made.step != "cast" or made.bias or not source or not target:
         return None
     whole_numbers = made.source.kind != "float"
+    if "f2" in (source, target):
+        return (source, target) if {source, target} <= {"f2", "f4", "f8"} else None
     if target[0] == "b":
         return (source, target) if source == "f4" else None
     return (source, target) if target[0] == "f" or whole_numbers else None
@@ -89,7 +113,7 @@ def _dtype_of(number: Number) -> str:
     """The name of the dtype that numbers are rounded to once; "" if there is none."""
     if number.kind in ("int", "uint"):
         return f"{number.kind[0]}{number.nbytes}" if number.bits >= 8 else ""
-    if number.kind == "float" and number.bits >= 32:
+    if number.kind == "float" and (number.bits >= 32 or number.exponent == 5 < number.mantissa):
         return f"f{number.nbytes}"
     return "bfloat16" if (number.bits, number.exponent) == (16, 8) else ""
 

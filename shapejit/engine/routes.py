@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from ..planning.casts import cast_plan
 from ..planning.plans import Plan
 from ..planning.small_plans import slower_whole
 from ..runtime import result_memory
-from ..runtime.launches import SHARE, run_launch
+from ..runtime.launches import SHARE, address_of, run_launch
 from ..runtime.lazy import cached_property
 from ..runtime.recent import Recent
 from ..shapes.layout import Layout
@@ -41,7 +41,7 @@ from .execution import (
     work_in_turns,
     work_of,
 )
-from .patience import READY, Kind, by_numpy, kernels_ready
+from .patience import READY, Kind, by_numpy, kernels_ready, numpys
 
 BYTES = np.dtype(np.uint8)
 REMEMBERED = 16 * 1024 * 1024  # bytes of the cache
@@ -229,15 +229,38 @@ def run(
     return work
 
 
+@final
+class StandIn(NamedTuple):
+    """What NumPy does to arrays of one kind until kernels are `ready`, those of a kind of work.
+
+    `move` takes the arrays of the source and of the result, the bytes of Tensors, and the bits
+    from the first one's memory to where its elements count from.
+    """
+
+    kind: Kind
+    ready: Callable[[], bool]
+    move: Callable[[NDArray[Any], NDArray[Any], int], object]
+    weight: int = 0
+
+    @classmethod
+    def of(cls, route: Route, operands: tuple[int, int] = (0, 0)) -> StandIn:
+        """That of a Route; `operands` as in `run`."""
+
+        def move(x: NDArray[Any], target: NDArray[Any], source: int) -> None:
+            route.instead([8 * address_of(x) + source], [8 * address_of(target)], operands)
+
+        return cls(route.kind, lambda: route.ready, move, route.weight)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class CheckedCall:
     """A call whose arguments need no checks; the result has a `dtype` and a row-major `layout`.
 
-    `works` are the Work into memory that was used before, and the Work into fresh memory. `source`
-    is the number of bits from the array's data pointer to the place that offsets count from.
+    `ways` are that into memory that was used before, and that into fresh memory. `source` is the
+    number of bits from the array's data pointer to the place that offsets count from.
     """
 
-    works: tuple[Work | None, ...]
+    ways: tuple[Work | StandIn | None, ...]
     source: int
     dtype: AnyDtype
     layout: Layout
@@ -246,10 +269,12 @@ class CheckedCall:
     @property
     def weight(self) -> int:
         """A bound on the bytes of its tables."""
-        return sum(work.weight for work in {*self.works} if work)
+        return ENTRY + sum(way.weight for way in {*self.ways} if way)
 
 
-def keep(key: object, work: Work, x: NDArray[Any] | Tensor, made: Any, *fresh: bool) -> None:
+def keep(
+    key: object, way: Work | StandIn, x: NDArray[Any] | Tensor, made: Any, *fresh: bool
+) -> None:
     """Let later calls with this key do what was just done to `x`, which became `made`.
 
     It applies to results in `fresh` memory, in other memory, or in both.
@@ -259,11 +284,11 @@ def keep(key: object, work: Work, x: NDArray[Any] | Tensor, made: Any, *fresh: b
     else:
         source, bits = 0, 8 * made.itemsize
     before: CheckedCall | None = FOUND.get(key)
-    works: list[Work | None] = list(before.works) if before else [None, None]
+    ways: list[Work | StandIn | None] = list(before.ways) if before else [None, None]
     for untouched in fresh:
-        works[untouched] = work
+        ways[untouched] = way
     layout = Layout.row_major(made.shape, bits)
-    FOUND.put(key, CheckedCall((*works,), source, made.dtype, layout, made.nbytes))
+    FOUND.put(key, CheckedCall((*ways,), source, made.dtype, layout, made.nbytes))
 
 
 def follow(key: object, x: Any, out: Any) -> Any:
@@ -273,14 +298,17 @@ def follow(key: object, x: Any, out: Any) -> Any:
         return None
     fresh, target, tensor = out is None, out, type(call.dtype) is DType
     shape: Any = call.layout.shape
+    if tensor:
+        x = x.buffer
     if out is None:
         dtype: Any = call.dtype
         if tensor:
-            x, shape, dtype = x.buffer, (call.nbytes,), BYTES
+            shape, dtype = (call.nbytes,), BYTES
         # `new_array`, inlined without checks: it is a large part of a small call.
         large = call.nbytes >= result_memory.FROM
         memory, fresh = (large and result_memory.kept().take(call.nbytes)) or (None, True)
-        target = np.ndarray(shape, dtype, memory)
+        new = memory is None  # np.empty takes half of the time
+        target = np.empty(shape, dtype) if new else np.ndarray(shape, dtype, memory)
         if tensor:
             target[-1] = 0
     elif not (
@@ -291,15 +319,20 @@ def follow(key: object, x: Any, out: Any) -> Any:
         and not np.may_share_memory(x, out)
     ):
         return None
-    work = call.works[fresh]
-    if work is None or work.kind not in READY:
+    way = call.ways[fresh]
+    if type(way) is StandIn:
+        if way.ready():
+            return None
+        numpys(way.kind, way.move, x, target, call.source)
+    elif way is None or way.kind not in READY:
         return None
-    source = 8 * x.__array_interface__["data"][0] + call.source + work.source
-    begin = 8 * target.__array_interface__["data"][0] + work.target
-    shift = 0 if work.launch.bits else 3
-    places = np.array([[source >> shift], [begin >> shift]], np.int64)
-    shares, streamed = max(1, work.nbytes // SHARE), work.streaming and not fresh
-    run_launch(work.launch, streamed, places, work.units, work.units, shares, work.depth)
+    else:
+        source = 8 * x.__array_interface__["data"][0] + call.source + way.source
+        begin = 8 * target.__array_interface__["data"][0] + way.target
+        shift = 0 if way.launch.bits else 3
+        places = np.array([[source >> shift], [begin >> shift]], np.int64)
+        shares, streamed = max(1, way.nbytes // SHARE), way.streaming and not fresh
+        run_launch(way.launch, streamed, places, way.units, way.units, shares, way.depth)
     if isinstance(call.dtype, DType):
         return Tensor.unchecked(target, call.dtype, call.layout)
     return target

@@ -103,7 +103,7 @@ def _result(read: Future[Any]) -> Any:
     if stop is not None:
         wait((read, stop), return_when=FIRST_COMPLETED)
         if stop.done():
-            raise InterruptedError(errno.EINTR, "nobody wants what is read any more")
+            raise InterruptedError(errno.EINTR, "the read was cancelled")
     return read.result()
 
 

@@ -122,7 +122,7 @@ def member(file: File, name: str, begin: int, size: int) -> Stored:
     if kind is None:
         raise FileFormatError(file.path, name, _unknown(descr))
     if not all(type(length) is int and length >= 0 for length in shape):
-        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is not one")
+        raise FileFormatError(file.path, name, f"its shape {quoted(repr(shape), 60)} is invalid")
     item = 8 * _item(kind)
     need = size_in_bits(file.path, name, shape, item) // 8
     if need != begin + size - start:

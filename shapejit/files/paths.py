@@ -1,4 +1,4 @@
-"""Paths: names of files, checked, and files opened for reading."""
+"""Paths: checked names of files, links that stay in a folder, and files opened for reading."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..arrays.tensor import Tensor
 from ..dtypes.table import DType, fixed_width
 from ..engine import outputs, small_calls
 from ..engine.converting import Array, Operands, cast_conversion, convert, remember
-from ..engine.routes import follow, keep
+from ..engine.routes import StandIn, follow, keep
 from ..engine.small_calls import Routes
 from ..errors import DTypeError
 from ..kernels.numbers import Conversion
@@ -115,7 +115,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
     small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
-    made = _result(x, conversion, kind, None, out, None if small else key)
+    made = _result(x, conversion, kind, None, out, key, small)
     if key and small and kind.numpy is not None:
         remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)
     return made
@@ -232,8 +232,12 @@ def _result(
     operands: Operands | None,
     out: Any,
     key: object = None,
+    small: bool = False,
 ) -> Any:
-    """The converted elements as `out` or a new array; later calls with the `key` have a Route."""
+    """The converted elements as `out` or a new array; later calls with the `key` have a Route.
+
+    But `small` arrays only until kernels are ready: then such calls are compiled ones.
+    """
     wanted: Any = kind
     if not isinstance(source, Tensor):
         if kind.numpy is None:
@@ -241,10 +245,11 @@ def _result(
         wanted = kind.numpy
     given = () if operands is None else operands.given
     target, fresh = outputs.target(out, wanted, source.shape, (source, *given))
-    work = convert(source, target, conversion, operands, fresh)
-    if key is not None and work is not None and target.dtype is wanted:
+    way = convert(source, target, conversion, operands, fresh)
+    kept = key is not None and (not small or isinstance(way, StandIn))
+    if kept and way is not None and target.dtype is wanted:
         both = target.nbytes < thresholds.STREAM_FROM  # else the kernel differs
-        keep(key, work, source, target, *({True, False} if both else {fresh}))
+        keep(key, way, source, target, *({True, False} if both else {fresh}))
     return target if out is None else out
 
 

@@ -21,6 +21,7 @@ from ..engine.copying import is_numpys
 from ..engine.patience import by_numpy
 from ..errors import DTypeError, ReshapeError
 from ..kernels.constants import MAX_RANK
+from ..planning import thresholds
 from ..runtime.launches import Addresses
 from ..shapes.layout import Layout, normal_axes
 from ..shapes.request import integers
@@ -170,6 +171,9 @@ def _alike(parts: tuple[Any, ...], axis: Any, new: bool, out: Any, asked_by: str
             with by_numpy(*made):
                 whole = _by_numpy(parts, axis, new, out)
                 return _planned(parts, axis, new, out, asked_by) if whole is None else whole
+        few = made is out is None and sum(x.nbytes for x in parts) < thresholds.NUMPY_BELOW
+        if few and type(axis) is int:  # of other strides: a launch each takes ten times as long
+            made = _by_numpy(parts, axis, new, None)
         if made is not None:
             return made
     return _planned(parts, axis, new, out, asked_by)
@@ -183,7 +187,7 @@ def _by_numpy(parts: tuple[Any, ...], axis: int, new: bool, out: Any) -> Any:
         return None
     if out is not None and any(np.may_share_memory(x, out) for x in parts):
         return None
-    with suppress(ValueError):  # they have other shapes
+    with suppress(ValueError, IndexError):  # they have other shapes, or too many dims
         whole = (np.stack if new else np.concatenate)(parts, axis, out)
         return np.ascontiguousarray(whole) if out is None else out
     return None

@@ -212,7 +212,7 @@ class Strategy(Enum):
         tables=_loops,
     )
     ROWS_IN_TURNS = Row(
-        "rows of several arrays in turns",
+        "interleaved rows of several arrays",
         "copies.rows_in_turns",
         lambda plan, vector: (plan.width, plan.reach, widest(plan.width)),
         tables=_loops,

@@ -14,11 +14,11 @@ NUMPYS_GAPS_BELOW = 1536 * 1024  # the same for a part of a larger array, which 
 NUMPYS_PARTS = 16  # arrays that NumPy joins one by one in the time of a launch
 
 # Without a Plan, by one thread.
-SMALL_BELOW = 512 * 1024  # bytes of an array that one thread copies faster without a plan
+NO_PLAN_MAX_BYTES = 512 * 1024  # bytes of an array that one thread copies faster without a plan
 MANY_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
-WHOLE_BELOW = 16 * 1024  # bytes that it moves, even by elements, faster than a Plan starts
+SCALAR_MAX_BYTES = 16 * 1024  # bytes that it moves, even by elements, faster than a Plan starts
 FEW_ELEMENTS = 1024  # bytes that small plans move by elements as fast as Plans by vectors
-ONCE_BELOW = 4 * 1024 * 1024  # bytes of an array that is not worth a Plan when first met
+PLAN_ON_FIRST_USE_FROM = 4 * 1024 * 1024  # bytes: a smaller array has no Plan when first met
 LONG_RUN = 1024  # bytes of runs that a small plan moves as NumPy does, by memcpy
 JOINED_BELOW = 3 * 1024 * 1024  # bytes of dense arrays that one thread joins without a plan
 CAST_WHOLE_MOST = 16 * 1024  # elements that one thread converts while it holds the GIL

@@ -117,7 +117,7 @@ class Specialization:
         if len(self.route.fills) != 1 or self.converts:
             return False
         layout = self.route.fills[0].layout
-        small = 0 < layout.size * layout.bits <= 8 * thresholds.SMALL_BELOW
+        small = 0 < layout.size * layout.bits <= 8 * thresholds.NO_PLAN_MAX_BYTES
         return small and not (layout.bits | layout.offset) % 8 and layout.ndim <= MAX_RANK
 
     @cached_property

@@ -86,14 +86,14 @@ def declaration(scheme: str, settings: Settings, config: Mapping[str, Any]) -> d
     """
     if scheme not in _ROWS:
         known = ", ".join(_ROWS)
-        raise FormatError(f"{CONFIG} cannot tell of {scheme}, only of {known}")
+        raise FormatError(f"{CONFIG} cannot describe {scheme}, only {known}")
     key, names, made = _ROWS[scheme]
     lists = (each.get(name) for each in sections(config).values() for name in _LISTS)
     skipped = next((given for given in lists if given and isinstance(given, list)), [])
     try:
         said = made(settings)
     except KeyError as missing:
-        reason = f"{CONFIG} tells the {missing.args[0]} of {scheme}, which these weights lack"
+        reason = f"{CONFIG} must have the {missing.args[0]} of {scheme}, which these weights lack"
         raise FormatError(reason) from None
     return {**without(config), key: {**said, names: skipped} if skipped and names else said}
 

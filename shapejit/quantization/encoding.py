@@ -133,6 +133,9 @@ def _shape(scheme: str, form: Form, weight: Tensor) -> tuple[int, ...]:
         return (weight.size,)
     if weight.ndim < 2:
         raise fault(scheme, f"stores weights of 2 dims or more, not {shape_text(weight.shape)}")
+    whole = not form.part(form.scales[0].part).dims  # one scale for all
+    if not weight.shape[-1] or (whole and not weight.size):
+        raise fault(scheme, f"has no scale for a weight of {shape_text(weight.shape)}")
     *batch, rows, columns = weight.shape
     if form.result == "K N":
         rows, columns = columns, rows
@@ -147,10 +150,10 @@ def _turned(ndim: int) -> tuple[int, ...]:
 def _rows(scheme: str, form: Form, weight: Tensor) -> NDArray[np.float32]:
     """A weight as float32, (out, in) last or flat, padded as the form requires."""
     made = np.asarray(cast(weight, "float32").numpy())
-    if form.result == "n":
-        return made.reshape(-1)
     if not np.isfinite(made).all():
         raise fault(scheme, "stores no infinities and NaNs")
+    if form.result == "n":
+        return made.reshape(-1)
     made = made.swapaxes(-1, -2) if form.result == "K N" else made
     pads = [(0, 0)] * (made.ndim - 2) + [(0, -n % form.multiple) for n in made.shape[-2:]]
     return np.pad(made, pads) if form.multiple > 1 else np.ascontiguousarray(made)

@@ -1,4 +1,4 @@
-"""The schemes: one row for each way in which checkpoints store quantised weights.
+"""The table of schemes: a row for each way in which checkpoints store quantised weights.
 
 N are a weight's output features, K its inputs; b bits per code, g elements per scale.
 """

@@ -44,11 +44,12 @@ def held(model: ModelProto) -> Iterator[GraphTensor]:
     for prefix, graph in graphs(model):
         if isinstance(graph, GraphProto):
             for proto in graph.initializer:
-                yield GraphTensor(prefix + proto.name, proto.name, proto, graph)
+                yield GraphTensor(f"{prefix}{proto.name}", proto.name, proto, graph)
         for node in graph.node:
             for attribute in constant(node):
                 if attribute.name == "value" and attribute.HasField("t"):
-                    yield GraphTensor(prefix + node.output[0], node.output[0], attribute.t, graph)
+                    name = node.output[0]
+                    yield GraphTensor(f"{prefix}{name}", name, attribute.t, graph)
 
 
 def constant(node: NodeProto) -> Sequence[AttributeProto]:

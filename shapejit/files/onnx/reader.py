@@ -62,6 +62,8 @@ def read(path: Path) -> Checkpoint:
             continue
         if not each.own:
             raise FileFormatError(name, None, "a tensor of its graph has no name")
+        if not checkpoint.is_text(each.own):  # bytes, as proto2 has it
+            raise FileFormatError(name, None, f"the name {each.own!r} is not UTF-8")
         if each.name in members:
             raise FileFormatError(name, each.name, "two tensors have this name")
         try:
@@ -71,6 +73,8 @@ def read(path: Path) -> Checkpoint:
             raise FileFormatError(name, each.name, reason) from None
     nbytes = sum(member.nbytes for member in members.values())
     metadata = {entry.key: entry.value for entry in model.metadata_props}
+    if not all(checkpoint.is_text(word) for pair in metadata.items() for word in pair):
+        raise FileFormatError(name, None, "its metadata are not UTF-8")
     return Checkpoint(
         path=name,
         format="onnx",
