@@ -2,6 +2,7 @@
 integer and back (llvmlite#1461, numba#10695)."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,15 +18,16 @@ import numpy as np
 from benchmarks.suite import emission, tables
 from shapejit.builder import objects
 from shapejit.runtime import kernels
-from test_addresses import computed, round_trips
+from test_addresses import WRAPPER, computed, round_trips
 
-found, added, count = Counter(), {}, 0
+found, added, wrappers, count = Counter(), {}, set(), 0
 
 def look(module):
     global count
     text = str(module)
     count += len(re.findall("inttoptr", text))
     found.update(round_trips(text))
+    wrappers.update(WRAPPER.findall(text))
 
 def looked_at(finish):
     def finish_and_look(library):
@@ -49,7 +51,10 @@ for name in names:
 assert count > 100, count
 assert not found, found
 assert not added, added
+assert not wrappers, wrappers
 """
+# The name of a function by which Python, or C, would call a kernel.
+WRAPPER = re.compile(r"^define .*@((?:cfunc\.|_ZN7cpython)\S*8shapejit\S*)\(", re.MULTILINE)
 
 
 def round_trips(text):

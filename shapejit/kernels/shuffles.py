@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..runtime.cpu_caches import LINE
-from ..runtime.jobs import SPAN, STREAMED
+from ..runtime.jobs import HIGH, LOW, SPAN, STREAMED, TENSOR
 from .copies import small_row, stream
 from .jit import Numbers, Table, kernel
 from .llvm import Address, Builder, Value, emits
-from .memory import address_of, copy, prefetch
+from .memory import address_of, copy, pointer, prefetch
 from .network_code import SIGNATURE
-from .odometer import advance, begins
+from .odometer import advance, begins, seek, step
+from .shares import take
 
 # The table of a box, and its columns.
 CALLS, BLOCKS, GROUPS, ROWS, PIECES = range(5)
@@ -54,20 +55,26 @@ def shuffle_blocks(
     """
     at, table = span[SPAN:], address_of(offsets)
     last = loops.shape[0] - 1
-    count, ahead = steps[0, COUNT], steps[1]
-    while advance(work, span, loops):
-        source, target = begins(places, span)
-        shuffle(
-            entry,
-            source,
-            target,
-            table,
-            min(most, count - at[last] * most),
-            steps[0, FROM],
-            steps[0, TO],
-            ahead[FROM],
-            ahead[TO],
-        )
+    count, source_step, target_step = steps[0]
+    _, source_ahead, target_ahead = steps[1]
+    # Without `advance`, which takes 13 ns more: 1.12 of the time of int4 patches.
+    while take(work, span):
+        source, target = pointer(places[0, span[TENSOR]]), pointer(places[1, span[TENSOR]])
+        s, t = seek(loops, at, span[LOW])
+        for _ in range(span[LOW], span[HIGH]):
+            some = min(most, count - at[last] * most)
+            shuffle(
+                entry,
+                source + s,
+                target + t,
+                table,
+                some,
+                source_step,
+                target_step,
+                source_ahead,
+                target_ahead,
+            )
+            s, t = step(loops, at, s, t)
 
 
 @kernel
