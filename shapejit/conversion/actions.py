@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from ..arrays.tensor import Bytes, Tensor
 from ..errors import FormatError, ReshapeError, quoted, shape_text
-from ..files.pieces import Scratch
+from ..files.pieces import Scratch, filled
 from ..operations import joining
 from ..shapes.layout import normal_axes
 from .changes import Change, Planned, bands_of
@@ -244,12 +244,8 @@ class Joined(Planned):
             parts = [part.tensor() for part in self._cut(begin, end)]
             made: Tensor = joining.concat(parts, axis=self.axis)
             return made
-        raw, at = Scratch().take(self.dtype.nbytes(prod(shape))), 0
-        for first, last in found:
-            some = self.rows(begin + first, begin + last)
-            raw[at : at + some.nbytes] = some.buffer
-            at += some.nbytes
-        return Tensor.frombuffer(raw, self.dtype, shape)
+        some = (self.rows(begin + first, begin + last).buffer for first, last in found)
+        return filled(some, self.dtype, shape, Scratch().take(self.dtype.nbytes(prod(shape))))
 
     def _cut(self, begin: int, end: int) -> list[Change]:
         """The rows of each part that belong to some rows of the result."""

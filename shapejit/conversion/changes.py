@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 
 from ..arrays.tensor import Bytes, Tensor
 from ..dtypes.table import DType, dtype
-from ..files.pieces import MOST, PIECE_BYTES, Scratch, parts, pieces, whole_elements
+from ..files.pieces import MOST, PIECE_BYTES, Scratch, filled, parts, pieces, whole_elements
 from ..files.stored import LOOKED_AT, Extent, FileType, Stored, blank
 from ..files.writing import New
 from ..operations.casts import cast
@@ -156,11 +156,9 @@ class View(Planned):
             return self.base.with_layout(seen).tensor()
         if whole:
             return self.base.tensor().with_layout(seen).ascontiguous()
-        memory, at = Scratch().take(self.dtype.nbytes(seen.size)), 0
-        for piece in View.of(self.base, seen).pieces(Scratch(), Scratch()):
-            memory[at : at + piece.size] = piece
-            at += piece.size
-        return Tensor.frombuffer(memory, self.dtype, seen.shape)
+        some = View.of(self.base, seen)
+        memory = Scratch().take(some.nbytes)
+        return filled(some.pieces(Scratch(), Scratch()), self.dtype, seen.shape, memory)
 
     def pieces(self, source: Scratch, result: Scratch) -> Iterator[Bytes]:
         """The packed elements; a view of all elements in order is not copied."""

@@ -9,9 +9,10 @@ from math import gcd
 import numpy as np
 
 from ..arrays.tensor import Bytes, Tensor
+from ..dtypes.table import DType
 from ..shapes.layout import Layout
 
-__all__ = ["MOST", "PIECE_BYTES", "Scratch", "parts", "pieces", "whole_elements"]
+__all__ = ["MOST", "PIECE_BYTES", "Scratch", "filled", "parts", "pieces", "whole_elements"]
 
 # Bytes that are converted and written at a time: enough for all threads, and few enough to be in
 # the last-level cache when they are written.
@@ -46,6 +47,15 @@ def _references(buffers: list[Bytes], k: int) -> int:
 
 
 _UNUSED = _references([np.empty(0, np.uint8)], 0)
+
+
+def filled(found: Iterable[Bytes], kind: DType, shape: tuple[int, ...], memory: Bytes) -> Tensor:
+    """The tensor whose packed elements come in these pieces, copied to memory of their size."""
+    at = 0
+    for piece in found:
+        memory[at : at + piece.size] = piece
+        at += piece.size
+    return Tensor.frombuffer(memory, kind, shape)
 
 
 def pieces(tensor: Tensor, scratch: Scratch) -> Iterator[Bytes]:
