@@ -8,7 +8,7 @@ scale is so small that what NumPy makes of it depends on the processor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -165,12 +165,17 @@ class _Box:
             kept: Values = np.where(flags != 0, 1, k.of(before))
             builder.store(kept.value, self.rare)
             self._store(stored, self.stored + nbytes * k)
-            made: Sequence[Values] = (by, *inverses(by, inverse_parts(what)))
-            if self.counted:
-                made = limits(what, by, tuple(made[1:]))
+            self._store(by, self.makes[0] + 4 * k)
+        self._spread(nbytes)
+        if not (self.counted or inverse_parts(what)):
+            return
+        # In a loop of their own, steps of several blocks are under way at the same time.
+        with self.loop(self.blocks, LINED_UP) as k:
+            by = load(self.makes[0] + 4 * k, "f4", LINED_UP)
+            parts = inverses(by, inverse_parts(what))
+            made = limits(what, by, parts) if self.counted else (by, *parts)
             for place, part in zip(self.makes, made, strict=False):
                 self._store(part, place + 4 * k)
-        self._spread(nbytes)
 
     def _spread(self, nbytes: int) -> None:
         """Copy stored scales from the stage to where they belong."""

@@ -156,15 +156,16 @@ def limits(what: Encoding, by: Values, inverse: tuple[Values, ...]) -> list[Valu
     made = list[Values]()
     for code, middle in enumerate(_MIDDLES, 1):
         if code > 4 and "power" not in what.rule.name:  # an octave above: no number is subnormal
-            made.append(made[code - 3] + (1 << 7))
+            made.append(made[code - 3] + (1 << 7 | 1 << 23))
             continue
         near = (scale * middle).view("u4") + (1 << 15) & 0xFFFF << 16
         value = _scaled(what, near.view("f4"), by, inverse)
         above = value >= middle if code % 2 == 0 and not lower else value > middle
-        made.append((near >> 16) - above)
+        near = near - np.where(above, near.constant(1 << 16), 0)
+        made.append(near | near >> 16)
     if what.rule.name in _TWO_LEVELS:
-        made.append(np.where(by_zero, by.constant(0, "u4"), 1 << 3))
-    return [each | each << 16 for each in made]
+        made.append(np.where(by_zero, by.constant(0, "u4"), 1 << 3 | 1 << 19))
+    return made
 
 
 def counted(what: Encoding, codes: Values, limits: Sequence[Values]) -> Values:
