@@ -66,7 +66,7 @@ def choose(x: NDArray[Any], met: bool) -> Route | str:
     nbytes, run = x.nbytes, _run(x)
     if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
         return NUMPY
-    if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
+    if run >= thresholds.RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
     whole = array_structs.trusted() and nbytes <= thresholds.ONCE_BELOW
     if whole and (nbytes < thresholds.WHOLE_BELOW or not met):

@@ -23,7 +23,6 @@ from .strategies import Strategy
 from .tiles import tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
-SHORT = 64  # elements of a run that is worth a call of its own
 VECTOR = 16  # elements with one scale that are worth a loop of their own
 STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
@@ -73,9 +72,7 @@ def cast_plan(
         streaming=nbytes * count >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
-        tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= thresholds.TILES_FROM
-        else None,
+        tiles=None if scales else _tiles(dims, source, target, unit),
     )
 
 
@@ -173,7 +170,7 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
             break
         dense, length = dense + 1, length * dim.size
     elements = prod(dim.size for dim in inner)
-    if length >= min(SHORT, elements):
+    if length >= min(thresholds.SHORT, elements):
         return ("direct" if bits >= 8 else "codes"), dense
     if bits >= 8:
         return "bytes", len(inner)
@@ -201,7 +198,7 @@ def _run(
     for first in range(most):
         run = longest[first:]
         count = prod(dim.size for dim in run)
-        if count < SHORT and first:
+        if count < thresholds.SHORT and first:
             break
         found = _pattern(run, scales)
         if found is not None:

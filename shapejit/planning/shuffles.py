@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
+from . import thresholds
 from .loops import Loop, split
 from .tables import offsets_of
 
@@ -18,7 +19,6 @@ PIECES = (64, 32, 16, 8)  # bytes that lie side by side, the best first
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read before those elsewhere
 BOX_PART = 7 / 16  # of an L2 cache: a box of the target
-ROW = 128  # bytes of a row of a box that are worth larger blocks
 MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 LEAST_MIXED = 8  # and of its pieces
 SIDES = 1, 2  # of a loop: source and target
@@ -92,7 +92,7 @@ def shuffle_of(
                 return best or made
             if most[1] > most[0]:
                 continue  # larger blocks have so many short pieces that they leave the caches
-            if made.row >= ROW:
+            if made.row >= thresholds.RUN:
                 return made
             if best is None or made.row > best.row:
                 best = made

@@ -14,6 +14,7 @@ from ..engine.converting import Operands, convert, number_of
 from ..engine.patience import by_numpy, unready
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
+from ..planning import thresholds
 from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group
@@ -21,7 +22,6 @@ from .operands import aligned, multiplied, zero_points
 from .runs import decoding
 
 BAND = 1 << 22  # codes that stay in a cache until they are scaled
-DENSE = 64  # codes side by side that are worth a loop of their own
 
 
 def decode(group: Group, kind: DType, out: Any, between: DType | None = None) -> Tensor:
@@ -90,7 +90,9 @@ def _passes(t: Tensor, blocks: Sequence[int] | None) -> Iterator[tuple[Rows, Row
     that only move narrow codes follow any order at the speed of memory; those that
     convert them as well follow only some.
     """
-    dense = not t.dtype.packed or (t.strides[-1] == t.dtype.bits and t.shape[-1] >= DENSE)
+    dense = not t.dtype.packed or (
+        t.strides[-1] == t.dtype.bits and t.shape[-1] >= thresholds.SHORT
+    )
     if dense or t.size < BAND or blocks is None:
         yield (), ()
         return
