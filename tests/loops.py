@@ -4,36 +4,36 @@ from contextlib import contextmanager
 
 from shapejit.engine import copying, routes
 from shapejit.operations import casts
-from shapejit.planning import boxes, thresholds
+from shapejit.planning import boxes, casts as cast_planning, thresholds, tiles
+from shapejit.planning.strategies import Strategy
 from shapejit.runtime import result_memory
 
 NEVER = 2**62
 AS_THEY_ARE = {n: v for n, v in vars(thresholds).items() if n.endswith(("_BELOW", "_FROM"))}
-BY_BOXES = dict.fromkeys(("BOXES_FROM", "GATHERED_FROM", "PICKED_FROM"), 0)
-NOT_PLANNED = ("PARALLEL_FROM", "STREAM_FROM", "SHUFFLES_FROM", *BY_BOXES)
+BY_BOXES = dict.fromkeys(("BOXES_FROM", "PICKED_FROM"), 0)
+STREAMED = dict.fromkeys(("STREAM_FROM", "RUNS_STREAM_FROM"), 0)
+NOT_PLANNED = ("PARALLEL_FROM", "SHUFFLES_FROM", *STREAMED, *BY_BOXES)
 PLANNED = dict.fromkeys(AS_THEY_ARE, 0) | dict.fromkeys(NOT_PLANNED, NEVER)
 
 # The planner's thresholds, in bytes.
 LIMITS = {
     "by size": AS_THEY_ARE,
     "small": PLANNED
-    | dict.fromkeys(
-        ("NO_PLAN_MAX_BYTES", "SCALAR_MAX_BYTES", "MANY_BELOW", "PLAN_ON_FIRST_USE_FROM"), NEVER
-    ),
+    | dict.fromkeys(("NO_PLAN_MAX_BYTES", "SCALAR_MAX_BYTES", "PLAN_ON_FIRST_USE_FROM"), NEVER),
     "serial": PLANNED,
-    "boxes": PLANNED | BY_BOXES | {"TILES_FROM": NEVER},
+    "boxes": PLANNED | BY_BOXES,
     "shuffles": PLANNED | {"SHUFFLES_FROM": 0},
-    "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0, "STREAM_FROM": 0},
+    "shuffles streamed": PLANNED | {"SHUFFLES_FROM": 0, "PARALLEL_FROM": 0} | STREAMED,
     "parallel": PLANNED | {"PARALLEL_FROM": 0},
-    "streamed": PLANNED | {"PARALLEL_FROM": 0, "STREAM_FROM": 0},
-    "streamed by one thread": PLANNED | {"STREAM_FROM": 0},
+    "streamed": PLANNED | {"PARALLEL_FROM": 0} | STREAMED,
+    "streamed by one thread": PLANNED | STREAMED,
 }
 
 # Bytes of a box, and of its runs; matrices of any number.
-SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150, "MATRIX_PART": 1}
+SMALL_BOXES = {"BOX_BYTES": 6000, "TARGET_RUN": 300, "SOURCE_RUN": 150}
 BOXES = {name: getattr(boxes, name) for name in SMALL_BOXES}
+MATRICES = thresholds.MATRICES
 
-# Casts of transposed sources go by tiles, or in boxes.
 # Results of any size lie in memory that was used before, and is full of something else.
 USED_MEMORY = ("parallel", "streamed")
 RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
@@ -41,7 +41,8 @@ RESULTS_FROM, TAKE = result_memory.FROM, result_memory.ResultMemory.take
 
 def use(kind):
     """From now on, plans are made with these limits."""
-    vars(thresholds).update(LIMITS[kind])
+    vars(thresholds).update(LIMITS[kind] | {"MATRICES": MATRICES})
+    cast_planning.tile_of = no_tile if kind == "boxes" else tiles.tile_of
     vars(boxes).update(BOXES)
     result_memory.FROM = 1 if kind in USED_MEMORY else RESULTS_FROM
     result_memory.ResultMemory.take = take_dirty if kind in USED_MEMORY else TAKE
@@ -68,9 +69,14 @@ def take_dirty(kept, nbytes):
 
 def use_boxes():
     """From now on, copies of any size may go in boxes, of few bytes, until the next `use`."""
-    vars(thresholds).update(BY_BOXES)
+    vars(thresholds).update(BY_BOXES | {"MATRICES": 1})
     vars(boxes).update(SMALL_BOXES)
     forget_plans()
+
+
+def no_tile(loops, width):
+    """Casts of transposed sources go in boxes."""
+    return tiles.Tile(Strategy.ROWS, width, tuple(loops))
 
 
 def forget_plans():

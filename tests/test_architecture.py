@@ -8,11 +8,13 @@ from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 from compiled import takes_no_kernels
 
 import shapejit
+from shapejit.planning import thresholds
 
 ROOT = Path(shapejit.__file__).parent
 
@@ -207,6 +209,72 @@ def test_constants_are_defined_once(path):
     targets = [x for s in statements if isinstance(s, ast.Assign) for x in s.targets]
     names = Counter(name.id for x in targets for name in ast.walk(x) if isinstance(name, ast.Name))
     assert [name for name, count in names.items() if count > 1 and name.isupper()] == []
+
+
+# What planning and the engine compare with beside `planning.thresholds`: sizes of blocks, vectors,
+# tables and caches, and how NumPy and Python do their part.
+SIZES = {
+    "engine/addresses": {"FEW", "RUNS"},
+    "engine/numpy_fallback": {"ROW", "_NEAR"},
+    "engine/patience": {"LOOKED_FOR", "_forced"},
+    "planning/boxes": {"MATRIX"},
+    "planning/casts": {"RUN", "STREAMED", "VECTOR"},
+    "planning/decode_plans": {"MOST"},
+    "planning/encode_plans": {"MOST_BLOCK"},
+    "planning/planner": {"MOST_IN_TURNS"},
+    "planning/shuffles": {"LEAST_MIXED", "MOST_MIXED", "MOST_VECTORS", "VECTOR"},
+    "planning/tables": {"WAYS"},
+    "planning/units": {"MOST", "WORTH"},
+}
+WIDEST = 64  # bits of an element that has a plan of its own, and bytes of a line
+ORDERED = ast.Lt | ast.LtE | ast.Gt | ast.GtE
+
+
+def compared(text):
+    """The numbers of a module, its constants and bare ones, that comparisons of size ask for."""
+    tree, constants, found = ast.parse(text), set(), set()
+    for statement in tree.body:
+        parts = list(ast.walk(statement)) if isinstance(statement, ast.Assign) else []
+        if any(isinstance(x, ast.Constant) and type(x.value) in (int, float) for x in parts):
+            constants |= {x.id for target in statement.targets for x in ast.walk(target)
+                          if isinstance(x, ast.Name)}  # fmt: skip
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(op, ORDERED) for op in node.ops):
+            for x in ast.walk(node):
+                if isinstance(x, ast.Name) and x.id in constants:
+                    found.add(x.id)
+                elif isinstance(x, ast.Constant) and type(x.value) in (int, float):
+                    found |= {x.value} if x.value > WIDEST else set()
+    return found
+
+
+def test_numbers_that_are_compared_are_found():
+    text = "FEW = 1 << 9\nA, B = 3, 4.5\nNAME = 'x'\nif a < FEW or b >= 2 * B or c > 100: pass"
+    assert compared(text) == {"FEW", "B", 100}
+    assert compared("A = 3\nif a == A or b < 8: pass") == set()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [p for p in modules() if package(p) in ("planning", "engine") and p.stem != "thresholds"],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_what_decides_between_ways_stands_in_the_table(path):
+    place = path.relative_to(ROOT).with_suffix("").as_posix()
+    assert compared(path.read_text()) == SIZES.get(place, set())
+
+
+def test_tuning_constants_are_few_and_say_what_they_earn():
+    rows = {name: row for name, row in get_type_hints(thresholds, include_extras=True).items()
+            if name.isupper()}  # fmt: skip
+    assert len(rows) <= 20
+    assert {n for n in vars(thresholds) if n.isupper()} == {*rows, "KIB", "MIB"}
+    package_text = "".join(p.read_text() for p in modules())
+    for name, row in rows.items():
+        (told,) = row.__metadata__
+        assert all(told), name
+        assert any(letter.isdigit() for letter in told.earns), name
+        assert f"thresholds.{name}" in package_text, name
 
 
 def test_every_module_has_a_name_of_its_own():

@@ -79,7 +79,7 @@ def test_plans_follow_the_cache(l2):
         boxes[size] = box(transposed((512, 31, 17, 33, 15), (4, 2, 0, 3, 1), 8))
         firsts[size] = [
             transposed((rows, 15), (1, 0), 8).strategy is Strategy.BOXES
-            for rows in (5_000, 10_000, 20_000)
+            for rows in (20_000, 40_000, 80_000)
         ]
         tiles[size] = int(transposed((4096, 4096), (1, 0), 8).sides.tile[1][4])
     assert boxes[SIZES[0]] <= 128 * KIB < boxes[SIZES[1]] <= 256 * KIB

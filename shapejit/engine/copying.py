@@ -67,7 +67,7 @@ def choose(x: NDArray[Any], met: bool) -> Route | str:
     nbytes, run = x.nbytes, _run(x)
     if nbytes < thresholds.NUMPYS_OWN_BELOW or is_numpys(x.dtype):
         return NUMPY
-    if run >= thresholds.NUMPYS_RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
+    if run >= thresholds.RUN and nbytes < thresholds.NUMPYS_RUNS_BELOW:
         return NUMPY
     whole = array_structs.verified() and nbytes <= thresholds.PLAN_ON_FIRST_USE_FROM
     if whole and (nbytes < thresholds.SCALAR_MAX_BYTES or not met):

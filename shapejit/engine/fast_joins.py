@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..kernels.constants import MAX_RANK
+from ..kernels.constants import MAX_RANK, PIECE
 from ..planning import thresholds
 from ..runtime.cpu_caches import LINE
 from ..runtime.kernel_names import Call
@@ -16,10 +16,6 @@ from . import array_structs
 from .copying import is_numpys
 from .outputs import new_array
 from .routes import FOUND
-
-# As many runs are copied one by one in the time that a plan takes to start: where runs of several
-# arrays share a cache line of the result, and where each run has lines of its own.
-RUNS, FAR_RUNS = 1 << 18, 1 << 15
 
 JOIN_ALIKE = Call("small_joins.join_alike", ("o", "o", "i", "a", "a", "i", "i"), "b", held=True)
 
@@ -64,12 +60,16 @@ def _of(first: np.ndarray[Any, Any], count: int, axis: int, new: bool) -> FastJo
     ndim = first.ndim + new
     if not -ndim <= axis < ndim or ndim > MAX_RANK or is_numpys(first.dtype):
         return None
-    if not 0 < count * first.nbytes < thresholds.JOINED_BELOW or not first.flags.c_contiguous:
+    if (
+        not 0 < count * first.nbytes < thresholds.PLAN_ON_FIRST_USE_FROM
+        or not first.flags.c_contiguous
+    ):
         return None
     shape = whole_shape(first.shape, count, axis % ndim, new)
     rows = prod(shape[: axis % ndim])
-    near = count * first.nbytes // rows < LINE
-    if rows * count > (RUNS if near else FAR_RUNS) or not array_structs.verified():
+    # What a run costs at least, in bytes: less where those of several arrays share a line.
+    each = PIECE if count * first.nbytes // rows < LINE else thresholds.RUN
+    if rows * count * each > thresholds.PLAN_ON_FIRST_USE_FROM or not array_structs.verified():
         return None
     kind = array_structs.kind_of(first.dtype, first.shape, first.strides)
     strides = np.empty(shape, np.dtype((np.void, first.itemsize))).strides

@@ -152,13 +152,13 @@ def limits(what: Encoding, by: Values, inverse: tuple[Values, ...]) -> list[Valu
     in both halves of 32 bits.
     """
     lower, by_zero = what.rule.name == "lower_power", by == 0
-    scale = np.where(by_zero, _UNREACHED, 1 / by if what.rule.name in MULTIPLIES else by)
+    scale: Values = np.where(by_zero, _UNREACHED, 1 / by if what.rule.name in MULTIPLIES else by)
     made = list[Values]()
     for code, middle in enumerate(_MIDDLES, 1):
         if code > 4 and "power" not in what.rule.name:  # an octave above: no number is subnormal
             made.append(made[code - 3] + (1 << 7 | 1 << 23))
             continue
-        near = (scale * middle).view("u4") + (1 << 15) & 0xFFFF << 16
+        near: Values = (scale * middle).view("u4") + (1 << 15) & 0xFFFF << 16
         value = _scaled(what, near.view("f4"), by, inverse)
         above = value >= middle if code % 2 == 0 and not lower else value > middle
         near = near - np.where(above, near.constant(1 << 16), 0)

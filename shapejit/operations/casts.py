@@ -114,7 +114,7 @@ def _cast(x: Any, dtype: Any, saturate: Any, round_mode: Any, key: Any, out: Any
     if isinstance(x, Tensor) and type(x) is not Tensor:
         given = kind.name, conversion.saturate, round_mode
         return x.converted("cast", conversion, kind, None, given, out)
-    small = type(x) is np.ndarray and x.size <= thresholds.CAST_WHOLE_MOST
+    small = type(x) is np.ndarray and x.size <= thresholds.SCALAR_MAX_BYTES
     made = _result(x, conversion, kind, None, out, key, small)
     if key and small and kind.numpy is not None:
         remember(routes.setdefault(str(dtype), Routes()), x, made, conversion)

@@ -12,9 +12,8 @@ from ..engine.addresses import byte_of
 from ..engine.copying import is_numpys
 from ..kernels.constants import MAX_RANK
 from ..planning import planner, thresholds
+from ..runtime.cpu_caches import LINE
 from .views import broadcast_to
-
-SHORT = 64  # bytes of a row of a region: NumPy fills shorter ones faster
 
 
 def fill_region(x: Any, region: Any, fresh: bool = False) -> None:
@@ -53,7 +52,7 @@ def _by_numpy(x: NDArray[Any], region: NDArray[Any]) -> bool:
     nbytes, itemsize = region.nbytes, region.itemsize
     if nbytes < thresholds.NUMPY_BELOW or is_numpys(region.dtype) or x.ndim > MAX_RANK:
         return True
-    if x.size == 1 or region.shape[-1] * itemsize < SHORT:
+    if x.size == 1 or region.shape[-1] * itemsize < LINE:  # NumPy fills short rows faster
         return True
     dense = x.strides[-1:] == (itemsize,)
     run = x.shape[-1] * itemsize if dense else itemsize

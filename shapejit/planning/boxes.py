@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from math import prod
 
 from ..kernels.constants import PIECE
-from ..runtime.cpu_caches import LINE, l2
+from ..runtime.cpu_caches import LINE, PAGE, l2
+from . import thresholds
 from .box_tables import MOST_LANES, box_at, firsts, windows
 from .loops import Loop, by_source, length_of, streams
 from .strategies import Strategy
@@ -26,15 +27,7 @@ BOX_BYTES, BOX_PART = 256 * 1024, 4
 TARGET_RUN = 4096
 SOURCE_RUN = 1024
 
-# Bytes of the sides of a tile that is faster than a box: its rows are written in whole lines, and
-# the next tile uses few of the same lines.
-LEAST_ROWS = 256
-LEAST_DENSE = 128  # if the rows of neighbouring columns are adjacent
-LEAST_COLUMNS = 32
-# Matrices that lie one behind the other on both sides: bytes of one from which on a tile is
-# as fast, at most, and of so many in all the part that one takes where that is less.
-MATRIX, MATRIX_PART = 2048, 8192
-WIDE = 8  # bytes of elements that are gathered fast if few places of the source are read
+MATRIX = PAGE // 2  # bytes of one of many matrices from which on a tile is as fast, at most
 
 # Cycles, about: of a block of 16 bytes of columns by as many of rows, transposed in
 # registers, by width; what each more lane adds to it; of a vector of elements that are
@@ -46,22 +39,24 @@ ALONE = 2.0
 
 
 def pays(tile: Tile, loops: Sequence[Loop], width: int, total: int) -> bool:
-    """Whether a box is faster than the tile of `tile_of`, for `total` bytes."""
+    """Whether a box is faster than what `tile_of` found for `total` bytes."""
+    least, rows = thresholds.ROWS_LEAST, length_of(tile.rows, width)
     match tile.strategy:
         case Strategy.GATHER | Strategy.PICK:
             moving = [loop for loop in loops if loop.source]
             if moving == sorted(moving, key=lambda loop: -abs(loop.source)):
                 return False
-            return width < WIDE or streams(loops, by_source(loops)[0]) > STREAMS
+            return width < thresholds.WIDE or streams(loops, by_source(loops)[0]) > STREAMS
         case Strategy.TILES:
-            rows, columns = length_of(tile.rows, width), length_of(tile.columns, width)
+            columns = length_of(tile.columns, width)
             if len(tile.columns) != 1 or tile.columns[0].target != rows:
-                return rows < LEAST_ROWS or columns < LEAST_COLUMNS
+                return rows < least or columns < thresholds.COLUMNS_LEAST
+            # The rows of neighbouring columns follow one another, or whole matrices do.
             if len(tile.rows) == 1 and abs(tile.rows[0].source) == columns:
-                return rows * columns // width <= min(MATRIX - 1, total // MATRIX_PART)
-            return rows < LEAST_DENSE and columns < LEAST_DENSE
+                return rows * columns // width < min(MATRIX, total // thresholds.MATRICES + 1)
+            return rows < thresholds.RUN and columns < thresholds.RUN
         case Strategy.RUN_TILES:
-            return length_of(tile.rows, width) < LEAST_ROWS
+            return rows < least
     return False
 
 

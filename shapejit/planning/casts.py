@@ -22,9 +22,8 @@ from .strategies import Strategy
 from .tiles import tile_of
 
 RUN = 1 << 14  # elements of a run at most: their codes stay in an L1 cache
-SHORT = 64  # elements of a run that justify a call
-VECTOR = 16  # elements with one scale that justify a loop
-STREAMED = 512  # bytes of a run from which streaming pays
+VECTOR = 16  # elements with one scale that are worth a loop of their own
+STREAMED = 512  # bytes of a run that is worth streaming
 BOX_ELEMENTS = 1 << 16
 
 
@@ -72,9 +71,7 @@ def cast_plan(
         streaming=nbytes * count >= thresholds.STREAM_FROM and size * unit >= 8 * STREAMED,
         has_zero=scales is not None and scales.zero is not None,
         float_bytes=scales.bits // 8 if scales else 0,
-        tiles=_tiles(dims, source, target, unit)
-        if scales is None and total >= thresholds.TILES_FROM
-        else None,
+        tiles=None if scales else _tiles(dims, source, target, unit),
     )
 
 
@@ -172,7 +169,7 @@ def _fetch(inner: Sequence[Dim], bits: int, offset: int) -> tuple[str, int]:
             break
         dense, length = dense + 1, length * dim.size
     elements = prod(dim.size for dim in inner)
-    if length >= min(SHORT, elements):
+    if length >= min(thresholds.SHORT, elements):
         return ("direct" if bits >= 8 else "codes"), dense
     if bits >= 8:
         return "bytes", len(inner)
@@ -200,7 +197,7 @@ def _run(
     for first in range(most):
         run = longest[first:]
         count = prod(dim.size for dim in run)
-        if count < SHORT and first:
+        if count < thresholds.SHORT and first:
             break
         found = _pattern(run, scales)
         if found is not None:

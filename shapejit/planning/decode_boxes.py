@@ -24,7 +24,6 @@ from .units import Units, units_of
 # Rows and columns at most: few pages are used at a time, and half an L2 cache. Runs are long, since
 # the lines at their ends are read before they are written.
 SIDES = 512, 2048
-LEAST = 64  # elements of a side
 
 
 class Spread(NamedTuple):
@@ -95,7 +94,7 @@ def box_plan(
     parts = [_parted(dims, most) for dims, most in zip((down, across), SIDES, strict=True)]
     (outer_rows, inner_rows), (outer_columns, inner_columns) = parts
     count, run = (_size(inner) for inner in (inner_rows, inner_columns))
-    if min(count, run) < LEAST or (run % block[1] and block[1] % run):
+    if min(count, run) < thresholds.SHORT or (run % block[1] and block[1] % run):
         return None
     pitch = run * bits // 8 + LINE
     loops = [*_loops(inner_rows, 8 * pitch), *_loops(inner_columns, bits)]

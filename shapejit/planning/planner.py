@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..kernels.constants import PIECE
+from ..kernels.constants import PIECE, STAGED_WHOLE
 from ..runtime.cpu_caches import LINE, PAGE, l2
 from ..shapes.dims import merged
 from ..shapes.layout import Layout
@@ -17,6 +17,7 @@ from .boxes import box_of, pays
 from .loops import ArrayLoop, Loop, normal_form, split_run
 from .plans import Plan
 from .shuffles import Shuffle, mixed_of, shuffle_of
+from .small_plans import slower_whole
 from .strategies import Strategy
 from .tables import kind_of
 from .tiles import Tile, bit_tile_of, large, tile_of
@@ -64,9 +65,10 @@ def joined(layout: Layout, into: Layout, count: int, apart: int) -> Plan:
 def _plan(layout: Layout, unit: int, into: Layout | None, copies: int) -> Plan:
     made = _planned(layout, unit, into, copies)
     whole = layout.bits == unit and (layout.bits | layout.offset) % 8 == 0 and into is None
-    few = made.nbytes <= thresholds.FEW_ELEMENTS or not made.row.vectors
-    if copies > 1 and whole and few and 0 < made.nbytes <= thresholds.MANY_BELOW:
-        return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
+    if copies > 1 and whole and 0 < made.nbytes <= min(thresholds.NO_PLAN_MAX_BYTES, STAGED_WHOLE):
+        few = layout.size <= thresholds.SHORT
+        if few or not slower_whole(replace(made, seen=layout)):
+            return Plan(Strategy.SMALL, made.nbytes, offset=layout.offset, small=layout)
     return made
 
 
@@ -130,7 +132,7 @@ def _by_tile(
         backs=tile.backs,
         parallel=bool(row.kernel) and total >= thresholds.PARALLEL_FROM,
         streaming=bool(streams)
-        and total >= thresholds.STREAM_FROM * (thresholds.RUNS_STREAM if runs else 1),
+        and total >= (thresholds.RUNS_STREAM_FROM if runs else thresholds.STREAM_FROM),
     )
 
 
@@ -138,8 +140,7 @@ def _one_by_one(layout: Layout, into: Layout, count: int) -> Plan:
     """The Plan of arrays that are written one by one; NumPy's if all of them are small."""
     one = plan(layout, into=into)
     total = count * one.nbytes
-    few = count <= thresholds.NUMPYS_PARTS and total < numpys_below(one.width, True)
-    if count == 1 or (one.by_numpy and few):
+    if count == 1 or (one.by_numpy and total < numpys_below(one.width, True)):
         return one
     return plan(layout, into=into, count=count)
 
@@ -165,7 +166,7 @@ def _in_turns(layout: Layout, into: Layout, count: int, apart: int) -> Plan | No
         *(Loop(size, source // 8, to // 8) for size, source, to in within),
     ]
     width, total = run // 8, count * layout.size * bits // 8
-    if count <= thresholds.NUMPYS_PARTS and total < numpys_below(width, True):
+    if total < numpys_below(width, True):
         return None
     tile = _tile_in_turns(loops, width)
     if tile is None:
@@ -231,15 +232,19 @@ def numpys_below(width: int, gaps: bool = False) -> int:
 
     `gaps`: the target is a part of a larger array.
     """
-    if width < thresholds.NUMPYS_RUN:
+    if width < thresholds.RUN:
         return (2 if gaps else 1) * thresholds.NUMPY_BELOW * min(width, PIECE)
-    return thresholds.NUMPYS_GAPS_BELOW if gaps else thresholds.NUMPYS_RUNS_BELOW
+    # What is a part of a larger array is rarely in a cache: threads share it sooner.
+    most = thresholds.NUMPYS_RUNS_BELOW
+    return min(most, thresholds.PARALLEL_FROM) if gaps else most
 
 
-def _boxes_from(strategy: Strategy) -> float:
-    """The part of an L2 cache from which boxes replace another strategy."""
-    others = {Strategy.GATHER: thresholds.GATHERED_FROM, Strategy.PICK: thresholds.PICKED_FROM}
-    return others.get(strategy, thresholds.BOXES_FROM)
+def _boxes_from(tile: Tile) -> float:
+    """The part of an L2 cache from which on boxes do what another strategy would."""
+    late = tile.strategy is Strategy.PICK or (
+        tile.strategy is Strategy.GATHER and tile.width >= thresholds.WIDE
+    )
+    return thresholds.PICKED_FROM if late else thresholds.BOXES_FROM
 
 
 def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: bool) -> Tile:
@@ -248,7 +253,7 @@ def _byte_tile(loops: list[Loop], width: int, total: int, itemsize: int, gaps: b
     if loops and itemsize and total < numpys_below(width, gaps):
         return by_numpy
     tile = tile_of(loops, width)
-    if total >= _boxes_from(tile.strategy) * l2() and pays(tile, loops, width, total):
+    if total >= _boxes_from(tile) * l2() and pays(tile, loops, width, total):
         return box_of(loops, width)
     # Single elements between gaps: NumPy takes 0.3 ns for each, a kernel 3 ns.
     if tile.strategy is Strategy.ROWS and gaps and width == itemsize <= 8:

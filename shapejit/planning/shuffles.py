@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..kernels.networks import Network
 from ..runtime.cpu_caches import LINE, l2
 from ..shapes.dims import merged
+from . import thresholds
 from .loops import Loop, split
 from .tables import offsets_of
 
@@ -18,8 +19,7 @@ PIECES = (64, 32, 16, 8)  # bytes that are contiguous on both sides, the best fi
 MOST_VECTORS = 32  # of a block: as many as there are registers
 SIDE_BY_SIDE = 1024  # bytes of the source that are read in sequence
 BOX_PART = 7 / 16  # of an L2 cache: a box of the target
-ROW = 128  # bytes of a row of a box for which larger blocks pay
-MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements are permuted arbitrarily
+MOST_MIXED = 2 * VECTOR  # bytes of a block whose elements mix in any order
 LEAST_MIXED = 8  # and of its pieces
 SIDES = 1, 2  # of a loop: source and target
 MOST_BLOCKS = 512  # that one call of a network's function permutes
@@ -90,8 +90,8 @@ def shuffle_of(
             if made is None or not made.boxes:
                 return best or made
             if most[1] > most[0]:
-                continue  # larger blocks have too many short pieces for the caches
-            if made.row >= ROW:
+                continue  # larger blocks have so many short pieces that they leave the caches
+            if made.row >= thresholds.RUN:
                 return made
             if best is None or made.row > best.row:
                 best = made

@@ -22,11 +22,10 @@ from ..kernels.small_plans import (
 )
 from ..shapes.arithmetic import merge
 from ..shapes.layout import Layout
+from . import thresholds
 from .plans import Plan
 
 Words = NDArray[np.int64]
-
-PLANE = 64  # elements of a plane; with fewer, walking the small plan takes longer than copying
 
 
 def small_plan(layout: Layout) -> Words:
@@ -58,7 +57,7 @@ def slower_whole(plan: Plan) -> bool:
     table = small_plan(plan.seen)
     vectors = plan.row.vectors or plan.shuffle is not None
     plane = int(table[ROWS] * table[COLUMNS])
-    return _one_by_one(table) and (vectors or plane < PLANE)
+    return _one_by_one(table) and (vectors or plane < thresholds.SHORT)
 
 
 def _one_by_one(table: Words) -> bool:

@@ -286,7 +286,11 @@ class Strategy(Enum):
         **_BOXES,
     )
     PICK_BOXES = Row(
-        "boxes of elements a few apart, or backwards", "boxes.pick_boxes", _picks, **_BOXES
+        "boxes of elements a few apart, or backwards",
+        "boxes.pick_boxes",
+        _picks,
+        **_BOXES,
+        vectors=True,
     )
     BIT_RUN = Row(
         "one run of bits: the elements lie side by side, between bytes",

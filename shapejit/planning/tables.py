@@ -38,16 +38,13 @@ CONVERTED = 256, 256  # elements along target and source of a tile that is conve
 # Fewer if elements have a byte each there: uint3 19 -> 16 x memcpy.
 BIT_ROW = 1024
 
-STREAMS = 64  # places that are written in turn, whole lines streamed
-PLACES = 16  # that are read in turn and still prefetched: of 24 on runs take twice as long
+STREAMS = PAGE // LINE  # places that are met in turn, one line of a page on the stage for each
 SCATTERED = 16 * 1024  # bytes of runs that go to one place before others go elsewhere
-RUN = 1024  # bytes of a run that is long enough to be copied in any order
 
-# A block of rows of elements this narrow is 32 or 64 lines. If more of them map to one set of an
-# L1 cache (sets repeat every page) than it has ways, they evict one another before their last
-# 16 bytes are used: then the rows pass through a buffer, which reads each line once.
-# 512 x 512 x 512 uint8 reversed: 1.6 -> 1.3 x memcpy; elsewhere the buffer costs 10 %.
-BOUNCE = 2
+# A block of rows of elements this narrow is 32 or 64 lines. Where more of them fall on one
+# set of an L1 cache (sets a page apart) than it has ways, they push one another out before
+# their last 16 bytes are used: the rows then pass through a buffer, which takes each line
+# once. 512 x 512 x 512 uint8 reversed: 1.6 -> 1.3 x memcpy; elsewhere the detour costs 10 %.
 WAYS = 16
 
 Dims = tuple[Loop, ...]
@@ -214,10 +211,8 @@ def _tile(
 
 def _bounced(row_offsets: Offsets, width: int) -> bool:
     """Whether the rows of a block pass through a buffer."""
-    if width > BOUNCE:
-        return False
     lines = row_offsets[: LINE // width] % PAGE // LINE
-    return int(np.bincount(lines).max()) > WAYS
+    return len(lines) > WAYS and int(np.bincount(lines).max()) > WAYS
 
 
 def _dense(columns: Dims, by_row: _Side, width: int) -> bool:

@@ -1,41 +1,156 @@
-"""Thresholds: the sizes from which one method is faster than another. The only table of them.
+"""The tuning constants: from which sizes on one way takes less time than another.
 
-Measured on 2-core x86 machines (benchmarks.tools.ablation), in bytes of the result unless noted.
+All of them stand here, and a test counts them; what other modules compare with are sizes: of
+blocks, boxes and tables, of vectors, lines, pages and caches. Each row has a unit, says what it
+decides, and what it earns: how many times as long the calls that it decides take with another
+value, on the geometric mean and at most. Measured on Zen 3 (AMD EPYC, family 25, model 1: AVX2,
+512 KiB of L2 cache; by one thread, in turns, beside other work), random permutations, slices and
+flips of 4 MiB if nothing else is said. `benchmarks.tools.ablation` measures whole suites.
 """
 
 from __future__ import annotations
 
-# NumPy or a kernel: a launch takes as long as NumPy takes for NUMPY_BELOW elements.
-NUMPY_BELOW = 24 * 1024  # elements, or 16-byte pieces of runs
-NUMPYS_OWN_BELOW = 1024  # bytes that NumPy copies faster than a kernel can be called
-NUMPYS_RUN = 128  # bytes of runs that NumPy copies by memcpy as fast as one thread can
-NUMPYS_RUNS_BELOW = 4 * 1024 * 1024
-NUMPYS_GAPS_BELOW = 1536 * 1024  # the same for a part of a larger array, which is rarely in a cache
-NUMPYS_PARTS = 16  # arrays that NumPy joins one by one in the time of a launch
+from typing import Annotated, NamedTuple
 
+KIB, MIB = 1024, 1024 * 1024
+
+
+class Threshold(NamedTuple):
+    """What a constant is."""
+
+    unit: str
+    decides: str
+    earns: str
+
+
+# NumPy or a kernel.
+NUMPY_BELOW: Annotated[
+    int,
+    Threshold(
+        "elements, or 16-byte pieces of runs",
+        "NumPy copies what is smaller",
+        "0: 1.2, at most 5.1 (a launch costs 8 us more)",
+    ),
+] = 24 * KIB
+NUMPYS_OWN_BELOW: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "NumPy copies them before anything is looked up",
+        "0: 1.0; but processes that copy no more would load kernels",
+    ),
+] = 1 * KIB
+NUMPYS_RUNS_BELOW: Annotated[
+    int, Threshold("bytes", "NumPy copies runs of RUN and more", "0: 1.2, at most 1.8")
+] = 4 * MIB
 # Without a Plan, by one thread.
-NO_PLAN_MAX_BYTES = 512 * 1024  # bytes of an array that one thread copies faster without a plan
-MANY_BELOW = 128 * 1024  # bytes of a tensor, one of many, that one thread still moves whole
-SCALAR_MAX_BYTES = 16 * 1024  # bytes that it moves, even by elements, faster than a Plan starts
-FEW_ELEMENTS = 1024  # bytes that small plans move by elements as fast as Plans by vectors
-PLAN_ON_FIRST_USE_FROM = 4 * 1024 * 1024  # bytes: a smaller array has no Plan when first met
-LONG_RUN = 1024  # bytes of runs that a small plan moves as NumPy does, by memcpy
-JOINED_BELOW = 3 * 1024 * 1024  # bytes of dense arrays that one thread joins without a plan
-CAST_WHOLE_MOST = 16 * 1024  # elements that one thread converts while it holds the GIL
-
-# How a Plan runs: a parallel launch costs 2 to 10 us more; streaming past the caches pays once the
-# result is too large to stay there.
-PARALLEL_FROM = 1536 * 1024
-STREAM_FROM = 3 * 1024 * 1024
-# For long runs so many times as much: reading the target's lines first has no measurable cost below
-# 16 MiB, and 8 MiB that stay in a cache take half of the time.
-RUNS_STREAM = 4
-
+NO_PLAN_MAX_BYTES: Annotated[
+    int, Threshold("bytes", "what moves by vectors without a Plan has none", "0: 6.7, at most 23")
+] = 512 * KIB
+PLAN_ON_FIRST_USE_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "an array that is new has no Plan, nor have dense ones that are joined",
+        "0: new arrays 4.8 to 130, joins 2.8 to 25",
+    ),
+] = 4 * MIB
+SCALAR_MAX_BYTES: Annotated[
+    int,
+    Threshold(
+        "bytes, or numbers that are converted",
+        "there is no Plan, even if elements move one by one",
+        "0: copies 1.0, casts 5.8 to 22",
+    ),
+] = 16 * KIB
+# How a Plan is run.
+PARALLEL_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "threads share them",
+        "not measured on Zen 3; a launch of two threads costs 2 to 10 us more",
+    ),
+] = 1536 * KIB
+STREAM_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes", "whole lines go past the caches", "12 MiB, copies of 8 MiB: 1.08, at most 1.6"
+    ),
+] = 3 * MIB
+RUNS_STREAM_FROM: Annotated[
+    int, Threshold("bytes", "single runs do", "3 MiB, runs of 4 to 10 MiB: 2.1 to 4.3")
+] = 12 * MIB
 # Which strategy.
-SHUFFLES_FROM = 64 * 1024  # a network takes 0.1 s to compile in each process
-TILES_FROM = 16 * 1024  # bytes of a cast's source and result; boxes take 1.4 x as long then
-# The parts of an L2 cache from which boxes are faster than tiles, than elements moved one by one,
-# and than picked ones: anything smaller stays in the cache, and its lines are used again.
-BOXES_FROM = 1 / 2
-GATHERED_FROM = 1 / 8
-PICKED_FROM = 2
+SHUFFLES_FROM: Annotated[
+    int,
+    Threshold(
+        "bytes",
+        "blocks of narrow elements and bytes are permuted in registers",
+        "never, bytes: 1.5, at most 4.8",
+    ),
+] = 64 * KIB
+BOXES_FROM: Annotated[
+    float,
+    Threshold("L2 caches", "parts of a copy are permuted within a cache", "never: 2.1, at most 18"),
+] = 1 / 2
+PICKED_FROM: Annotated[
+    float,
+    Threshold(
+        "L2 caches",
+        "so they are where vectors pick elements, or wide ones are gathered",
+        "1/2: 1.9, at most 2.7",
+    ),
+] = 2
+RUN: Annotated[
+    int,
+    Threshold(
+        "bytes of a run",
+        "it is copied as it lies: by memcpy, or in the source's order",
+        "never: 1.4, at most 3.0",
+    ),
+] = 128
+LONG_RUN: Annotated[
+    int,
+    Threshold(
+        "bytes of a run, or side by side",
+        "it is copied in any order",
+        "4 KiB: 1.2, at most 1.7; 128 bytes: 1.04",
+    ),
+] = 1 * KIB
+PLACES: Annotated[
+    int,
+    Threshold(
+        "places of the source",
+        "short runs are read in turn from no more, rather than by tiles",
+        "64: 1.05, at most 1.3, patches of float32 2; 0: 1.08, at most 2.2",
+    ),
+] = 16
+SHORT: Annotated[
+    int,
+    Threshold(
+        "elements", "fewer are worth no call, and no vector of their own", "0, batches: 1.0 to 1.5"
+    ),
+] = 64
+ROWS_LEAST: Annotated[
+    int, Threshold("bytes of a row of a tile", "with less it is a box", "0: 1.7, at most 3.1")
+] = 256
+COLUMNS_LEAST: Annotated[
+    int, Threshold("bytes of a column of a tile", "with less it is a box", "0: 1.1, at most 2.2")
+] = 32
+MATRICES: Annotated[
+    int,
+    Threshold(
+        "matrices",
+        "so many, of less than half a page each, are boxes",
+        "never: 1.9, at most 2.4; 1: 1.1, at most 1.7",
+    ),
+] = 8 * KIB
+WIDE: Annotated[
+    int,
+    Threshold(
+        "bytes of an element",
+        "such are gathered without a box, from as many places as streams are",
+        "never: 1.7, at most 2.6; 0: 1.6, at most 11",
+    ),
+] = 8

@@ -6,33 +6,22 @@ from typing import NamedTuple
 
 from ..kernels.constants import BIT_COLUMNS, PIECE, per_byte
 from ..runtime.cpu_caches import LINE, PAGE
+from . import thresholds
 from .loops import Loop, by_source, length_of, split, streams
 from .strategies import Strategy
 from .tables import (
     BIT_ROW,
     BLOCK_BYTES,
     INTERLEAVED_BYTES,
-    PLACES,
-    RUN,
     STREAMS,
     Dims,
     kind_of,
     tile_bytes,
 )
 
-BIT_ROWS_LEAST = 8  # elements of a row; fewer would leave vectors mostly empty
-CODES_LEAST = (
-    32  # elements, at a distance, that vectors of codes follow; fewer are moved one by one
-)
-
-# Numbers of interleaved rows, and distances of elements, that whole vectors can follow.
+# Rows that take turns, and steps between elements, that whole vectors can follow.
 TURNS = (2, 3, 4)
 STEPS = (-4, -3, -2, -1, 2, 3, 4)
-
-
-# Bytes of runs that lie side by side in the source and are copied in its order, to as many places
-# of the target as STREAMS: heads merged 0.3 to 0.6 of what their rows take in the target's order.
-SCATTERED_RUN = 128
 
 
 class Tile(NamedTuple):
@@ -77,14 +66,16 @@ def _tile_of_runs(loops: list[Loop], chain: list[Loop], width: int) -> Tile:
     nearest = abs(chain[0].source) if chain else 0
     if not 0 < nearest < abs(last.source) or width > PAGE:  # in the source's order as well
         return Tile(Strategy.ROWS, width, tuple(loops))
-    if chain[0].source == width >= SCATTERED_RUN and last.size * width > RUN:
+    if chain[0].source == width >= thresholds.RUN and last.size * width > thresholds.LONG_RUN:
         parts, column = split(chain[0], STREAMS)
         nbytes = column.size * width  # side by side in the source
-        if nbytes == last.source or (nbytes > RUN and column.size > 1):
+        if nbytes == last.source or (nbytes > thresholds.LONG_RUN and column.size > 1):
             others = (loop for loop in loops if loop not in (last, chain[0]))
             outer = *others, *((parts,) if parts.size > 1 else ())
             return Tile(Strategy.SCATTER, width, outer, (last,), (column,))
-    if width > RUN or (width >= LINE and streams(loops, chain[0]) <= PLACES):
+    if width > thresholds.LONG_RUN or (
+        width >= LINE and streams(loops, chain[0]) <= thresholds.PLACES
+    ):
         return Tile(Strategy.ROWS, width, tuple(loops))
     return _transposed(Strategy.RUN_TILES, loops, chain, width, tile_bytes(width))
 
@@ -114,7 +105,7 @@ def bit_tile_of(loops: list[Loop], run: int, width: int, unit: int) -> Tile:
         limits = BIT_ROW * per_byte(width) * width, BIT_COLUMNS * width
         tile = _transposed(Strategy.BIT_TILES, loops, chain, width, limits)
         rows, columns = length_of(tile.rows, 1), length_of(tile.columns, 1)
-        if rows >= BIT_ROWS_LEAST and columns >= PIECE * per_byte(width):
+        if 2 * rows >= PIECE and columns >= PIECE * per_byte(width):
             return tile
     return _tile_of_codes(loops, width, unit)
 
@@ -141,7 +132,7 @@ def _tile_of_codes(loops: list[Loop], width: int, unit: int) -> Tile:
         if before.source == width and before.size >= PIECE:
             return Tile(Strategy.BIT_INTERLEAVE, width, around, within, step=last.size)
     apart = last.source // width
-    if apart in STEPS and last.source % width == 0 and last.size >= CODES_LEAST:
+    if apart in STEPS and last.source % width == 0 and last.size >= PIECE:
         return Tile(Strategy.BIT_PICK, width, around, within, step=apart)
     return Tile(Strategy.CODES, width, around, within)
 

@@ -14,14 +14,14 @@ from ..engine.converting import Operands, convert, number_of
 from ..engine.patience import by_numpy, unready
 from ..operations.casts import cast
 from ..operations.scaling import dequantize_operands
+from ..planning import thresholds
 from ..shapes.layout import Layout
 from . import sizes
 from .groups import Axes, Group
 from .operands import aligned, multiplied, zero_points
 from .runs import decoding
 
-BAND = 1 << 22  # codes that are scaled while they are still in a cache
-DENSE = 64  # contiguous codes that justify a loop
+BAND = 1 << 22  # codes that stay in a cache until they are scaled
 
 
 def decode(group: Group, kind: DType, out: Any, between: DType | None = None) -> Tensor:
@@ -89,7 +89,9 @@ def _passes(t: Tensor, blocks: Sequence[int] | None) -> Iterator[tuple[Rows, Row
     Each comes with the rows of its scales, one for each of `blocks`. Kernels that only move narrow
     codes follow any order at the speed of memory; kernels that also convert follow only some.
     """
-    dense = not t.dtype.packed or (t.strides[-1] == t.dtype.bits and t.shape[-1] >= DENSE)
+    dense = not t.dtype.packed or (
+        t.strides[-1] == t.dtype.bits and t.shape[-1] >= thresholds.SHORT
+    )
     if dense or t.size < BAND or blocks is None:
         yield (), ()
         return
